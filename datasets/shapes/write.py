@@ -1,0 +1,108 @@
+"""Write the prompt files of the shapes world and a parquet of rendered training pairs.
+
+python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from prompts import SPLITS, TAGS, prompt_rows, scene_for, split_compositions, wordings
+from render import render
+
+logger = logging.getLogger("shapes")
+DEFAULTS = {"out": "", "pairs": "40000", "seed": "0", "size": "32"}
+
+
+def write_prompts(folder: Path) -> list[Path]:
+    """Write train.jsonl, validation.jsonl and test.jsonl into a folder and return their paths."""
+    paths = []
+    for split in SPLITS:
+        path = folder / f"{split}.jsonl"
+        lines = [json.dumps(row) + "\n" for row in prompt_rows(split)]
+        path.write_text("".join(lines), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def draw_pairs(pairs: int, seed: int, size: int = 32) -> dict[str, list[Any]]:
+    """Render training pairs, uniform over tags, then compositions, then wordings.
+
+    Args:
+        pairs: How many pairs.
+        seed: The same seed gives the same pairs.
+        size: Side of the images in pixels.
+
+    Returns:
+        Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets
+        stores them), `prompt` and `metadata` (JSON text).
+    """
+    rng = np.random.default_rng(seed)
+    pools = {tag: [wordings(c) for c in split_compositions(tag)["train"]] for tag in TAGS}
+    columns: dict[str, list[Any]] = {"image": [], "prompt": [], "metadata": []}
+    for i in range(pairs):
+        pool = pools[TAGS[i % len(TAGS)]]
+        worded = pool[int(rng.random() * len(pool))]
+        metadata = worded[int(rng.random() * len(worded))]
+        buffer = io.BytesIO()
+        render(scene_for(metadata, rng), size).save(buffer, "PNG", compress_level=1)
+        columns["image"].append({"bytes": buffer.getvalue(), "path": None})
+        columns["prompt"].append(metadata["prompt"])
+        columns["metadata"].append(json.dumps(metadata))
+    return columns
+
+
+def write_pairs(path: Path, pairs: int, seed: int, size: int = 32) -> None:
+    """Write rendered training pairs as a parquet that `datasets.load_dataset` reads as images."""
+    from datasets import Dataset, Features, Image, Value
+
+    features = Features({"image": Image(), "prompt": Value("string"), "metadata": Value("string")})
+    Dataset.from_dict(draw_pairs(pairs, seed, size), features=features).to_parquet(str(path))
+
+
+def parse_arguments(arguments: list[str]) -> dict[str, str]:
+    """Read `key=value` arguments over `DEFAULTS`.
+
+    Raises:
+        ValueError: If an argument has no `=`, names an unknown key, is not a whole number where
+            one is needed, or if `out` is missing.
+    """
+    settings = dict(DEFAULTS)
+    for argument in arguments:
+        key, separator, value = argument.partition("=")
+        if not separator or key not in DEFAULTS:
+            allowed = ", ".join(f"{name}=" for name in DEFAULTS)
+            raise ValueError(f"Unknown argument {argument!r}; allowed are {allowed}.")
+        if key != "out" and not value.isdigit():
+            raise ValueError(f"{key}={value!r} is not a whole number of 0 or more.")
+        settings[key] = value
+    if not settings["out"]:
+        raise ValueError("out= is missing: name the folder to write into.")
+    return settings
+
+
+def main(arguments: list[str]) -> None:
+    """Write everything the command line asks for into the folder `out`."""
+    settings = parse_arguments(arguments)
+    folder = Path(settings["out"])
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = write_prompts(folder)
+    if pairs := int(settings["pairs"]):
+        paths.append(folder / "train_pairs.parquet")
+        write_pairs(paths[-1], pairs, int(settings["seed"]), int(settings["size"]))
+    for path in paths:
+        logger.info("wrote %s", path)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        main(sys.argv[1:])
+    except ValueError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,144 @@
+"""Configuration in three layers: typed dataclass defaults, a YAML file, a command-line dotlist.
+
+    python -m mmrl.rl config=configs/rl/quickstart.yaml learning_rate=1e-5 tasks.shapes.sampler.steps=8
+
+OmegaConf merges and type-checks; what comes out are plain dataclass objects. An unknown key, a wrong
+type or an impossible value fails here, before any model loads, as a `ConfigError` that names the
+key, the value, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the message says what to change."""
+
+
+def load_config(cls: type[T], arguments: Sequence[str]) -> T:
+    """Build a `cls` from its defaults, the YAML named by `config=…` and `key.sub=value` overrides.
+
+    Args:
+        cls: a dataclass; nested dataclasses become nested sections.
+        arguments: command-line words, each `key=value`.
+
+    Raises:
+        ConfigError: a word without `=`, a missing or unreadable YAML file, an unknown key, a value
+            of the wrong type, or whatever the dataclasses' own checks reject.
+    """
+    words = dict(_split(word) for word in arguments)
+    path = words.pop("config", None)
+    layers = [_read_yaml(Path(path))] if path is not None else []
+    overrides = [f"{key}={value}" for key, value in words.items()]
+    return merge(cls, *layers, OmegaConf.from_dotlist(overrides))
+
+
+def merge(cls: type[T], *layers: Any, where: str = "") -> T:
+    """A `cls` from its defaults and layers of mappings, later layers winning.
+
+    Args:
+        cls: a dataclass.
+        layers: mappings or OmegaConf containers.
+        where: dotted key of the section, for messages.
+
+    Raises:
+        ConfigError: see `load_config`.
+    """
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(cls), *layers)
+        missing = sorted(OmegaConf.missing_keys(merged))
+        if missing:
+            raise ConfigError(
+                f"{_key(where, missing[0])} has no value: set it in the YAML or on the command line."
+            )
+        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        raise ConfigError(_explain(error, where)) from error
+
+
+def component(registry: Mapping[str, Any], options: Mapping[str, Any], where: str) -> Any:
+    """The typed options of a named component, `{name: …, option: …}` checked against its class.
+
+    Args:
+        registry: name -> class with a nested `Config` dataclass.
+        options: the section of the configuration, with its `name`.
+        where: dotted key of the section, for messages.
+
+    Raises:
+        ConfigError: the name is missing or unknown, or an option is.
+    """
+    name = options.get("name")
+    check_choice(f"{where}.name", name, registry)
+    rest = {key: value for key, value in options.items() if key != "name"}
+    return merge(registry[str(name)].Config, OmegaConf.create(rest), where=where)
+
+
+def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[str]) -> None:
+    """Raise a `ConfigError` naming the nearest choice unless `value` is one of `allowed`."""
+    if value in allowed:
+        return
+    near = difflib.get_close_matches(str(value), list(allowed), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"{key} is {value!r}; allowed: {', '.join(sorted(allowed))}.{hint}")
+
+
+def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> None:
+    """Raise a `ConfigError` of the standard form unless `holds`."""
+    if not holds:
+        raise ConfigError(f"{key} is {value!r}; it must be {allowed}. {advice}".rstrip())
+
+
+def to_yaml(config: Any) -> str:
+    """The resolved configuration as YAML text."""
+    return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config)))
+
+
+def _split(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise ConfigError(
+            f"command-line word {word!r} is not of the form key=value,"
+            " for instance config=configs/rl/quickstart.yaml or learning_rate=1e-5."
+        )
+    return key, value
+
+
+def _read_yaml(path: Path) -> Any:
+    if not path.is_file():
+        folder = path.parent if path.suffix == ".yaml" and path.parent.is_dir() else Path("configs")
+        near = sorted(str(p) for p in folder.glob("**/*.yaml"))
+        raise ConfigError(f"config={path}: there is no such file. Here are: {', '.join(near)}.")
+    try:
+        layer = OmegaConf.load(path)
+    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise ConfigError(f"config={path} is not readable as YAML: {error}") from error
+    if not OmegaConf.is_dict(layer):
+        raise ConfigError(f"config={path} must hold `key: value` lines.")
+    return layer
+
+
+def _key(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _explain(error: OmegaConfBaseException, where: str) -> str:
+    key = _key(where, error.full_key or str(error.key or ""))
+    message = str(error.msg or error).splitlines()[0]
+    parent = error.object_type
+    if parent is not None and dataclasses.is_dataclass(parent) and "not in" in message:
+        fields = [f.name for f in dataclasses.fields(parent)]
+        near = difflib.get_close_matches(str(error.key), fields, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."
+    return f"{key or where or 'configuration'}: {message}"

@@ -1,0 +1,79 @@
+"""Images of a parquet as pixel tensors, decoded when they are needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmrl.config import ConfigError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+class ImageRows:
+    """Random access to the images of a dataset as pixels in [-1, 1]."""
+
+    def __init__(self, rows: Dataset, column: str, size: int) -> None:
+        self.rows, self.column, self.size = rows.select_columns([column]), column, size
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pixels(self, indices: list[int]) -> Tensor:
+        """Return images [len(indices), 3, size, size] float32 in [-1, 1]."""
+        images = self.rows[indices][self.column]
+        return torch.stack([image_to_pixels(image, self.size) for image in images])
+
+
+def load_images(path: str, column: str, size: int) -> ImageRows:
+    """Open the images of a parquet file or of a folder of parquet files.
+
+    Raises:
+        ConfigError: there is no such file, no such column, or it does not hold images.
+    """
+    files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
+    if not files or not files[0].is_file():
+        raise ConfigError(f"'{path}' is neither a parquet file nor a folder of parquet files.")
+    from datasets import Dataset
+    from datasets import Image as ImageFeature
+
+    rows = Dataset.from_parquet([str(file) for file in files])
+    if column not in rows.column_names:
+        raise ConfigError(f"'{path}' has no column '{column}'; it has {rows.column_names}.")
+    if not isinstance(rows.features[column], ImageFeature):
+        raise ConfigError(f"Column '{column}' of '{path}' does not hold images.")
+    return ImageRows(rows, column, size)
+
+
+def image_to_pixels(image: Image.Image, size: int) -> Tensor:
+    """Return an image as [3, size, size] in [-1, 1]: shorter side to `size`, middle crop."""
+    image = image.convert("RGB")
+    if image.size != (size, size):
+        scale = size / min(image.size)
+        width, height = (max(size, round(side * scale)) for side in image.size)
+        left, top = (width - size) // 2, (height - size) // 2
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+        image = image.crop((left, top, left + size, top + size))
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 127.5 - 1
+
+
+def pixels_to_image(pixels: Tensor) -> Image.Image:
+    """Return pixels [3, H, W] of about [-1, 1] as an image, clamped and truncated to 8 bits."""
+    values = ((pixels.float() + 1) / 2).clamp(0, 1) * 255
+    return Image.fromarray(values.permute(1, 2, 0).to(torch.uint8).cpu().numpy())
+
+
+def image_grid(rows: list[Tensor], columns: int = 16) -> Image.Image:
+    """Return batches [B, 3, H, W] one below the other, in stripes of `columns` images."""
+    stripes = []
+    for first in range(0, len(rows[0]), columns):
+        stripes += [torch.cat(list(row[first : first + columns]), dim=2) for row in rows]
+    width = max(stripe.shape[2] for stripe in stripes)
+    padded = [torch.nn.functional.pad(s.cpu(), (0, width - s.shape[2]), value=1.0) for s in stripes]
+    return pixels_to_image(torch.cat(padded, dim=1))

@@ -1,0 +1,145 @@
+"""Training of the image tokenizer: reconstruct images through a lookup-free quantiser.
+
+    loss = |decode(q) - x|  +  w_c (|z - sg q|^2 + beta |sg z - q|^2)  +  w_e (H(bit) - H(mean bit))
+
+with q = sign(z), the gradient of the decoder passed straight through to z. H(bit) is the mean entropy
+of a bit under p(bit = 1) = sigmoid(4 z), the softmax over the squared distances to -1 and +1; it makes
+bits certain. H(mean bit) is the entropy of its mean over the batch; it keeps every bit in use.
+Entropy terms: https://arxiv.org/abs/2310.05737, section 3.1; weights as in showlab/magvitv2. The
+second commitment term has no gradient here, since the signs are not trained; it is kept so that the
+reported value is the published one. Unlike the paper there is no adversarial or perceptual loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmrl.config import check
+from mmrl.objectives.images import ImageRows, image_grid, load_images
+from mmrl.objectives.stream import stream_positions, stream_rows
+from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
+
+
+@dataclass(kw_only=True)
+class ReconstructionConfig:
+    """Options of the `reconstruction` objective."""
+
+    data: str = ""
+    """Parquet file of training images, or a folder of them."""
+    eval_data: str = ""
+    """Parquet of images for `eval_steps`; the training images when empty."""
+    image_column: str = "image"
+    """Column of the parquet that holds the images."""
+    image_size: int = 256
+    """Images are resized on their shorter side and cropped in the middle to this square."""
+    vq: str = ""
+    """Directory or hub id of a tokenizer to continue from; a new network when empty."""
+    network: MagvitConfig = field(default_factory=MagvitConfig)
+    """Sizes of a new network; unused when `vq` is given."""
+    pixel_loss: Literal["l1", "l2"] = "l1"
+    """Distance between pixels."""
+    commitment_weight: float = 0.1
+    """Weight w_c of the commitment terms."""
+    commitment_beta: float = 0.25
+    """Weight beta of the second commitment term."""
+    entropy_weight: float = 0.1
+    """Weight w_e of the entropy terms."""
+    eval_images: int = 64
+    """Images reconstructed at each evaluation."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Stored precision of the saved weights."""
+
+    def __post_init__(self) -> None:
+        check(self.data != "", "objective.data", self.data, "the path of a parquet with images")
+        check(self.image_size > 0, "objective.image_size", self.image_size, "positive")
+        check(self.eval_images > 0, "objective.eval_images", self.eval_images, "positive")
+
+
+class Reconstruction:
+    """Pixel, commitment and entropy loss of a MAGVIT-v2 tokenizer on a parquet of images."""
+
+    Config = ReconstructionConfig
+
+    def __init__(self, config: ReconstructionConfig, seed: int, batch_size: int) -> None:
+        self.config, self.seed, self.batch_size = config, seed, batch_size
+        self.images = load_images(config.data, config.image_column, config.image_size)
+        self.eval_images = self.images
+        if config.eval_data:
+            self.eval_images = load_images(config.eval_data, config.image_column, config.image_size)
+        self.vq = load_vq(config.vq) if config.vq else new_tokenizer(config.network, seed)
+        check(
+            config.image_size % self.vq.downsample == 0,
+            "objective.image_size",
+            config.image_size,
+            f"a multiple of {self.vq.downsample}, the downsampling factor of the network",
+        )
+        self.vq.train().requires_grad_(True)
+        self.module: nn.Module = self.vq
+
+    def batch(self, step: int, rank: int, world_size: int) -> Tensor:
+        """Return pixels [batch_size, 3, image_size, image_size] float32 in [-1, 1]."""
+        places = stream_positions(step, rank, world_size, self.batch_size)
+        return self.images.pixels(stream_rows(self.seed, places, len(self.images)))
+
+    def loss(self, batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and its parts for pixels [B, 3, H, W] in [-1, 1]."""
+        pixels, latent = self.module(batch)
+        distance = F.l1_loss if self.config.pixel_loss == "l1" else F.mse_loss
+        pixel = distance(pixels.float(), batch)
+        commitment = commitment_loss(latent, self.config.commitment_beta)
+        entropy = entropy_loss(latent)
+        total = pixel + self.config.commitment_weight * commitment
+        total = total + self.config.entropy_weight * entropy
+        parts = {"pixel": pixel, "commitment": commitment, "entropy": entropy}
+        return total, {f"loss/{name}": value.detach() for name, value in parts.items()}
+
+    def save(self, directory: Path) -> None:
+        """Write the tokenizer as config.json and model.safetensors."""
+        save_vq(self.vq, directory, self.config.save_dtype)
+
+    def evaluate(self, directory: Path, step: int) -> dict[str, float]:
+        """Reconstruct the first images; write originals above reconstructions as a PNG."""
+        count = min(self.config.eval_images, len(self.eval_images))
+        pixels = self.eval_images.pixels(list(range(count)))
+        pixels = pixels.to(next(self.vq.parameters()).device)
+        codes = self.vq.get_code(pixels)
+        side = self.config.image_size // self.vq.downsample
+        decoded = self.vq.decode_code(codes, shape=(side, side))
+        image_grid([pixels, decoded]).save(directory / f"reconstruction_{step:06d}.png")
+        shares = codes.flatten().bincount().float()
+        shares = shares[shares > 0] / codes.numel()
+        return {
+            "eval/pixel_l1": float((decoded.clamp(-1, 1) - pixels).abs().mean()),
+            "eval/codes_used": float(len(shares)),
+            "eval/perplexity": float(torch.exp(-(shares * shares.log()).sum())),
+        }
+
+
+def new_tokenizer(config: MagvitConfig, seed: int) -> MagvitV2:
+    """Return a tokenizer with new weights that depend on the seed only."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MagvitV2(config)
+
+
+def commitment_loss(latent: Tensor, beta: float) -> Tensor:
+    """Return mean squared distance of latents to their signs, times 1 + beta in value."""
+    signs = torch.where(latent > 0, 1.0, -1.0)
+    return F.mse_loss(latent, signs) + beta * F.mse_loss(latent.detach(), signs)
+
+
+def entropy_loss(latent: Tensor) -> Tensor:
+    """Return mean entropy of a bit minus entropy of the batch mean, for latents [B, bits, h, w]."""
+    logits = 4 * latent
+    probability = torch.sigmoid(logits)
+    certainty = (F.softplus(logits) - logits * probability).mean()
+    # A saturated bit has an infinite slope of its entropy; the clamp keeps the gradient finite.
+    mean = probability.mean(dim=(0, 2, 3)).clamp(1e-6, 1 - 1e-6)
+    diversity = -(mean * mean.log() + (1 - mean) * (1 - mean).log()).mean()
+    return certainty - diversity

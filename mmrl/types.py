@@ -1,0 +1,163 @@
+"""The records that travel between sampler, rewards, estimators and loop.
+
+Shape legend, used in every docstring: B rollouts (= P prompts x G generations), L sequence length,
+n response positions, V vocabulary, C columns of the response vocabulary, K mask draws,
+S denoising steps, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+
+@dataclass
+class Prompt:
+    """One row of a prompt set.
+
+    `task` names the layout the policy renders the prompt with; `metadata` is handed to the rewards
+    untouched (for GenEval-style prompts: `tag`, `include`, `exclude`).
+    """
+
+    id: str
+    task: str
+    text: str
+    messages: list[dict[str, Any]] | None = None
+    images: list[Image.Image] | None = None
+    answer: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Sample:
+    """What a reward sees: the prompt text, a finished completion (text or image), its metadata."""
+
+    prompt: str
+    completion: str | Image.Image
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Canvas:
+    """A batch of partly written token rows.
+
+    Attributes:
+        tokens: [B, L] int64, `mask_id` where a response position is still unwritten.
+        response: [B, L] bool, the positions the policy writes.
+        attend: [B, L] bool, False on padding that must never be attended to; None when every
+            position is attended to.
+        vocab: half-open range of token ids a response token may come from.
+        mask_id: id of the mask token.
+        uncond_tokens: [B, L] int64 or None, the twin row for classifier-free guidance: the same
+            length, the prompt replaced by the unconditional one. Its response positions are the
+            same as in `tokens` and are filled from there.
+        uncond_attend: [B, L] bool or None, `attend` of the twin.
+        grid: height and width of the response in image tokens, None for text.
+    """
+
+    tokens: Tensor
+    response: Tensor
+    attend: Tensor | None
+    vocab: tuple[int, int]
+    mask_id: int
+    uncond_tokens: Tensor | None = None
+    uncond_attend: Tensor | None = None
+    grid: tuple[int, int] | None = None
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Canvas:
+        """The canvas of some rows (a slice, or an int64 or bool index of shape [b])."""
+        return replace(self, **{name: _take(getattr(self, name), rows) for name in _CANVAS_TENSORS})
+
+    def to(self, device: torch.device | str) -> Canvas:
+        """The same canvas on another device."""
+        moved = {name: getattr(self, name) for name in _CANVAS_TENSORS}
+        return replace(self, **{k: v if v is None else v.to(device) for k, v in moved.items()})
+
+    @property
+    def masked(self) -> Tensor:
+        """[B, L] bool: response positions not yet written."""
+        return self.response & (self.tokens == self.mask_id)
+
+    def unconditional(self) -> Canvas:
+        """The guidance twin with the response as written so far.
+
+        Raises:
+            ValueError: the canvas was laid out without a twin.
+        """
+        if self.uncond_tokens is None:
+            raise ValueError(
+                "cfg_scale > 0 needs a canvas with an unconditional twin, and this layout has none;"
+                " set cfg_scale to 0."
+            )
+        tokens = torch.where(self.response, self.tokens, self.uncond_tokens)
+        return replace(self, tokens=tokens, attend=self.uncond_attend)
+
+
+_CANVAS_TENSORS = ("tokens", "response", "attend", "uncond_tokens", "uncond_attend")
+
+
+def _take(tensor: Tensor | None, rows: slice | Tensor) -> Tensor | None:
+    return None if tensor is None else tensor[rows]
+
+
+@dataclass
+class Rollout:
+    """A finished canvas and how it was written.
+
+    Attributes:
+        canvas: the finished canvas; no response position holds `mask_id`.
+        written_at: [B, L] int64, the denoising step that wrote the position, -1 where the token
+            was given.
+        logprobs: [B, L] float32, log-probability of each response token under the sampler's own
+            distribution (guidance, temperature and filters applied) when it was written; 0 where
+            the token was given.
+        settings: echo of the sampler configuration.
+        seeds: one seed per row, or None when the caller passed a generator.
+    """
+
+    canvas: Canvas
+    written_at: Tensor
+    logprobs: Tensor
+    settings: dict[str, Any]
+    seeds: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.canvas)
+
+    def __getitem__(self, rows: slice | Tensor) -> Rollout:
+        """The rollout of some rows."""
+        return replace(
+            self,
+            canvas=self.canvas[rows],
+            written_at=self.written_at[rows],
+            logprobs=self.logprobs[rows],
+        )
+
+
+@dataclass
+class Passes:
+    """K mask draws over a batch of finished canvases, drawn once and shared by all policies.
+
+    Attributes:
+        hidden: [K, B, L] bool, response positions masked in this pass.
+        scored: [K, B, L] bool, subset of `hidden` whose log-probs count.
+        weight: [K, B, L] float32, weight of each scored log-prob in the likelihood estimate.
+    """
+
+    hidden: Tensor
+    scored: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return self.hidden.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Passes:
+        """The same draws for some rows of the batch."""
+        return Passes(self.hidden[:, rows], self.scored[:, rows], self.weight[:, rows])

@@ -1,0 +1,194 @@
+"""Loading and saving the network in the public directory formats.
+
+A directory holds `config.json` and safetensors, one file or shards with an index. The family named
+by `model_type` says how its configuration and tensor names map to the core; see `models.FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from models import llada
+from models.core import CoreConfig, MaskedTokenModel
+from models.magvit_weights import check_weights
+from models.source import find_directory
+
+FAMILIES = {"llada": llada, "mmada": llada}
+"""`model_type` of a config.json -> module with `KEYS`, `core_config` and `with_vocab_size`."""
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_model(
+    path_or_hub_id: str | Path,
+    dtype: str | torch.dtype = "float32",
+    device: str | torch.device = "cpu",
+) -> MaskedTokenModel:
+    """The network of a checkpoint; no tokenizer needed.
+
+    Args:
+        path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory.
+        dtype: of the weights: float32, bfloat16 or float16.
+        device: where they go.
+
+    Returns:
+        `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of
+        the vocabulary is that of the tensors, whatever the configuration says.
+
+    Raises:
+        FileNotFoundError: no such directory, or it lacks config.json or weights.
+        ValueError: an unknown family, a truncated file, or tensors missing, unexpected or of the
+            wrong shape.
+    """
+    directory = find_directory(path_or_hub_id)
+    config = read_config(directory)
+    family = FAMILIES[config["model_type"]]
+    tensors = dict(_tensors(directory, resolve_dtype(dtype), torch.device(device)))
+    core = family.core_config(config)
+    rows = tensors.get(family.KEYS["embed.weight"])
+    if rows is not None and rows.ndim == 2:
+        core = replace(core, vocab_size=rows.shape[0])
+    with torch.device("meta"):
+        model = MaskedTokenModel(core)
+    names = public_names(model, family.KEYS)
+    expected = {names[key]: tensor for key, tensor in model.state_dict().items() if key in names}
+    if core.tied_head:
+        tensors.pop(family.KEYS["head.weight"], None)
+    check_weights(tensors, expected, str(directory))
+    state = {key: tensors.pop(name) for key, name in names.items()}
+    model.load_state_dict(state, assign=True, strict=not core.tied_head)
+    if core.tied_head:
+        model.head.weight = model.embed.weight
+    model.public_config = family.with_vocab_size(config, core.vocab_size)
+    return model.eval()
+
+
+def save_model(
+    model: MaskedTokenModel, directory: str | Path, dtype: str | torch.dtype | None = None
+) -> None:
+    """Write the network so that the public code of its family can load it.
+
+    Args:
+        model: from `load_model`, or with `public_config` set.
+        directory: existing or new.
+        dtype: of the stored weights; None keeps theirs.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    names = public_names(model, FAMILIES[model.public_config["model_type"]].KEYS)
+    state = model.state_dict()
+    kind = None if dtype is None else resolve_dtype(dtype)
+    tensors = {name: state[key].detach().to("cpu", kind) for key, name in names.items()}
+    save_torch_state_dict(tensors, directory, metadata={"format": "pt"})
+    text = json.dumps(model.public_config, indent=2, sort_keys=True)
+    (directory / "config.json").write_text(text + "\n")
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """`config.json` of a directory, with a known `model_type`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is not JSON, or of an unknown family.
+    """
+    path = directory / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} holds no config.json; it is not a model checkpoint")
+    try:
+        config = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON ({error}); copy or download it again") from error
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(
+            f"{path}: model_type is {family!r}; known families: {', '.join(sorted(FAMILIES))}"
+        )
+    return config
+
+
+def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """A torch dtype from its name.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def public_names(model: MaskedTokenModel, keys: dict[str, str]) -> dict[str, str]:
+    """Core tensor name -> public tensor name for every tensor of the network."""
+    names = {}
+    for name in model.state_dict():
+        if name == "head.weight" and model.core.tied_head:
+            continue
+        parts = name.split(".")
+        block = parts[1] if parts[0] == "blocks" else ""
+        pattern = name.replace(f"blocks.{block}.", "blocks.{i}.", 1) if block else name
+        names[name] = keys[pattern].format(i=block)
+    return names
+
+
+def new_model(core: CoreConfig, config: dict[str, Any], generator: torch.Generator) -> MaskedTokenModel:
+    """A fresh network: normal weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
+
+    Args:
+        core: sizes.
+        config: the `config.json` it will be saved with.
+        generator: draws the weights.
+    """
+    model = MaskedTokenModel(core)
+    residual = 0.02 / (2 * core.num_layers) ** 0.5
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            deviation = residual if name.endswith(("o.weight", "down.weight")) else 0.02
+            torch.nn.init.normal_(parameter, std=deviation, generator=generator)
+    model.public_config = config
+    return model
+
+
+def _tensors(
+    directory: Path, dtype: torch.dtype, device: torch.device
+) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of the safetensors files, one at a time in the wanted dtype."""
+    files = _weight_files(directory)
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as shard:
+                for name in shard.keys():
+                    yield name, shard.get_tensor(name).to(device, dtype)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(
+                f"{path} cannot be read ({error}); it is truncated or not a safetensors file."
+                " Copy or download it again."
+            ) from error
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        files = [directory / shard for shard in shards]
+        absent = [path.name for path in files if not path.is_file()]
+        if absent:
+            raise FileNotFoundError(
+                f"{index} names {len(absent)} shards that are not there: {', '.join(absent[:5])}."
+                " Copy or download them again."
+            )
+        return files
+    files = sorted(directory.glob("model*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{directory} holds no weights: expected model*.safetensors")
+    return files

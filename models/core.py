@@ -1,0 +1,281 @@
+"""The masked-token transformer: a bidirectional pre-norm llama block, and nothing modality-specific.
+
+LLaDA, MMaDA, the language model of LLaDA-V, Lumina-DiMOO, Dream and SDAR are this block with other
+values of the fields of `CoreConfig`; their checkpoints differ in names only. There is no causal
+mask and no timestep input.
+
+    x = x + Wo softmax(rope(q) rope(k)^T / sqrt(d)) v        q, k, v from rms(x)
+    x = x + Wdown(silu(Wgate h) * (Wup h))                   h = rms(x)
+
+`forward` computes logits only at the requested positions and only for the requested columns of the
+vocabulary, and skips the queries and the MLP of the last block everywhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    """Sizes and the eleven degrees of freedom in which the public backbones differ."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    mlp_size: int
+    vocab_size: int
+    norm_eps: float = 1e-5
+    rope_theta: float = 500000.0
+    rope_fp32: bool = True
+    norm_weight_fp32: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    tied_head: bool = False
+    logits_fp32: bool = False
+
+
+class MaskedLMOutput(NamedTuple):
+    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order."""
+
+    logits: Tensor
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm in float32, cast back before the weight unless `weight_fp32`."""
+
+    def __init__(self, size: int, eps: float, weight_fp32: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+        self.weight_fp32 = weight_fp32
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            y = x.float()
+            y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
+            if self.weight_fp32:
+                return (y * self.weight.float()).to(x.dtype)
+            return y.to(x.dtype) * self.weight.to(x.dtype)
+
+
+def rope_table(length: int, head_dim: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of the rotary angles, each [length, head_dim] float32.
+
+    Computed on demand rather than stored as a buffer, so that casting the model never rounds the
+    frequencies.
+    """
+    exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
+    positions = torch.arange(length, device=device, dtype=torch.float32)
+    angles = torch.outer(positions, 1.0 / theta**exponents)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
+    """Rotate [B, H, n, head_dim] by the half-split rotary embedding; cos, sin [..., n, head_dim].
+
+    `fp32` rotates in float32 and casts back (LLaDA, MMaDA); otherwise in the dtype of x
+    (LLaDA-V, Dream, SDAR).
+    """
+    dtype = x.dtype
+    work = torch.float32 if fp32 else dtype
+    x, cos, sin = x.to(work), cos.to(work), sin.to(work)
+    low, high = x.chunk(2, dim=-1)
+    return (x * cos + torch.cat((-high, low), dim=-1) * sin).to(dtype)
+
+
+class Attention(nn.Module):
+    """Bidirectional attention with grouped key/value heads."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, heads, bias = config.hidden_size, config.head_dim, config.qkv_bias
+        self.q = nn.Linear(width, config.num_heads * heads, bias=bias)
+        self.k = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
+        self.v = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
+        self.o = nn.Linear(config.num_heads * heads, width, bias=False)
+        norm = (heads, config.norm_eps, config.norm_weight_fp32)
+        self.q_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
+
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, index: Tensor | None
+    ) -> Tensor:
+        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None."""
+        cos, sin = rope
+        queries, q_cos, q_sin = x, cos, sin
+        if index is not None:
+            queries = gather(x, index)
+            q_cos, q_sin = cos[index].unsqueeze(1), sin[index].unsqueeze(1)
+        q = self.q_norm(self._heads(self.q(queries)))
+        k, v = self.k_norm(self._heads(self.k(x))), self._heads(self.v(x))
+        q = rotate(q, q_cos, q_sin, self.config.rope_fp32)
+        k = rotate(k, cos, sin, self.config.rope_fp32)
+        if k.shape[1] != q.shape[1]:
+            repeats = q.shape[1] // k.shape[1]
+            k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.o(out.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+
+
+class MLP(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.hidden_size, config.mlp_size, bias=False)
+        self.up = nn.Linear(config.hidden_size, config.mlp_size, bias=False)
+        self.down = nn.Linear(config.mlp_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind its norm and beside its residual."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        norm = (config.hidden_size, config.norm_eps, config.norm_weight_fp32)
+        self.attn_norm = RMSNorm(*norm)
+        self.attn = Attention(config)
+        self.mlp_norm = RMSNorm(*norm)
+        self.mlp = MLP(config)
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        attended = self.attn(self.attn_norm(x), rope, mask, index)
+        x = (x if index is None else gather(x, index)) + attended
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class MaskedTokenModel(nn.Module):
+    """The network: embedding, blocks, final norm, head."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        self.public_config: dict[str, Any] = {}
+        self.core = config
+        self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_weight_fp32)
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        if config.tied_head:
+            self.head.weight = self.embed.weight
+        self.gradient_checkpointing = False
+
+    @property
+    def device(self) -> torch.device:
+        return self.embed.weight.device
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        columns: tuple[int, int] | None = None,
+    ) -> MaskedLMOutput:
+        """Logits of every position, or of the requested ones.
+
+        Args:
+            input_ids: [B, L] int64; exactly one of `input_ids` and `inputs_embeds` is given.
+            inputs_embeds: [B, L, D].
+            attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
+                broadcastable to [B, H, L, L]: bool (True = may attend) or float (added). Padding
+                queries of a 2-D mask attend to the same keys as the others.
+            positions: [B, L] bool, where logits are wanted.
+            columns: half-open range of vocabulary rows to compute.
+
+        Returns:
+            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`.
+
+        Raises:
+            ValueError: both or neither input given, or shapes that do not fit.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
+        mask = key_mask(attention_mask, x)
+        rope = rope_table(x.shape[1], self.core.head_dim, self.core.rope_theta, x.device)
+        index, valid = (None, None) if positions is None else padded_index(positions)
+        for i, block in enumerate(self.blocks):
+            last = index if i == len(self.blocks) - 1 else None
+            x = self._run(block, x, rope, mask if last is None else query_rows(mask, last), last)
+        x = x if valid is None else x[valid]
+        return MaskedLMOutput(self._logits(self.norm(x), columns))
+
+    def _run(self, block: nn.Module, *inputs: Tensor | tuple[Tensor, Tensor] | None) -> Tensor:
+        if self.gradient_checkpointing and torch.is_grad_enabled():
+            return torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)  # type: ignore[return-value]
+        return block(*inputs)
+
+    def _logits(self, x: Tensor, columns: tuple[int, int] | None) -> Tensor:
+        weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
+        logits = F.linear(x, weight)
+        return logits.float() if self.core.logits_fp32 else logits
+
+
+def key_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
+    """An attention mask in the form the attention kernel takes.
+
+    A [B, L] mask becomes a bool key mask [B, 1, 1, L]: padding is never attended to, and padding
+    queries still see something, so no row is fully masked. A 4-D mask is kept.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.dim() == 4:
+        if attention_mask.dtype != torch.bool:
+            return attention_mask.to(x.dtype)
+        # finite, so that a query that may attend to nothing gives numbers rather than NaN
+        bias = torch.zeros_like(attention_mask, dtype=x.dtype)
+        return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
+    if attention_mask.shape != x.shape[:2]:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected [B, L] ="
+            f" {tuple(x.shape[:2])} or a 4-D mask"
+        )
+    return attention_mask.bool()[:, None, None, :]
+
+
+def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:
+    """The rows of a 4-D mask that belong to the queries `index` [B, n]."""
+    if mask is None or mask.shape[2] == 1:
+        return mask
+    rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
+    return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
+
+
+def padded_index(positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices of the True entries of [B, L] bool, padded to the fullest row.
+
+    Returns:
+        index [B, n] int64 (padding entries point at unselected positions) and valid [B, n] bool.
+    """
+    counts = positions.sum(1)
+    width = max(1, int(counts.max()))
+    order = positions.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+    valid = torch.arange(width, device=positions.device) < counts[:, None]
+    return order[:, :width], valid
+
+
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    """Rows `index` [B, n] of x [B, L, D] -> [B, n, D]."""
+    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))

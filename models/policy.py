@@ -1,0 +1,162 @@
+"""A policy: the network with its tokenizer, layouts and decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from PIL import Image
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from mmrl.types import Canvas, Prompt
+from models.checkpoint import load_model, read_config, save_model
+from models.core import MaskedTokenModel
+from models.layouts import Layouts
+from models.magvit import MagvitV2, load_vq
+from models.source import find_directory
+from models.text_to_image import MaskPolicy, TextToImage
+
+
+class Task(Protocol):
+    """How prompts of one kind become canvases, and finished canvases completions."""
+
+    def canvas(self, prompts: Sequence[Prompt]) -> Canvas: ...
+
+    def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]: ...
+
+
+@dataclass
+class Policy:
+    """What samplers, estimators and the loop need of a model family.
+
+    Attributes:
+        model: the network, possibly wrapped (LoRA, distributed training).
+        tokenizer: of the checkpoint.
+        tasks: layout of each task, by the name prompts carry.
+        network: the network itself, also when `model` is wrapped.
+    """
+
+    model: torch.nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    tasks: Mapping[str, Task]
+    network: MaskedTokenModel
+
+    @property
+    def mask_id(self) -> int:
+        """Id of the mask token."""
+        return self.network.public_config["mask_token_id"]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.network.device
+
+    def canvas(self, prompts: Sequence[Prompt]) -> Canvas:
+        """Canvases of B prompts of one task, on the policy's device, nothing written yet.
+
+        Raises:
+            ValueError: prompts of several tasks, or of one this checkpoint has no layout for.
+        """
+        return self.tasks[self._task(prompts)].canvas(prompts).to(self.device)
+
+    def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
+        """Completions of finished canvases."""
+        return self.tasks[self._task(prompts)].decode(canvas)
+
+    def save(self, directory: str | Path, dtype: str | None = None) -> None:
+        """Write network and tokenizer as one public checkpoint directory."""
+        save_model(self.network, directory, dtype)
+        self.tokenizer.save_pretrained(directory)
+
+    def _task(self, prompts: Sequence[Prompt]) -> str:
+        names = {prompt.task for prompt in prompts}
+        if len(names) != 1 or not names <= self.tasks.keys():
+            raise ValueError(
+                f"prompts of tasks {sorted(names)}; one task at a time out of"
+                f" {sorted(self.tasks)} is possible with this checkpoint"
+            )
+        return names.pop()
+
+
+def load_policy(
+    path_or_hub_id: str | Path,
+    vq: str | Path | None = "showlab/magvitv2",
+    dtype: str = "float32",
+    device: str | torch.device = "cpu",
+    max_prompt_length: int = 256,
+    image_size: int | None = None,
+    mask_policy: MaskPolicy | None = None,
+) -> Policy:
+    """A MMaDA-type checkpoint ready for sampling and training.
+
+    Args:
+        path_or_hub_id: of the network and its tokenizer.
+        vq: path or hub id of the MAGVIT-v2 image tokenizer; None for text only.
+        dtype: of the network; the image tokenizer stays float32.
+        device: of both.
+        max_prompt_length: longest prompt in tokens (M of the layouts); longer ones are cut.
+        image_size: side of the images in pixels; None follows `num_vq_tokens` of the checkpoint.
+        mask_policy: `ignore` or `key_padding`; None follows the checkpoint's `mask_policy`, and
+            `ignore` where it names none, as the public weights were trained.
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
+            tokenizer, or a vocabulary too small for the codes.
+    """
+    directory = find_directory(path_or_hub_id)
+    config = read_config(directory)
+    tokenizer = load_tokenizer(directory)
+    layouts = Layouts(tokenizer, max_prompt_length)
+    network = load_model(directory, dtype, device)
+    tasks: dict[str, Task] = {}
+    if vq is not None:
+        images = load_vq(vq, device=device)
+        grid = image_grid(config, images, image_size)
+        policy = mask_policy or config.get("mask_policy", "ignore")
+        tasks["text_to_image"] = TextToImage(layouts, images, grid, policy)
+        check_vocabulary(network, layouts, images)
+    return Policy(network, tokenizer, tasks, network)
+
+
+def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint directory.
+
+    Raises:
+        FileNotFoundError: it has none; `load_model` loads the network alone.
+    """
+    if not (directory / "tokenizer.json").is_file():
+        raise FileNotFoundError(
+            f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"
+        )
+    return PreTrainedTokenizerFast.from_pretrained(directory)
+
+
+def image_grid(config: Mapping[str, Any], vq: MagvitV2, image_size: int | None) -> tuple[int, int]:
+    """Height and width of an image in codes.
+
+    Raises:
+        ValueError: the size is no multiple of the patch, or the checkpoint's count is no square.
+    """
+    if image_size is not None:
+        if image_size % vq.downsample:
+            raise ValueError(f"image_size is {image_size}; it must be a multiple of {vq.downsample}")
+        return image_size // vq.downsample, image_size // vq.downsample
+    count = config.get("num_vq_tokens", 1024)
+    side = round(count**0.5)
+    if side * side != count:
+        raise ValueError(f"num_vq_tokens is {count}, no square; set image_size")
+    return side, side
+
+
+def check_vocabulary(network: MaskedTokenModel, layouts: Layouts, vq: MagvitV2) -> None:
+    """Raise a ValueError unless the embedding has a row for every code of the tokenizer."""
+    needed = layouts.code_offset + vq.codebook_size
+    if needed > network.core.vocab_size:
+        raise ValueError(
+            f"{vq.codebook_size} image codes from id {layouts.code_offset} need {needed} vocabulary"
+            f" rows and the checkpoint has {network.core.vocab_size}: tokenizer, image tokenizer"
+            " and network do not belong together"
+        )

@@ -1,0 +1,77 @@
+"""Names of open_clip architectures and checkpoints, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mmrl.config import check_choice
+
+
+def resolve_architecture(model: str, key: str) -> str:
+    """The name open_clip's loader takes for `model`.
+
+    Args:
+        model: a built-in architecture (`ViT-L-14`), a directory with `open_clip_config.json`, or
+            `hf-hub:owner/name`.
+        key: configuration key, for messages.
+
+    Raises:
+        FileNotFoundError: a directory without `open_clip_config.json`.
+        ValueError: neither a directory nor a built-in architecture.
+    """
+    import open_clip
+
+    if model.startswith("hf-hub:"):
+        return model
+    if Path(model).is_dir():
+        if not (Path(model) / "open_clip_config.json").is_file():
+            raise FileNotFoundError(
+                f"{key} is the directory {model!r}, which holds no open_clip_config.json; name a"
+                " directory that open_clip wrote, or a built-in architecture such as ViT-L-14."
+            )
+        return f"local-dir:{model}"
+    name = model.replace("/", "-")
+    check_choice(key, name, open_clip.list_models())
+    return name
+
+
+def resolve_weights(architecture: str, pretrained: str | None, key: str) -> str | None:
+    """The checkpoint of a resolved architecture: a file, a published tag, or None when the
+    architecture's own place holds the weights.
+
+    Args:
+        architecture: from `resolve_architecture`.
+        pretrained: a file, a tag, or None; None takes `openai` where that tag exists.
+        key: configuration key, for messages.
+
+    Raises:
+        ValueError: weights given for a directory or hub id, none given for a built-in
+            architecture without an `openai` tag, or an unknown tag.
+    """
+    from open_clip.pretrained import list_pretrained_tags_by_model
+
+    if architecture.startswith(("hf-hub:", "local-dir:")):
+        if pretrained is not None:
+            raise ValueError(
+                f"{key} is {pretrained!r}, but {architecture} brings its own weights; remove {key}."
+            )
+        return None
+    if pretrained is not None and Path(pretrained).is_file():
+        return pretrained
+    tags = list_pretrained_tags_by_model(architecture)
+    if pretrained is None and "openai" in tags:
+        return "openai"
+    check_choice(key, pretrained, tags or ["<path of a checkpoint file>"])
+    return pretrained
+
+
+def uses_quick_gelu(architecture: str, pretrained: str | None) -> bool:
+    """Whether these published weights were trained with QuickGELU.
+
+    The architecture file does not say: `ViT-L-14` names plain GELU, while its `openai` weights
+    need QuickGELU and score differently, without an error, when run with the other activation.
+    """
+    from open_clip.pretrained import get_pretrained_cfg
+
+    known = get_pretrained_cfg(architecture, pretrained) if pretrained else {}
+    return bool((known or {}).get("quick_gelu", False))

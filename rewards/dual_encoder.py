@@ -1,0 +1,94 @@
+"""Cosine similarity of an image tower and a text tower, the core of the CLIP and HPS rewards.
+
+Towers may run under autocast; the normalisation and the dot product are always float32, because
+half precision has steps of about 2.4e-4 between 0.25 and 0.5, which is as large as the differences
+inside a group of rollouts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class DualEncoder:
+    """An open_clip model with its tokenizer and its image transform.
+
+    Args:
+        model: offers `encode_image([b, 3, H, W])` and `encode_text([b, T])`.
+        tokenizer: maps a list of strings to token ids [b, T] int64.
+        transform: maps an RGB PIL image to a float32 tensor [3, H, W].
+        device: where the towers run; "auto" takes the current CUDA device if there is one.
+        dtype: autocast dtype of the towers, one of `DTYPES`; "float32" switches autocast off.
+        batch_size: rows encoded at once.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Callable[[list[str]], Tensor],
+        transform: Callable[[Image.Image], Tensor],
+        device: str = "auto",
+        dtype: str = "float32",
+        batch_size: int = 32,
+    ) -> None:
+        self.device = _resolve_device(device)
+        self.model = model.to(self.device).eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.transform = transform
+        self.dtype = DTYPES[dtype]
+        self.batch_size = batch_size
+
+    @torch.no_grad()
+    def cosine(self, images: Sequence[Image.Image], texts: Sequence[str]) -> list[float]:
+        """Cosine of each image with its own text, in [-1, 1]; a text is encoded once however often
+        it occurs (the rollouts of a group share their prompt)."""
+        if not images:
+            return []
+        unique = list(dict.fromkeys(texts))
+        row_of = {text: row for row, text in enumerate(unique)}
+        text_features = self.encode_texts(unique)[[row_of[text] for text in texts]]
+        return (self.encode_images(images) * text_features).sum(-1).tolist()
+
+    @torch.no_grad()
+    def encode_images(self, images: Sequence[Image.Image]) -> Tensor:
+        """[n, D] float32 rows of length one, on the CPU."""
+        return self._encode(
+            images,
+            lambda part: torch.stack([self.transform(image) for image in part]),
+            self.model.encode_image,
+        )
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """[n, D] float32 rows of length one, on the CPU."""
+        return self._encode(texts, lambda part: self.tokenizer(list(part)), self.model.encode_text)
+
+    def _encode(
+        self, items: Sequence[Any], collate: Callable[[Any], Tensor], tower: Callable[[Any], Tensor]
+    ) -> Tensor:
+        rows = []
+        for start in range(0, len(items), self.batch_size):
+            inputs = collate(items[start : start + self.batch_size]).to(self.device)
+            with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+                features = tower(inputs)
+            rows.append(F.normalize(features.float(), dim=-1).cpu())
+        return torch.cat(rows)
+
+
+def _resolve_device(device: str) -> torch.device:
+    if device != "auto":
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

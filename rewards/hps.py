@@ -1,0 +1,160 @@
+"""Human Preference Score v2 and v2.1 (Wu et al. 2023, arXiv:2306.09341), on stock open_clip.
+
+    score = <f(image), g(prompt)>,   both of length one, no logit scale
+
+The score is the raw cosine, about 0.2 to 0.35; benchmark tables show it times 100. The picture is
+scaled so that its longest side fits (bicubic on the float tensor, antialiased, not clamped) and
+padded with zeros to a square, which is not what open_clip's own transform does. We deviate from the
+original in two ways: the last normalisation and the dot product are float32 (the original computes
+them in float16, with steps of 2.4e-4), and a picture that already has the right longest side is
+padded as well (the original fails on it).
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from mmrl.types import Sample
+from rewards.architectures import resolve_architecture
+from rewards.dual_encoder import DualEncoder
+from rewards.pictures import picture_of
+
+FILES = {"v2.0": "HPS_v2_compressed.pt", "v2.1": "HPS_v2.1_compressed.pt"}
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+class HPSReward:
+    """Human preference for an image given its prompt.
+
+    Args:
+        version: which published checkpoint; the two differ in scale, so there is no default.
+        checkpoint: hub id or directory holding the file of that version, or the file itself.
+        model: open_clip architecture, or a directory with `open_clip_config.json`.
+        device: "auto", or a torch device.
+        dtype: precision of the towers; normalisation and dot product are float32.
+        batch_size: images encoded at once.
+
+    Raises:
+        FileNotFoundError, ValueError: a checkpoint that does not exist, cannot be read, or does
+            not belong to the architecture.
+    """
+
+    def __init__(
+        self,
+        version: Literal["v2.0", "v2.1"],
+        checkpoint: str = "xswu/HPSv2",
+        model: str = "ViT-H-14",
+        device: str = "auto",
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        batch_size: int = 16,
+    ) -> None:
+        import open_clip
+
+        architecture = resolve_architecture(model, "hps.model")
+        path = find_checkpoint(checkpoint, FILES[version])
+        network: Any = open_clip.CLIP(**open_clip.get_model_config(architecture))
+        _load_weights(network, path)
+        size = network.visual.image_size
+        side = size if isinstance(size, int) else size[0]
+        self.encoder = DualEncoder(
+            network,
+            open_clip.get_tokenizer(architecture),
+            lambda image: letterbox(image, side),
+            device,
+            dtype,
+            batch_size,
+        )
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Cosines in [-1, 1].
+
+        Raises:
+            ValueError: a completion is not an image.
+        """
+        images = [picture_of(sample, "hps") for sample in samples]
+        return list(self.encoder.cosine(images, [sample.prompt for sample in samples]))
+
+
+def letterbox(image: Image.Image, side: int) -> Tensor:
+    """[3, side, side] float32: longest side scaled to `side`, zeros around, normalised.
+
+    Args:
+        image: mode RGB, any size.
+        side: input size of the image tower in pixels.
+    """
+    # A copy, because torch refuses the read-only buffer of a PIL image.
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+    scale = side / max(image.size)
+    height, width = (max(1, round(n * scale)) for n in pixels.shape[1:])
+    if (height, width) != tuple(pixels.shape[1:]):
+        pixels = F.interpolate(
+            pixels[None], (height, width), mode="bicubic", align_corners=False, antialias=True
+        )[0]
+    top, left = (side - height) // 2, (side - width) // 2
+    pixels = F.pad(pixels, (left, side - width - left, top, side - height - top))
+    mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
+    return (pixels - mean) / std
+
+
+def find_checkpoint(checkpoint: str, file_name: str) -> Path:
+    """The checkpoint file named by a path, a directory or a hub id (downloaded if necessary).
+
+    Raises:
+        FileNotFoundError: nothing is there.
+    """
+    path = Path(checkpoint)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        if (path / file_name).is_file():
+            return path / file_name
+        raise FileNotFoundError(f"hps.checkpoint: the directory {path} holds no {file_name}.")
+    if path.suffix or checkpoint.count("/") != 1:
+        raise FileNotFoundError(
+            f"hps.checkpoint is {checkpoint!r}, which is not a file; give the path of {file_name},"
+            " its directory, or a hub id such as xswu/HPSv2."
+        )
+    return _download(checkpoint, file_name)
+
+
+def _download(hub_id: str, file_name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub_id, file_name))
+    except OSError as error:
+        raise FileNotFoundError(
+            f"hps.checkpoint: {file_name} of {hub_id} is neither cached nor could it be"
+            f" downloaded ({error}). Download it elsewhere and set hps.checkpoint to its path."
+        ) from error
+
+
+def _load_weights(network: torch.nn.Module, path: Path) -> None:
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+        weights = stored["state_dict"]
+    except (RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        raise ValueError(
+            f"hps.checkpoint {path} is not a readable HPS checkpoint (a dict with state_dict):"
+            f" {error!r}. It may be truncated; remove it and fetch it again."
+        ) from error
+    try:
+        result = network.load_state_dict(weights, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"hps.checkpoint {path} does not fit hps.model: {error}") from error
+    # Older releases of open_clip stored the causal mask, which is a constant, with the weights.
+    unexpected = [key for key in result.unexpected_keys if not key.endswith("attn_mask")]
+    if result.missing_keys or unexpected:
+        raise ValueError(
+            f"hps.checkpoint {path} does not fit hps.model: missing {result.missing_keys[:5]},"
+            f" unexpected {unexpected[:5]}."
+        )

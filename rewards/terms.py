@@ -1,0 +1,65 @@
+"""One reward of a weighted sum: its configuration entry, checked and built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from rewards import Reward, build_reward, check_reward
+
+
+@dataclass
+class Term:
+    """One reward in the weighted sum, under the key its metrics are logged with."""
+
+    key: str
+    reward: Reward
+    weight: float = 1.0
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def contribution(self, score: float) -> float:
+        """What a raw score adds to the total."""
+        return self.weight * (self.scale * score + self.offset)
+
+
+def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") -> None:
+    """Check the reward entries of a configuration without building anything.
+
+    Raises:
+        ValueError: no entry, an unknown reward or option, a wrong type, or two equal keys.
+    """
+    if not entries:
+        raise ValueError(f"{where} is empty; name at least one reward.")
+    keys: list[str] = []
+    for n, entry in enumerate(entries):
+        if "reward" not in entry:
+            check_reward(entry, f"{where}[{n}]")
+        for key in ("weight", "scale", "offset"):
+            _number(entry.get(key, 1.0), f"{where}[{n}].{key}")
+        keys.append(_key_of(entry))
+    repeated = sorted({key for key in keys if keys.count(key) > 1})
+    if repeated:
+        raise ValueError(
+            f"{where} holds {repeated[0]!r} more than once; give each of these entries its own"
+            " `key`, under which its metrics are logged."
+        )
+
+
+def build_term(entry: Mapping[str, Any], where: str) -> Term:
+    """Build the reward an entry describes, with its place in the sum."""
+    reward: Reward = entry.get("reward") or build_reward(entry, where)
+    numbers = {key: float(entry[key]) for key in ("weight", "scale", "offset") if key in entry}
+    return Term(_key_of(entry), reward, **numbers)
+
+
+def _key_of(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("key") or entry["name"])
+
+
+def _number(value: Any, key: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{key} is {value!r}; it must be a finite number.")

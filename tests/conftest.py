@@ -1,0 +1,8 @@
+"""Settings every test runs under."""
+
+import os
+
+# Set before any Hugging Face package is imported: a test that reaches for a file it does not
+# carry has to fail at once instead of waiting for a connection. `network` tests override it.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -1,0 +1,190 @@
+"""What the shapes world promises: its prompts, splits, scenes, pictures and files."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
+
+
+def load(name: str) -> ModuleType:
+    """A script of datasets/shapes: the folder is no package, so it is loaded by its path."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+render, prompts = load("render"), load("prompts")
+
+
+def rows_of(split: str) -> list[dict]:
+    text = (FOLDER / f"{split}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_the_committed_prompt_files_are_what_the_generator_writes(split: str) -> None:
+    assert rows_of(split) == prompts.prompt_rows(split)
+
+
+@pytest.mark.parametrize(
+    ("split", "least", "most", "least_per_tag"),
+    [("test", 360, 1000, 45), ("validation", 120, 500, 16), ("train", 1000, 3000, 100)],
+)
+def test_every_split_is_large_enough_in_every_tag(
+    split: str, least: int, most: int, least_per_tag: int
+) -> None:
+    rows = rows_of(split)
+    tags = Counter(row["tag"] for row in rows)
+    assert least <= len(rows) <= most
+    assert set(tags) == set(prompts.TAGS) and min(tags.values()) >= least_per_tag
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert len({row["prompt"] for row in rows}) == len(rows)
+
+
+def test_no_composition_and_no_prompt_is_in_two_splits() -> None:
+    for of in (prompts.composition_key, lambda row: row["prompt"]):
+        train, validation, test = (
+            {of(row) for row in rows_of(split)} for split in ("train", "validation", "test")
+        )
+        assert not train & validation and not train & test and not validation & test
+
+
+def test_a_relation_and_its_inverse_are_the_same_composition() -> None:
+    ring, cross = {"class": "ring", "count": 1}, {"class": "cross", "count": 1}
+    one = {"tag": "position", "include": [cross, {**ring, "position": ["left of", 0]}]}
+    same = {"tag": "position", "include": [ring, {**cross, "position": ["right of", 0]}]}
+    other = {"tag": "position", "include": [ring, {**cross, "position": ["left of", 0]}]}
+    assert prompts.composition_key(one) == prompts.composition_key(same)
+    assert prompts.composition_key(one) != prompts.composition_key(other)
+
+
+def test_no_composition_is_listed_twice_and_every_wording_keeps_it() -> None:
+    for tag in prompts.TAGS:
+        keys = [prompts.composition_key(c) for c in prompts.compositions(tag)]
+        assert len(set(keys)) == len(keys)
+        for composition, key in zip(prompts.compositions(tag), keys, strict=True):
+            assert {prompts.composition_key(row) for row in prompts.wordings(composition)} == {key}
+
+
+def test_rows_have_the_metadata_schema_of_geneval() -> None:
+    for split in ("train", "validation", "test"):
+        for row in rows_of(split):
+            assert {"id", "tag", "include", "prompt"} <= row.keys()
+            assert ("exclude" in row) == (row["tag"] == "counting")
+            for index, clause in enumerate(row["include"]):
+                assert clause["class"] in render.SHAPES and 1 <= clause["count"] <= 4
+                assert clause.get("color", "red") in render.COLORS
+                relation, other = clause.get("position", ("above", -1))
+                assert relation in prompts.INVERSE and other < index
+            assert (row["tag"] == "position") == any("position" in c for c in row["include"])
+
+
+def test_the_training_split_shows_every_shape_color_relation_and_count() -> None:
+    clauses = [clause for row in rows_of("train") for clause in row["include"]]
+    assert {clause["class"] for clause in clauses} == set(render.SHAPES)
+    assert {clause["color"] for clause in clauses if "color" in clause} == set(render.COLORS)
+    assert {clause["count"] for clause in clauses} == {1, 2, 3, 4}
+    relations = {clause["position"][0] for clause in clauses if "position" in clause}
+    assert relations == {"left of", "right of", "above", "below"}
+
+
+def test_prompts_are_short_and_their_vocabulary_is_small() -> None:
+    texts = [row["prompt"] for split in ("train", "validation", "test") for row in rows_of(split)]
+    assert max(len(text.split()) for text in texts) <= 12
+    assert all(text == text.lower() for text in texts)
+    assert len({word for text in texts for word in text.split()}) < 100
+    for word in ("a orange", "an red", "crosss", "one red"):
+        assert not any(word in text for text in texts)
+
+
+def test_a_scene_holds_what_its_prompt_asks_for_and_nothing_else() -> None:
+    rng = np.random.default_rng(1)
+    for row in rows_of("test"):
+        objects = prompts.scene_for(row, rng)["objects"]
+        wanted = Counter({clause["class"]: clause["count"] for clause in row["include"]})
+        assert Counter(item["class"] for item in objects) == wanted
+
+
+def test_objects_lie_inside_the_image_and_one_cell_apart() -> None:
+    rng = np.random.default_rng(2)
+    for row in rows_of("train")[::5]:
+        occupied = np.zeros((render.GRID + 1, render.GRID + 1), dtype=int)
+        for item in prompts.scene_for(row, rng)["objects"]:
+            size, top, left = item["size"], item["row"], item["column"]
+            assert 0 <= top <= render.GRID - size and 0 <= left <= render.GRID - size
+            occupied[top : top + size + 1, left : left + size + 1] += 1
+        assert occupied.max() <= 1
+
+
+def test_sizes_positions_and_backgrounds_vary() -> None:
+    rng = np.random.default_rng(3)
+    row = {"tag": "colors", "include": [{"class": "ring", "count": 1, "color": "red"}]}
+    scenes = [prompts.scene_for(row, rng) for _ in range(400)]
+    assert {scene["background"] for scene in scenes} == set(render.BACKGROUNDS)
+    assert {scene["objects"][0]["size"] for scene in scenes} == set(render.SIZES.values())
+    assert len({(s["objects"][0]["row"], s["objects"][0]["column"]) for s in scenes}) > 40
+
+
+def test_a_prompt_for_more_objects_than_fit_is_refused() -> None:
+    row = {"prompt": "nine rings", "include": [{"class": "ring", "count": 9}]}
+    with pytest.raises(ValueError, match="nine rings.*9 objects.*1 to 4"):
+        prompts.scene_for(row, np.random.default_rng(0))
+
+
+def test_a_larger_image_shows_the_same_scene() -> None:
+    scene = prompts.scene_for(rows_of("test")[0], np.random.default_rng(4))
+    small, large = (np.asarray(render.render(scene, size)) for size in (32, 128))
+    assert small.shape == (32, 32, 3) and large.shape == (128, 128, 3)
+    share = [(pixels != pixels[0, 0]).any(-1).mean() for pixels in (small, large)]
+    assert share[0] == pytest.approx(share[1], abs=0.02)
+
+
+def test_an_image_size_off_the_grid_is_refused() -> None:
+    with pytest.raises(ValueError, match="size=30 .* multiple of 8"):
+        render.render({"background": "grey", "objects": []}, 30)
+
+
+def test_the_script_run_by_path_writes_pairs_that_load_as_images(tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    out = tmp_path / "with a space"
+    command = [sys.executable, str(FOLDER / "write.py"), f"out={out}", "pairs=60", "seed=7"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    data = load_dataset(
+        "parquet",
+        data_files=str(out / "train_pairs.parquet"),
+        cache_dir=str(tmp_path),
+        split="train",
+    )
+    trained = {prompts.composition_key(row) for row in rows_of("train")}
+    metadata = [json.loads(row["metadata"]) for row in data]
+    assert len(data) == 60 and data[0]["image"].size == (32, 32)
+    assert set(Counter(row["tag"] for row in metadata).values()) == {10}
+    assert [row["prompt"] for row in metadata] == data["prompt"]
+    held_out = {prompts.composition_key(row) for s in ("validation", "test") for row in rows_of(s)}
+    assert trained and not held_out & {prompts.composition_key(row) for row in metadata}
+
+
+def test_equal_seeds_draw_equal_pairs_and_other_seeds_others() -> None:
+    write = load("write")
+    assert write.draw_pairs(12, seed=1) == write.draw_pairs(12, seed=1)
+    assert write.draw_pairs(12, seed=1) != write.draw_pairs(12, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [("pair=3", "'pair=3'.*pairs="), ("pairs=many", "pairs='many'"), ("seed=1", "out= is missing")],
+)
+def test_a_wrong_argument_of_the_script_is_named(argument: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load("write").parse_arguments([argument])

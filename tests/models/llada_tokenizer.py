@@ -1,0 +1,27 @@
+"""A tokenizer with LLaDA's ids: one id per character (1000 + code point) and the special tokens."""
+
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+SPECIAL = {
+    126080: "<|startoftext|>",
+    126081: "<|endoftext|>",
+    **{126084 + i: f"<|reserved_token_{i}|>" for i in range(252)},
+    126336: "<|mdm_mask|>",
+    126346: "<|start_header_id|>",
+    126347: "<|end_header_id|>",
+    126348: "<|eot_id|>",
+}
+
+
+def llada_tokenizer() -> PreTrainedTokenizerFast:
+    """Ids as in the fixtures; `len` is 126349 as for the public tokenizer."""
+    vocabulary = {f"<unused {i}>": i for i in range(126349)}
+    by_id = {i: token for token, i in vocabulary.items()}
+    by_id |= {1000 + point: chr(point) for point in range(32, 1000)}
+    by_id |= {1000 + ord("\n"): "\n"} | SPECIAL
+    words = {token: i for i, token in by_id.items()}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unused 0>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL.values()])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)

@@ -1,0 +1,67 @@
+"""Small random open_clip models on disk, and pictures of every kind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+TINY = {
+    "embed_dim": 24,
+    "vision_cfg": {
+        "image_size": 28,
+        "layers": 2,
+        "width": 32,
+        "head_width": 16,
+        "patch_size": 14,
+    },
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+}
+
+
+def random_network(directory: Path, seed: int) -> Any:
+    """An open_clip model of the architecture in `directory` whose features differ clearly."""
+    network = open_clip.CLIP(**open_clip.get_model_config(f"local-dir:{directory}"))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+            if "ln_" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+    return network.eval()
+
+
+@pytest.fixture(scope="session")
+def architecture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with an architecture and no weights."""
+    directory = tmp_path_factory.mktemp("architecture")
+    config = {"model_cfg": TINY, "preprocess_cfg": {}}
+    (directory / "open_clip_config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def clip_directory(architecture: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory as open_clip writes it: architecture and weights."""
+    directory = tmp_path_factory.mktemp("clip")
+    config = (architecture / "open_clip_config.json").read_text()
+    (directory / "open_clip_config.json").write_text(config)
+    weights = random_network(architecture, seed=0).state_dict()
+    save_file(weights, directory / "open_clip_model.safetensors")
+    return directory
+
+
+@pytest.fixture
+def pictures() -> list[Image.Image]:
+    """RGB pictures: square, wide, tall, and one whose longest side is the input size."""
+    random = np.random.default_rng(0)
+    sizes = [(40, 40), (60, 25), (17, 50), (28, 20)]
+    return [
+        Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        for width, height in sizes
+    ]

@@ -1,0 +1,125 @@
+"""The CLIP reward."""
+
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from PIL import Image
+
+from mmrl.types import Sample
+from rewards import build_reward
+from rewards.architectures import uses_quick_gelu
+
+PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]
+
+
+def samples_of(pictures: list[Image.Image]) -> list[Sample]:
+    return [Sample(p, image) for p, image in zip(PROMPTS, pictures, strict=True)]
+
+
+def test_the_score_is_the_cosine_open_clip_itself_gives(
+    clip_directory: Path, pictures: list[Image.Image]
+) -> None:
+    scores = build_reward({"name": "clip", "model": str(clip_directory), "device": "cpu"})(
+        samples_of(pictures)
+    )
+    name = f"local-dir:{clip_directory}"
+    network, transform = open_clip.create_model_from_pretrained(name)
+    network.eval()
+    tokens = open_clip.get_tokenizer(name)(PROMPTS)
+    with torch.no_grad():
+        images = network.encode_image(torch.stack([transform(p) for p in pictures]))
+        texts = network.encode_text(tokens)
+    expected = torch.cosine_similarity(images, texts)
+    torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-6, rtol=0)
+    assert torch.tensor(scores).std() > 1e-3, "random weights must tell pictures apart"
+
+
+def test_a_batch_scores_like_its_rows_alone(
+    clip_directory: Path, pictures: list[Image.Image]
+) -> None:
+    reward = build_reward({"name": "clip", "model": str(clip_directory), "batch_size": 3})
+    rows = samples_of(pictures)
+    alone = [reward([row])[0] for row in rows]
+    assert reward(rows) == pytest.approx(alone, abs=1e-6)
+    assert reward([]) == []
+
+
+def test_half_precision_towers_stay_near_float32(
+    clip_directory: Path, pictures: list[Image.Image]
+) -> None:
+    rows = samples_of(pictures)
+    entry = {"name": "clip", "model": str(clip_directory), "device": "cpu"}
+    full = build_reward(entry)(rows)
+    half = build_reward({**entry, "dtype": "bfloat16"})(rows)
+    assert half == pytest.approx(full, abs=0.02)
+    assert half != full
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "CMYK"])
+def test_every_image_mode_is_scored_as_the_rgb_picture_it_shows(
+    clip_directory: Path, mode: str
+) -> None:
+    reward = build_reward({"name": "clip", "model": str(clip_directory)})
+    # Black and white survive the conversion to every one of these modes.
+    shown = Image.new("RGB", (32, 32), "white")
+    shown.paste("black", (4, 4, 20, 28))
+    assert reward([Sample("a bar", shown.convert(mode))]) == pytest.approx(
+        reward([Sample("a bar", shown)]), abs=1e-6
+    )
+
+
+def test_transparent_parts_show_white(clip_directory: Path) -> None:
+    reward = build_reward({"name": "clip", "model": str(clip_directory)})
+    hidden = Image.new("RGBA", (28, 28), (255, 0, 0, 0))
+    white = Image.new("RGB", (28, 28), "white")
+    assert reward([Sample("x", hidden)]) == reward([Sample("x", white)])
+
+
+def test_a_text_completion_is_an_error_that_names_reward_and_prompt(clip_directory: Path) -> None:
+    reward = build_reward({"name": "clip", "model": str(clip_directory)})
+    with pytest.raises(ValueError, match="'clip' scores images.*'a red circle'.*str"):
+        reward([Sample("a red circle", "not a picture")])
+
+
+def test_published_openai_weights_run_with_their_own_activation() -> None:
+    assert uses_quick_gelu("ViT-L-14", "openai")
+    assert not uses_quick_gelu("ViT-L-14", "laion2b_s32b_b82k")
+    assert not uses_quick_gelu("ViT-L-14", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "ViT-L-41"}, "clip.model is 'ViT-L-41'.*ViT-L-14"),
+        ({"model": "ViT-L-14", "pretrained": "opneai"}, "clip.pretrained is 'opneai'.*'openai'"),
+        ({"model": "ViT-H-14"}, "clip.pretrained is None.*laion2b_s32b_b79k"),
+        ({"dtype": "int8"}, "dtype"),
+        ({"batch_size": "many"}, "batch_size"),
+        ({"modle": "ViT-L-14"}, "modle is not a setting.*'model'"),
+    ],
+)
+def test_a_wrong_option_names_key_value_and_choices(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_reward({"name": "clip", **options})
+
+
+def test_a_directory_without_an_open_clip_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no open_clip_config.json"):
+        build_reward({"name": "clip", "model": str(tmp_path)})
+
+
+def test_weights_beside_a_directory_that_brings_its_own_are_refused(clip_directory: Path) -> None:
+    with pytest.raises(ValueError, match="clip.pretrained is 'openai'.*its own weights"):
+        build_reward({"name": "clip", "model": str(clip_directory), "pretrained": "openai"})
+
+
+def test_missing_and_truncated_weights_are_refused(architecture: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="could not be loaded"):
+        build_reward({"name": "clip", "model": str(architecture)})
+    config = (architecture / "open_clip_config.json").read_text()
+    (tmp_path / "open_clip_config.json").write_text(config)
+    (tmp_path / "open_clip_model.safetensors").write_bytes(b"\x10\x00\x00\x00")
+    with pytest.raises(ValueError, match="could not be loaded.*complete"):
+        build_reward({"name": "clip", "model": str(tmp_path)})

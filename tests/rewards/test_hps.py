@@ -1,0 +1,140 @@
+"""HPSv2 and v2.1 against the published formula, written out here a second time."""
+
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as TF
+
+from mmrl.types import Sample
+from rewards import build_reward
+from rewards.hps import letterbox
+from tests.rewards.conftest import random_network
+
+PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]
+SIDE = 28
+
+
+@pytest.fixture
+def checkpoint(architecture: Path, tmp_path: Path) -> Path:
+    """A checkpoint in the published form, with the stale causal mask some of them carry."""
+    weights = random_network(architecture, seed=1).state_dict()
+    path = tmp_path / "HPS_v2.1_compressed.pt"
+    torch.save({"state_dict": {**weights, "attn_mask": torch.zeros(77, 77)}}, path)
+    return path
+
+
+def entry(architecture: Path, checkpoint: Path, **options: object) -> dict:
+    paths = {"model": str(architecture), "checkpoint": str(checkpoint)}
+    return {"name": "hps", "version": "v2.1", **paths, **options}
+
+
+def prepared(image: Image.Image) -> Tensor:
+    """The published transform by torchvision: longest side, zero padding, OpenAI's statistics."""
+    pixels = TF.to_tensor(image)
+    height, width = pixels.shape[1:]
+    scale = SIDE / max(height, width)
+    new = [round(height * scale), round(width * scale)]
+    if scale != 1.0:
+        pixels = TF.resize(pixels, new, InterpolationMode.BICUBIC, antialias=True)
+    down, right = SIDE - new[0], SIDE - new[1]
+    pixels = TF.pad(pixels, [right // 2, down // 2, right - right // 2, down - down // 2], 0)
+    mean, std = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+    return TF.normalize(pixels, mean, std)
+
+
+def test_the_picture_is_scaled_by_its_longest_side_and_padded(pictures: list[Image.Image]) -> None:
+    for image in pictures:
+        torch.testing.assert_close(letterbox(image, SIDE), prepared(image), atol=1e-5, rtol=0)
+
+
+def test_a_very_long_picture_keeps_at_least_one_pixel() -> None:
+    assert letterbox(Image.new("RGB", (2000, 3)), SIDE).shape == (3, SIDE, SIDE)
+
+
+def test_the_score_is_the_bare_cosine_of_the_published_formula(
+    architecture: Path, checkpoint: Path, pictures: list[Image.Image]
+) -> None:
+    rows = [Sample(p, image) for p, image in zip(PROMPTS, pictures, strict=True)]
+    scores = build_reward(entry(architecture, checkpoint, device="cpu"))(rows)
+    network = random_network(architecture, seed=1)
+    with torch.no_grad():
+        images = network.encode_image(torch.stack([prepared(p) for p in pictures]))
+        texts = network.encode_text(open_clip.get_tokenizer("ViT-H-14")(PROMPTS))
+    images, texts = (x / x.norm(dim=-1, keepdim=True) for x in (images, texts))
+    torch.testing.assert_close(torch.tensor(scores), (images * texts).sum(-1), atol=1e-5, rtol=0)
+    assert torch.tensor(scores).std() > 1e-3, "random weights must tell pictures apart"
+
+
+def test_a_batch_scores_like_its_rows_alone(
+    architecture: Path, checkpoint: Path, pictures: list[Image.Image]
+) -> None:
+    reward = build_reward(entry(architecture, checkpoint, batch_size=3))
+    rows = [Sample(p, image) for p, image in zip(PROMPTS, pictures, strict=True)]
+    assert reward(rows) == pytest.approx([reward([row])[0] for row in rows], abs=1e-6)
+
+
+def test_a_transparent_picture_is_scored_on_white(architecture: Path, checkpoint: Path) -> None:
+    reward = build_reward(entry(architecture, checkpoint))
+    hidden = Image.new("RGBA", (40, 20), (255, 0, 0, 0))
+    white = Image.new("RGB", (40, 20), "white")
+    assert reward([Sample("x", hidden)]) == reward([Sample("x", white)])
+
+
+def test_the_checkpoint_is_found_in_a_directory_by_its_version(
+    architecture: Path, checkpoint: Path
+) -> None:
+    build_reward(entry(architecture, checkpoint.parent))
+    with pytest.raises(FileNotFoundError, match="HPS_v2_compressed.pt"):
+        build_reward(entry(architecture, checkpoint.parent, version="v2.0"))
+
+
+def test_the_version_has_no_default_and_no_third_value(
+    architecture: Path, checkpoint: Path
+) -> None:
+    with pytest.raises(ValueError, match="version"):
+        build_reward({"name": "hps"})
+    with pytest.raises(ValueError, match="version"):
+        build_reward(entry(architecture, checkpoint, version="v3"))
+
+
+def test_a_checkpoint_that_does_not_exist_is_named(architecture: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere.pt.*not a file"):
+        build_reward(entry(architecture, tmp_path / "nowhere.pt"))
+
+
+def test_a_truncated_checkpoint_is_named(architecture: Path, checkpoint: Path) -> None:
+    checkpoint.write_bytes(checkpoint.read_bytes()[:2000])
+    with pytest.raises(ValueError, match="not a readable HPS checkpoint"):
+        build_reward(entry(architecture, checkpoint))
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(architecture: Path, checkpoint: Path) -> None:
+    torch.save({"state_dict": Path("anything")}, checkpoint)
+    with pytest.raises(ValueError, match="not a readable HPS checkpoint"):
+        build_reward(entry(architecture, checkpoint))
+
+
+def test_missing_unexpected_and_misshapen_weights_are_named(
+    architecture: Path, checkpoint: Path
+) -> None:
+    weights = random_network(architecture, seed=1).state_dict()
+    incomplete = {key: value for key, value in weights.items() if key != "text_projection"}
+    torch.save({"state_dict": incomplete}, checkpoint)
+    with pytest.raises(ValueError, match="missing.*text_projection"):
+        build_reward(entry(architecture, checkpoint))
+    torch.save({"state_dict": {**weights, "extra": torch.zeros(1)}}, checkpoint)
+    with pytest.raises(ValueError, match="unexpected.*extra"):
+        build_reward(entry(architecture, checkpoint))
+    torch.save({"state_dict": {**weights, "text_projection": torch.zeros(2, 2)}}, checkpoint)
+    with pytest.raises(ValueError, match="(?s)does not fit hps.model.*text_projection"):
+        build_reward(entry(architecture, checkpoint))
+
+
+def test_a_text_completion_is_an_error(architecture: Path, checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="'hps' scores images"):
+        build_reward(entry(architecture, checkpoint))([Sample("a red circle", "words")])

@@ -1,0 +1,174 @@
+"""The weighted sum of rewards, what None means, and what a failure does."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mmrl.types import Sample
+from rewards import REWARDS, build_reward, reward_class
+from rewards.scoring import RewardError, Scorer
+
+SAMPLES = [Sample(f"prompt {n}", "x" * n, {"index": n}) for n in range(4)]
+
+
+def length(samples: list[Sample]) -> list[float | None]:
+    return [float(len(s.completion)) for s in samples]  # type: ignore[arg-type]
+
+
+def fails_on(index: int, outcome: Any) -> Callable[[list[Sample]], list[Any]]:
+    """A reward that gives 1.0, except on one sample, where it returns or raises `outcome`."""
+
+    def reward(samples: list[Sample]) -> list[Any]:
+        scores: list[Any] = [1.0] * len(samples)
+        for n, sample in enumerate(samples):
+            if sample.metadata["index"] == index:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                scores[n] = outcome
+        return scores
+
+    return reward
+
+
+def entry(name: str, reward: Callable, **numbers: float) -> dict:
+    return {"name": name, "reward": reward, **numbers}
+
+
+def test_the_total_is_the_weighted_sum_of_scaled_scores() -> None:
+    entries = [
+        entry("length", length, weight=2.0, scale=0.5, offset=-1.0),
+        entry("one", lambda samples: [1.0] * len(samples), weight=0.25),
+    ]
+    scores = Scorer(entries).score(SAMPLES)
+    assert scores.total == pytest.approx([2 * (0.5 * n - 1) + 0.25 for n in range(4)])
+    assert scores.components == {"length": [0.0, 1.0, 2.0, 3.0], "one": [1.0] * 4}
+
+
+def test_metrics_carry_the_names_trl_users_know() -> None:
+    metrics = Scorer([entry("length", length)]).score(SAMPLES).metrics()
+    assert metrics == {
+        "rewards/length/mean": 1.5,
+        "rewards/length/std": pytest.approx(math.sqrt(5 / 3)),
+        "rewards/length/none": 0.0,
+        "rewards/length/failures": 0.0,
+    }
+
+
+def test_a_reward_that_does_not_apply_is_left_out_of_the_sum() -> None:
+    some = Scorer([entry("some", fails_on(1, None)), entry("length", length)]).score(SAMPLES)
+    assert some.total == [1.0, 1.0, 3.0, 4.0]
+    assert some.metrics()["rewards/some/none"] == 1.0
+    assert some.metrics()["rewards/some/failures"] == 0.0
+
+
+def test_a_sample_no_reward_applies_to_has_no_total() -> None:
+    scores = Scorer([entry("none", lambda samples: [None] * len(samples))]).score(SAMPLES)
+    assert scores.total == [None] * 4
+    assert "rewards/none/mean" not in scores.metrics()
+
+
+@pytest.mark.parametrize("outcome", [math.nan, math.inf, "high", True, RuntimeError("broken")])
+def test_the_first_failure_stops_the_run_by_default(outcome: Any) -> None:
+    with pytest.raises(RewardError, match="'bad' failed on .* of 4 samples.*max_failures is 0"):
+        Scorer([entry("bad", fails_on(2, outcome))]).score(SAMPLES)
+
+
+@pytest.mark.parametrize("outcome", [math.nan, -math.inf, "high", True, RuntimeError("broken")])
+def test_under_the_limit_only_the_failed_sample_loses_its_score(
+    outcome: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    scorer = Scorer([entry("bad", fails_on(2, outcome))], max_failures=0.25)
+    with caplog.at_level(logging.WARNING):
+        scores = scorer.score(SAMPLES)
+    assert scores.total == [1.0, 1.0, None, 1.0]
+    assert scores.failed["bad"] == [False, False, True, False]
+    assert scores.metrics()["rewards/bad/failures"] == 1.0
+    assert scores.metrics()["rewards/bad/mean"] == 1.0
+    assert "'prompt 2'" in caplog.text
+
+
+def test_a_share_counts_per_call_and_a_number_counts_over_the_run() -> None:
+    share = Scorer([entry("bad", fails_on(2, math.nan))], max_failures=0.25)
+    for _ in range(5):
+        share.score(SAMPLES)
+    number = Scorer([entry("bad", fails_on(2, math.nan))], max_failures=2)
+    number.score(SAMPLES)
+    number.score(SAMPLES)
+    with pytest.raises(RewardError, match="3 in this run"):
+        number.score(SAMPLES)
+
+
+@pytest.mark.parametrize("scores", [[1.0], [1.0] * 5, None, 1.0])
+def test_a_wrong_count_is_a_failure_of_every_sample(scores: Any) -> None:
+    with pytest.raises(RewardError, match="4 of 4 samples.*returned .* for 4 samples"):
+        Scorer([entry("short", lambda samples: scores)], max_failures=0.9).score(SAMPLES)
+
+
+def test_a_network_error_is_retried_and_then_is_a_failure() -> None:
+    calls = []
+
+    def flaky(samples: list[Sample]) -> list[float]:
+        calls.append(len(samples))
+        if len(calls) < 3:
+            raise ConnectionError("no route")
+        return [1.0] * len(samples)
+
+    assert Scorer([entry("flaky", flaky)], backoff=0.001).score(SAMPLES).total == [1.0] * 4
+    assert calls == [4, 4, 4]
+    down = fails_on(0, TimeoutError("down"))
+    with pytest.raises(RewardError, match="4 of 4.*down") as caught:
+        Scorer([entry("down", down)], max_failures=0.5, backoff=0.001).score(SAMPLES)
+    assert isinstance(caught.value.__cause__, TimeoutError)
+
+
+def test_an_interruption_is_not_swallowed() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Scorer([entry("bad", fails_on(0, KeyboardInterrupt()))], max_failures=99).score(SAMPLES)
+
+
+def test_an_empty_batch_has_no_scores_and_no_failures() -> None:
+    scores = Scorer([entry("length", length)]).score([])
+    assert scores.total == [] and scores.components == {"length": []}
+
+
+def test_the_same_reward_twice_needs_two_keys() -> None:
+    twice = [entry("length", length), entry("length", length)]
+    with pytest.raises(ValueError, match="'length' more than once.*`key`"):
+        Scorer(twice)
+    twice[1] = {**twice[1], "key": "length_again", "weight": 3.0}
+    scores = Scorer(twice).score(SAMPLES)
+    assert list(scores.components) == ["length", "length_again"]
+    assert scores.total == [0.0, 4.0, 8.0, 12.0]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], "rewards is empty"),
+        ([{"name": "clipp"}], r"rewards\[0\].name is 'clipp'; allowed: clip, .*'clip'"),
+        ([{"weight": 1.0}], r"rewards\[0\].name is None"),
+        ([{"name": "clip", "batchsize": 3}], r"rewards\[0\].batchsize is not a setting"),
+        ([{"name": "clip", "weight": "heavy"}], r"rewards\[0\].weight is 'heavy'"),
+        ([{"name": "clip", "scale": math.nan}], r"rewards\[0\].scale is nan"),
+    ],
+)
+def test_a_wrong_entry_is_refused_before_anything_is_built(
+    entries: list[dict], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Scorer(entries)
+
+
+def test_a_negative_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_failures is -1"):
+        Scorer([entry("length", length)], max_failures=-1)
+
+
+def test_every_registered_reward_exists_and_weights_are_no_option_of_it() -> None:
+    for name in REWARDS:
+        assert callable(reward_class(name))
+    with pytest.raises(ValueError, match="modle is not a setting"):
+        build_reward({"name": "clip", "weight": 2.0, "scale": 3.0, "offset": 0.0, "modle": "x"})

@@ -1,0 +1,238 @@
+"""What the shapes verifier promises, measured on rendered images."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import ndimage
+
+from mmrl.types import Sample
+from rewards import shapes_detector
+from rewards.shapes import ShapesReward, Verdict, relations, verify
+from rewards.shapes_detector import DetectedObject, detect
+
+FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
+CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
+
+
+def load(name: str) -> ModuleType:
+    """A script of datasets/shapes: the folder is no package, so it is loaded by its path."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+render, prompts = load("render"), load("prompts")
+
+
+def compositions(count: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Compositions of all splits, uniform over tags."""
+    pools = [prompts.compositions(tag) for tag in prompts.TAGS]
+    for i in range(count):
+        pool = pools[i % len(pools)]
+        yield pool[int(rng.integers(len(pool)))]
+
+
+def another(value: Any, options: Any, rng: np.random.Generator, taken: tuple = ()) -> Any:
+    rest = [option for option in options if option != value and option not in taken]
+    return rest[int(rng.integers(len(rest)))]
+
+
+def contradiction(metadata: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """The same request with one attribute changed, so that no scene of it fulfils the original."""
+    include = [dict(clause) for clause in metadata["include"]]
+    clause = include[int(rng.integers(len(include)))]
+    can_change = ["class", *({"color", "size", "background"} & clause.keys())]
+    can_change += ["count"] * (metadata["tag"] == "counting" or len(include) == 2)
+    if metadata["tag"] == "position":
+        clause, can_change = include[1], ["class", "position"]
+    attribute = sorted(can_change)[int(rng.integers(len(can_change)))]
+    if attribute == "class":
+        taken = tuple(other["class"] for other in include)
+        clause["class"] = another(clause["class"], render.SHAPES, rng, taken)
+    elif attribute == "position":
+        clause["position"] = [prompts.INVERSE[clause["position"][0]], 0]
+    elif attribute == "count" and len(include) == 2:
+        include.remove(clause)
+    else:
+        options = {
+            "color": render.COLORS,
+            "size": render.SIZES,
+            "background": render.BACKGROUNDS,
+            "count": range(1, 5),
+        }
+        clause[attribute] = another(clause[attribute], options[attribute], rng)
+    return {**metadata, "include": include}
+
+
+def decoded(image: Image.Image, rng: np.random.Generator, sigma: float) -> Image.Image:
+    """What an image decoder does to a picture: it blurs, and it is a little off everywhere."""
+    pixels = ndimage.gaussian_filter(np.asarray(image, dtype=np.float32), (sigma, sigma, 0))
+    noisy = pixels + rng.normal(0, 6, pixels.shape)
+    return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
+
+
+def accuracy(
+    count: int, seed: int, expected: bool, change: Callable[..., Image.Image] | None = None
+) -> float:
+    """Share of rendered images on which the strict verdict is the expected one."""
+    rng = np.random.default_rng(seed)
+    right = 0
+    for metadata in compositions(count, rng):
+        shown = metadata if expected else contradiction(metadata, rng)
+        image = render.render(prompts.scene_for(shown, rng))
+        image = image if change is None else change(image, rng)
+        right += verify(image, metadata).strict is expected
+    return right / count
+
+
+def picture(*objects: tuple[str, str, int, int, int], size: int = 32) -> Image.Image:
+    names = ("class", "color", "size", "column", "row")
+    placed = [dict(zip(names, item, strict=True)) for item in objects]
+    return render.render({"background": "grey", "objects": placed}, size)
+
+
+def judge(image: Image.Image, *include: dict[str, Any], **metadata: Any) -> Verdict:
+    return verify(image, {"tag": "single_object", "include": list(include), **metadata})
+
+
+def test_the_verifier_knows_the_palette_and_the_shapes_of_the_renderer() -> None:
+    assert shapes_detector.COLORS == render.COLORS
+    assert shapes_detector.BACKGROUNDS == render.BACKGROUNDS
+    assert set(shapes_detector.SHAPES) == set(render.SHAPES)
+    assert set(shapes_detector.SIZES) == set(render.SIZES)
+    small, large = (cells / render.GRID for cells in render.SIZES.values())
+    assert small < shapes_detector.LARGE_FROM < large
+
+
+def test_images_that_show_their_prompt_pass() -> None:
+    assert accuracy(5000, seed=0, expected=True) >= 0.995
+
+
+def test_images_with_one_attribute_wrong_fail() -> None:
+    assert accuracy(5000, seed=1, expected=False) >= 0.995
+
+
+@pytest.mark.parametrize("sigma", [0.6, 0.8])
+def test_verdicts_survive_the_blur_and_noise_of_a_decoder(sigma: float) -> None:
+    def blur(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        return decoded(image, rng, sigma)
+
+    assert accuracy(1500, seed=2, expected=True, change=blur) >= 0.98
+    assert accuracy(1500, seed=3, expected=False, change=blur) >= 0.995
+
+
+@pytest.mark.parametrize("size", [48, 64, 256])
+def test_any_image_size_gets_the_same_verdict(size: int) -> None:
+    rng = np.random.default_rng(4)
+    for metadata in compositions(120, rng):
+        assert verify(render.render(prompts.scene_for(metadata, rng), size), metadata).strict
+
+
+def test_objects_come_with_class_color_size_and_box() -> None:
+    detection = detect(picture(("ring", "red", 3, 1, 2), ("cross", "white", 2, 6, 6)))
+    assert detection.background == "grey"
+    ring, cross = sorted(detection.objects, key=lambda item: item.box)
+    assert (ring.shape, ring.color, ring.size) == ("ring", "red", "large")
+    assert (cross.shape, cross.color, cross.size) == ("cross", "white", "small")
+    assert ring.box == pytest.approx((4 / 32, 8 / 32, 16 / 32, 20 / 32), abs=0.04)
+    assert cross.box == pytest.approx((24 / 32, 24 / 32, 1, 1), abs=0.04)
+
+
+def test_more_objects_than_asked_for_pass_unless_excluded() -> None:
+    image = picture(("ring", "red", 2, 0, 0), ("ring", "blue", 2, 4, 0), ("ring", "red", 2, 0, 4))
+    two, three = {"class": "ring", "count": 2}, {"class": "ring", "count": 3}
+    assert judge(image, two).strict
+    verdict = judge(image, two, exclude=[three])
+    assert not verdict.strict and "fewer than 3 ring" in verdict.reason
+
+
+def test_partial_is_the_share_of_conditions_that_hold() -> None:
+    image = picture(("ring", "red", 2, 0, 0), ("cross", "blue", 2, 4, 0))
+    red_ring = {"class": "ring", "count": 1, "color": "red"}
+    red_cross = {"class": "cross", "count": 1, "color": "red"}
+    verdict = judge(image, red_ring, red_cross)
+    assert verdict.partial == 0.75 and not verdict.strict
+    assert verdict.reason == "expected 1 red cross, found blue"
+    assert judge(image, red_ring).partial == 1.0
+
+
+def test_a_wrong_position_earns_nothing_for_the_position() -> None:
+    image = picture(("ring", "red", 2, 0, 0), ("cross", "blue", 2, 5, 0))
+    ring = {"class": "ring", "count": 1}
+    cross = {"class": "cross", "count": 1}
+    assert judge(image, ring, {**cross, "position": ["right of", 0]}).strict
+    wrong = judge(image, ring, {**cross, "position": ["left of", 0]})
+    assert wrong.partial == pytest.approx(2 / 3)
+
+
+def test_positions_follow_box_geometry_with_a_margin() -> None:
+    def box(left: float, top: float) -> DetectedObject:
+        return DetectedObject("ring", "red", "small", (left, top, left + 0.2, top + 0.2), 1.0)
+
+    assert relations(box(0.0, 0.4), box(0.6, 0.4)) == {"left of"}
+    assert relations(box(0.4, 0.7), box(0.4, 0.1)) == {"below"}
+    assert relations(box(0.0, 0.0), box(0.6, 0.6)) == {"left of", "above"}
+    assert relations(box(0.40, 0.4), box(0.43, 0.4)) == set()
+
+
+def test_an_empty_image_and_noise_show_nothing() -> None:
+    noise = np.random.default_rng(5).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+    for image in (picture(), Image.fromarray(noise), Image.new("L", (7, 300), 255)):
+        verdict = verify(image, CIRCLE)
+        assert not verdict.strict and verdict.partial == 0 and not verdict.objects
+
+
+def test_half_a_shape_and_a_merged_pair_are_no_objects() -> None:
+    half = np.array(picture(("square", "red", 2, 2, 2)))
+    half[8:12] = half[0, 0]
+    assert not detect(Image.fromarray(half)).objects
+    merged = picture(("square", "red", 2, 2, 2), ("square", "red", 2, 4, 2))
+    assert not detect(merged).objects
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tag": "texture"}, "tag 'texture'"),
+        ({"include": []}, r"include=\[\]"),
+        ({"include": [{"class": "circle"}]}, "'class' and 'count'"),
+        ({"include": [{"class": "bus", "count": 1}]}, "class='bus'"),
+        ({"include": [{"class": "ring", "count": 0}]}, "count=0"),
+        ({"include": [{"class": "ring", "count": 1, "color": "mauve"}]}, "color='mauve'"),
+        ({"include": [{"class": "ring", "count": 1, "colour": "red"}]}, "key 'colour'"),
+        ({"include": [{"class": "ring", "count": 1, "position": ["near", 0]}]}, "'near'"),
+        ({"include": [{"class": "ring", "count": 1, "position": ["above", 3]}]}, "'above', 3"),
+        ({"exclude": [{"class": "ring", "count": "2"}]}, "count='2'"),
+    ],
+)
+def test_malformed_metadata_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        verify(picture(), {**CIRCLE, **change})
+
+
+def test_the_reward_gives_one_score_per_sample_and_none_without_geneval_metadata() -> None:
+    image = picture(("circle", "red", 2, 0, 0))
+    blue = {"tag": "colors", "include": [{"class": "circle", "count": 1, "color": "blue"}]}
+    samples = [
+        Sample("a circle", image, CIRCLE),
+        Sample("a blue circle", image, blue),
+        Sample("what is 1 + 1?", image, {"answer": "2"}),
+    ]
+    assert ShapesReward()(samples) == [1.0, 0.0, None]
+    assert ShapesReward(mode="partial")(samples) == [1.0, 0.5, None]
+
+
+def test_a_text_completion_and_an_unknown_mode_are_refused() -> None:
+    with pytest.raises(ValueError, match="a circle.*str"):
+        ShapesReward()([Sample("a circle", "a circle", CIRCLE)])
+    with pytest.raises(ValueError, match="mode='soft'.*strict or partial"):
+        ShapesReward(mode="soft")  # type: ignore[arg-type]
