@@ -32,6 +32,7 @@ def load_model(
     path_or_hub_id: str | Path,
     dtype: str | torch.dtype = "float32",
     device: str | torch.device = "cpu",
+    attn_implementation: str = "sdpa",
 ) -> MaskedTokenModel:
     """The network of a checkpoint; no tokenizer needed.
 
@@ -39,6 +40,7 @@ def load_model(
         path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory.
         dtype: of the weights: float32, bfloat16 or float16.
         device: where they go.
+        attn_implementation: `sdpa`, or `eager` for training in bfloat16 on a CPU.
 
     Returns:
         `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of
@@ -68,6 +70,7 @@ def load_model(
     model.load_state_dict(state, assign=True, strict=not core.tied_head)
     if core.tied_head:
         model.head.weight = model.embed.weight
+    model.set_attention(attn_implementation)
     model.public_config = family.with_vocab_size(config, core.vocab_size)
     return model.eval()
 

@@ -89,6 +89,7 @@ def load_policy(
     max_prompt_length: int = 256,
     image_size: int | None = None,
     mask_policy: MaskPolicy | None = None,
+    attn_implementation: str = "sdpa",
 ) -> Policy:
     """A MMaDA-type checkpoint ready for sampling and training.
 
@@ -101,6 +102,7 @@ def load_policy(
         image_size: side of the images in pixels; None follows `num_vq_tokens` of the checkpoint.
         mask_policy: `ignore` or `key_padding`; None follows the checkpoint's `mask_policy`, and
             `ignore` where it names none, as the public weights were trained.
+        attn_implementation: `sdpa` or `eager`.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
@@ -110,7 +112,7 @@ def load_policy(
     config = read_config(directory)
     tokenizer = load_tokenizer(directory)
     layouts = Layouts(tokenizer, max_prompt_length)
-    network = load_model(directory, dtype, device)
+    network = load_model(directory, dtype, device, attn_implementation)
     tasks: dict[str, Task] = {}
     if vq is not None:
         images = load_vq(vq, device=device)

@@ -61,7 +61,8 @@ class HPSReward:
 
         architecture = resolve_architecture(model, "hps.model")
         path = find_checkpoint(checkpoint, FILES[version])
-        network: Any = open_clip.CLIP(**open_clip.get_model_config(architecture))
+        sizes: Any = open_clip.get_model_config(architecture)
+        network: Any = open_clip.CLIP(**sizes)
         _load_weights(network, path)
         size = network.visual.image_size
         side = size if isinstance(size, int) else size[0]

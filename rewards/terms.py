@@ -38,6 +38,8 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
     for n, entry in enumerate(entries):
         if "reward" not in entry:
             check_reward(entry, f"{where}[{n}]")
+        elif not (entry.get("key") or entry.get("name")):
+            raise ValueError(f"{where}[{n}] is a callable; give it a `name` for its metrics.")
         for key in ("weight", "scale", "offset"):
             _number(entry.get(key, 1.0), f"{where}[{n}].{key}")
         keys.append(_key_of(entry))

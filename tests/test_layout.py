@@ -27,10 +27,19 @@ def own_files(*suffixes: str, under: str = ".") -> list[Path]:
     return found
 
 
+def running_code(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below `node`, without what only a type checker reads."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue
+        yield child
+        yield from running_code(child)
+
+
 def imported_modules(path: Path) -> Iterator[str]:
     """Absolute names of the modules a file imports, wherever in the file it does so."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in running_code(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:

@@ -4,26 +4,178 @@
 
 over the batch, with f, g the normalised features and s the learned scale (arXiv:2103.00020,
 section 2.3). Two deviations. Captions that ask for the same thing are not negatives of each other:
-their entries are left out of the softmax. And each caption may be joined by copies with one word
-exchanged, which are negatives for its image only (arXiv:2210.01936); without them a CLIP learns
-which things a picture shows but hardly what belongs to which. Under several processes the negatives
-are those of the own process.
+their entries are left out of the softmax. And each caption may be joined by near misses, copies
+with one word exchanged, which are negatives for its image only (arXiv:2210.01936); without them a
+CLIP learns which things a picture shows but hardly what belongs to which. Under several processes
+the negatives are those of the own process.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal, NamedTuple
 
 import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mmrl.config import ConfigError, check
-from mmrl.objectives.captions import CaptionTokenizer, exchange_word, same_request
-from mmrl.objectives.images import image_to_pixels, load_images
+from mmrl.config import check
+from mmrl.objectives.captions import load_captions, near_miss
+from mmrl.objectives.clip_network import ClipNetworkConfig, new_clip, save_clip, train_tokenizer
+from mmrl.objectives.images import ImageRows, load_images
 from mmrl.objectives.stream import stream_positions, stream_rows
-from mmrl.randomness import generator_for
+from mmrl.randomness import generator
+
+MAX_SCALE = 100.0
+
+
+@dataclass(kw_only=True)
+class ContrastiveConfig:
+    """Options of the `contrastive` objective."""
+
+    data: str = ""
+    """Parquet file of training pairs, or a folder of them."""
+    eval_data: str = ""
+    """Parquet of pairs for `eval_steps`; the training pairs when empty."""
+    image_column: str = "image"
+    """Column that holds the images."""
+    caption_column: str = "prompt"
+    """Column that holds the captions."""
+    metadata_column: str = ""
+    """Column with GenEval metadata as JSON, which tells captions that ask for the same thing."""
+    network: ClipNetworkConfig = field(default_factory=ClipNetworkConfig)
+    """Sizes of the new network."""
+    near_misses: int = 0
+    """Near misses of each caption."""
+    replace: list[list[str]] = field(default_factory=list)
+    """Lists of words; a near miss has one word replaced by another of its list."""
+    swap: list[list[str]] = field(default_factory=list)
+    """Lists of words; or two words of one list have changed places."""
+    eval_pairs: int = 256
+    """Pairs scored at each evaluation."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] = "float16"
+    """Stored precision of the saved weights."""
+
+    def __post_init__(self) -> None:
+        check(self.data != "", "objective.data", self.data, "the path of a parquet with pairs")
+        check(self.near_misses >= 0, "objective.near_misses", self.near_misses, "0 or more")
+        check(self.eval_pairs > 1, "objective.eval_pairs", self.eval_pairs, "2 or more")
+        check(
+            self.near_misses == 0 or bool(self.replace or self.swap),
+            "objective.near_misses",
+            self.near_misses,
+            "0 without words to exchange",
+            "Give objective.replace or objective.swap.",
+        )
+
+
+class PairBatch(NamedTuple):
+    """Images and captions of one micro-batch of B pairs.
+
+    Attributes:
+        pixels: [B, 3, H, W] float32 in [-1, 1].
+        tokens: [B + M, T] int64, the captions and then M near misses.
+        request: [B] int64, equal where captions ask for the same thing.
+        owner: [M] int64, the pair each near miss belongs to.
+    """
+
+    pixels: Tensor
+    tokens: Tensor
+    request: Tensor
+    owner: Tensor
+
+
+class Contrastive:
+    """Symmetric contrastive loss of a new open_clip model on a parquet of pairs."""
+
+    Config = ContrastiveConfig
+
+    def __init__(self, config: ContrastiveConfig, seed: int, batch_size: int) -> None:
+        self.config, self.seed, self.batch_size = config, seed, batch_size
+        self.pairs = Pairs(config, config.data)
+        self.eval_pairs = Pairs(config, config.eval_data) if config.eval_data else self.pairs
+        self.tokenizer = train_tokenizer(self.pairs.captions, config.network.vocab_size)
+        self.module = new_clip(config.network, seed)
+
+    def batch(self, step: int, rank: int, world_size: int) -> PairBatch:
+        """Return `batch_size` pairs with their near misses."""
+        places = stream_positions(step, rank, world_size, self.batch_size)
+        rows = stream_rows(self.seed, places, len(self.pairs.captions))
+        return self._pairs(self.pairs, rows, list(places))
+
+    def loss(self, batch: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss, the share of captions ranked first, and the scale."""
+        per_image, per_text, scale = self._logits(batch)
+        target = torch.arange(len(batch.pixels), device=per_image.device)
+        loss = (F.cross_entropy(per_image, target) + F.cross_entropy(per_text, target)) / 2
+        first = (per_image.argmax(dim=1) == target).float().mean()
+        return loss, {"caption_first": first.detach(), "scale": scale.detach()}
+
+    def save(self, directory: Path) -> None:
+        """Write open_clip_config.json, open_clip_model.safetensors and the tokenizer."""
+        dtype = getattr(torch, self.config.save_dtype)
+        save_clip(self.module, self.tokenizer, self.config.network, directory, dtype)
+
+    def evaluate(self, directory: Path, step: int) -> dict[str, float]:
+        """Rank the captions of the first pairs for each of their images."""
+        rows = list(range(min(self.config.eval_pairs, len(self.eval_pairs.captions))))
+        batch = self._pairs(self.eval_pairs, rows, rows)
+        loss, metrics = self.loss(batch)
+        return {"eval/loss": float(loss), "eval/caption_first": float(metrics["caption_first"])}
+
+    def _pairs(self, pairs: Pairs, rows: list[int], places: list[int]) -> PairBatch:
+        captions = [pairs.captions[row] for row in rows]
+        misses, owner = [], []
+        for n, (caption, place) in enumerate(zip(captions, places, strict=True)):
+            draws = generator(self.seed, "near miss", place)
+            for _ in range(self.config.near_misses):
+                miss = near_miss(caption, self.config.replace, self.config.swap, draws)
+                if miss is not None:
+                    misses.append(miss)
+                    owner.append(n)
+        tokens = self.tokenizer(
+            captions + misses,
+            max_length=self.config.network.context_length,
+            padding="max_length",
+            truncation=True,
+            return_tensors="pt",
+        ).input_ids
+        request = torch.tensor([pairs.request[row] for row in rows])
+        owners = torch.tensor(owner, dtype=torch.long)
+        return PairBatch(pairs.images.pixels(rows), tokens, request, owners)
+
+    def _logits(self, batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
+        device = next(self.module.parameters()).device
+        pixels, tokens, request, owner = (tensor.to(device) for tensor in batch)
+        # The fused CPU kernel's backward takes several times as long on rows this short.
+        with sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext():
+            images, texts, scale = self.module(pixels, tokens)  # [B, D], [B + M, D]
+        images, texts, scale = images.float(), texts.float(), scale.float().clamp(max=MAX_SCALE)
+        logits = scale * images @ texts.T
+        excluded = torch.cat([same_request(request), not_own(owner, len(pixels))], dim=1)
+        per_image = logits.masked_fill(excluded, -torch.inf)
+        return per_image, per_image[:, : len(pixels)].T, scale
+
+
+class Pairs:
+    """Random access to the pairs of a parquet."""
+
+    def __init__(self, config: ContrastiveConfig, path: str) -> None:
+        self.images: ImageRows = load_images(path, config.image_column, config.network.image_size)
+        self.captions, keys = load_captions(path, config.caption_column, config.metadata_column)
+        number = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+        self.request = [number[key] for key in keys]
+
+
+def same_request(request: Tensor) -> Tensor:
+    """[B, B] bool, True where two different pairs ask for the same thing, from [B] int64."""
+    same = request[:, None] == request[None, :]
+    return same & ~torch.eye(len(request), dtype=torch.bool, device=request.device)
+
+
+def not_own(owner: Tensor, count: int) -> Tensor:
+    """[count, M] bool, True where near miss m does not belong to the pair, from [M] int64."""
+    return owner[None, :] != torch.arange(count, device=owner.device)[:, None]

@@ -80,6 +80,8 @@ class MaskedConfig:
     """Weight of each part in the loss."""
     instruction: str = "describe the image"
     """User turn of the image-to-text part."""
+    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
+    """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
 
     def __post_init__(self) -> None:
@@ -121,6 +123,7 @@ class Masked:
         self.texts = [str(text) for text in load_texts(config.data, config.text_column)]
         self.policy = old_policy(config) if config.model else new_policy(config, seed)
         self.policy.network.float().train().requires_grad_(True)
+        self.policy.network.set_attention(config.attn_implementation)
         self.module: nn.Module = self.policy.network
 
     @cached_property

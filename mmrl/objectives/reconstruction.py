@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmrl.config import check
-from mmrl.objectives.images import ImageRows, image_grid, load_images
+from mmrl.objectives.images import image_grid, load_images
 from mmrl.objectives.stream import stream_positions, stream_rows
+from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
 from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
 
 
@@ -42,6 +43,12 @@ class ReconstructionConfig:
     """Directory or hub id of a tokenizer to continue from; a new network when empty."""
     network: MagvitConfig = field(default_factory=MagvitConfig)
     """Sizes of a new network; unused when `vq` is given."""
+    patch_encoder: bool = False
+    """Restrict a new encoder to its own patch of pixels: fewer and steadier codes."""
+    whiten_images: int = 0
+    """Start a new encoder with bits whitened on this many training images; 0 is off."""
+    train_encoder: bool = True
+    """Train the encoder; if not, only the decoder learns and the codes never change."""
     pixel_loss: Literal["l1", "l2"] = "l1"
     """Distance between pixels."""
     commitment_weight: float = 0.1
@@ -73,6 +80,7 @@ class Reconstruction:
         if config.eval_data:
             self.eval_images = load_images(config.eval_data, config.image_column, config.image_size)
         self.vq = load_vq(config.vq) if config.vq else new_tokenizer(config.network, seed)
+        self.vq = self.vq.to(memory_format=torch.channels_last)
         check(
             config.image_size % self.vq.downsample == 0,
             "objective.image_size",
@@ -80,12 +88,17 @@ class Reconstruction:
             f"a multiple of {self.vq.downsample}, the downsampling factor of the network",
         )
         self.vq.train().requires_grad_(True)
+        if not config.vq:
+            self._start()
+        if not config.train_encoder:
+            self.vq.encoder.requires_grad_(False)
         self.module: nn.Module = self.vq
 
     def batch(self, step: int, rank: int, world_size: int) -> Tensor:
         """Return pixels [batch_size, 3, image_size, image_size] float32 in [-1, 1]."""
         places = stream_positions(step, rank, world_size, self.batch_size)
-        return self.images.pixels(stream_rows(self.seed, places, len(self.images)))
+        pixels = self.images.pixels(stream_rows(self.seed, places, len(self.images)))
+        return pixels.contiguous(memory_format=torch.channels_last)
 
     def loss(self, batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and its parts for pixels [B, 3, H, W] in [-1, 1]."""
@@ -98,6 +111,16 @@ class Reconstruction:
         total = total + self.config.entropy_weight * entropy
         parts = {"pixel": pixel, "commitment": commitment, "entropy": entropy}
         return total, {f"loss/{name}": value.detach() for name, value in parts.items()}
+
+    def _start(self) -> None:
+        if self.config.patch_encoder:
+            restrict_to_patches(self.vq)
+        if self.config.whiten_images:
+            count = min(self.config.whiten_images, len(self.images))
+            whiten_bits(self.vq, self.images.pixels(list(range(count))), self.seed)
+        if not self.config.train_encoder:
+            # Rounded now, so that the codes the decoder learns are those of the stored weights.
+            self.vq.encoder.to(getattr(torch, self.config.save_dtype)).float()
 
     def save(self, directory: Path) -> None:
         """Write the tokenizer as config.json and model.safetensors."""

@@ -153,6 +153,7 @@ def test_the_same_reward_twice_needs_two_keys() -> None:
         ([{"name": "clip", "batchsize": 3}], r"rewards\[0\].batchsize is not a setting"),
         ([{"name": "clip", "weight": "heavy"}], r"rewards\[0\].weight is 'heavy'"),
         ([{"name": "clip", "scale": math.nan}], r"rewards\[0\].scale is nan"),
+        ([{"reward": length}], r"rewards\[0\] is a callable; give it a `name`"),
     ],
 )
 def test_a_wrong_entry_is_refused_before_anything_is_built(

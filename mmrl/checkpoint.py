@@ -1,0 +1,141 @@
+"""Checkpoints that are either complete or absent.
+
+`checkpoints/<step>/` is written under another name and renamed when everything is on disk, so that a
+full disk, a crash or a kill at any moment leaves the previous checkpoint as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from mmrl.config import ConfigError
+
+logger = logging.getLogger(__name__)
+_ASIDE = ".partial"
+_REPLACED = ".replaced"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that could not be written; earlier checkpoints are untouched."""
+
+
+def write_directory(
+    target: Path,
+    write: Callable[[Path], None],
+    is_main: bool = True,
+    wait_for_everyone: Callable[[], None] = lambda: None,
+) -> Path:
+    """Fill a directory aside and put it in place of `target` in one rename.
+
+    Args:
+        target: final place; what is there now is replaced.
+        write: fills the empty directory it is given. With several processes it is called on all of
+            them, for state that each process writes itself; it decides what each writes.
+        is_main: whether this process creates and renames the directory.
+        wait_for_everyone: barrier between the processes, such as that of `Accelerator`.
+
+    Returns:
+        `target`.
+
+    Raises:
+        CheckpointError: the writer failed, for instance because the disk is full. The unfinished
+            directory is removed and whatever was at `target` is still there.
+    """
+    aside = target.with_name(target.name + _ASIDE)
+    try:
+        if is_main:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+        wait_for_everyone()
+        write(aside)
+        wait_for_everyone()
+        if is_main:
+            _flush(aside)
+            _replace(aside, target)
+    # Besides OSError: what safetensors and torch.save raise when the disk is full.
+    except (OSError, SafetensorError, RuntimeError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise CheckpointError(
+            f"Writing '{target}' failed: {error}. Nothing there was changed and earlier checkpoints "
+            "are intact. Free some space (or lower save_total_limit) and run again with "
+            "resume_from_checkpoint=auto."
+        ) from error
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    wait_for_everyone()
+    return target
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Return the steps of the complete checkpoints of a folder, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest complete checkpoint of a folder, None when there is none."""
+    steps = checkpoint_steps(folder)
+    return folder / str(steps[-1]) if steps else None
+
+
+def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | None:
+    """Return the checkpoint a run starts from.
+
+    Args:
+        resume_from_checkpoint: `auto` for the newest one of `folder` if it has any, a path, or None
+            for a fresh start.
+        folder: `checkpoints/` of the run.
+
+    Raises:
+        ConfigError: the path is not a checkpoint.
+    """
+    if resume_from_checkpoint is None:
+        return None
+    if resume_from_checkpoint == "auto":
+        return newest_checkpoint(folder)
+    path = Path(resume_from_checkpoint)
+    if not path.is_dir() or not path.name.isdigit():
+        known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
+        raise ConfigError(
+            f"resume_from_checkpoint is '{path}', which is not a checkpoint directory named by its "
+            f"step; '{folder}' holds: {known}. Use auto, null or such a path."
+        )
+    return path
+
+
+def prune_checkpoints(folder: Path, keep: int | None) -> None:
+    """Remove all but the newest `keep` checkpoints and what interrupted writes have left."""
+    if folder.is_dir():
+        for entry in folder.iterdir():
+            if entry.name.endswith((_ASIDE, _REPLACED)):
+                shutil.rmtree(entry, ignore_errors=True)
+    for step in checkpoint_steps(folder)[:-keep] if keep else []:
+        shutil.rmtree(folder / str(step))
+        logger.info("removed checkpoint %d", step)
+
+
+def _replace(aside: Path, target: Path) -> None:
+    if not target.exists():
+        os.rename(aside, target)
+        return
+    old = target.with_name(target.name + _REPLACED)
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(target, old)
+    os.rename(aside, target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush(folder: Path) -> None:
+    """Force file contents to disk: some file systems report a full disk only then."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())

@@ -1,0 +1,7 @@
+"""Estimators: mask strategies, scoring and bounds, from a finished canvas to log-probabilities."""
+
+from mmrl.estimators.bounds import BOUNDS, Quantity
+from mmrl.estimators.masks import MASKS, Draw
+from mmrl.estimators.scoring import score
+
+__all__ = ["BOUNDS", "MASKS", "Draw", "Quantity", "score"]

@@ -1,0 +1,39 @@
+"""Means of metrics between two lines of `metrics.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+class MetricWindow:
+    """Sums of scalars per step, kept on their device until they are read."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, values: Mapping[str, Tensor | float]) -> None:
+        """Add the values of one step; a metric may be absent in some steps."""
+        for name, value in values.items():
+            tensor = torch.as_tensor(value).detach().double()
+            self.sums[name] = self.sums[name] + tensor if name in self.sums else tensor
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def take(self) -> dict[str, float]:
+        """Return the mean of every metric and start a new window."""
+        means = {name: float(value) / self.counts[name] for name, value in self.sums.items()}
+        self.sums, self.counts = {}, {}
+        return means
+
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        """Return the sums and counts as plain numbers."""
+        sums = {name: float(value) for name, value in self.sums.items()}
+        return {"sums": sums, "counts": {name: float(n) for name, n in self.counts.items()}}
+
+    def load_state_dict(self, state: dict[str, dict[str, float]]) -> None:
+        """Continue a window from `state_dict()`."""
+        self.sums = {n: torch.tensor(v, dtype=torch.float64) for n, v in state["sums"].items()}
+        self.counts = {name: int(n) for name, n in state["counts"].items()}

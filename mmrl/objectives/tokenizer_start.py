@@ -1,0 +1,115 @@
+"""Two choices for the start of a small tokenizer's training that make its codes few and steady.
+
+In a small network the encoder moves faster than the decoder learns and most codes die. A start in which
+the code already is a hash of the patch (whitened random features, as in locality-sensitive hashing)
+and an encoder that sees nothing but its patch avoid that, within the public architecture.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mmrl.randomness import generator
+from models.magvit import MagvitV2
+
+
+def restrict_to_patches(vq: MagvitV2) -> None:
+    """Make a code a function of its own patch of pixels, within the public architecture.
+
+    Keeps of every encoder kernel only the taps inside the patch (the middle one, and the upper left
+    2x2 where the resolution halves), makes the middle blocks an identity, and gives the output norm
+    opposite features around large opposite offsets, whose mean and deviation hardly depend on the
+    image. What is switched off is zero and gets no gradient.
+
+    Args:
+        vq: a tokenizer with new weights and no residual blocks in its encoder.
+
+    Raises:
+        ValueError: the encoder has residual blocks; their norms would see the whole image.
+    """
+    if any(vq.config.encoder_num_res_blocks):
+        raise ValueError(
+            f"encoder_num_res_blocks is {vq.config.encoder_num_res_blocks}; an encoder restricted to "
+            "patches has none: set zeros or patch_encoder=false."
+        )
+    vq.encoder.mid.requires_grad_(False)
+    with torch.no_grad():
+        for block in (vq.encoder.mid.block_1, vq.encoder.mid.block_2):
+            _zero(block.conv2)
+        _zero(vq.encoder.mid.attn_1.proj_out)
+    convs = [vq.encoder.conv_in, *_downsampling(vq), vq.encoder.conv_out]
+    for conv in convs:
+        _keep_taps(conv.weight, slice(0, 2) if conv.stride == (2, 2) else slice(1, 2))
+    _steady_norm(convs[-2], vq.encoder.norm_out)
+
+
+def whiten_bits(vq: MagvitV2, pixels: Tensor, seed: int) -> None:
+    """Set the encoder's last layer so that bits are centred, equally spread and uncorrelated.
+
+    Distinct patches count with the square root of their frequency, so that a common background does
+    not decide every bit. A random rotation spreads the strong directions over all bits.
+
+    Args:
+        vq: a tokenizer with new weights.
+        pixels: [B, 3, H, W] float32 in [-1, 1], some hundreds of training images.
+        seed: seed of the rotation.
+    """
+    with torch.no_grad():
+        latent = vq.encode(pixels).movedim(1, -1).flatten(0, 2).double()
+        weights = _patch_weights(pixels, vq.downsample)
+        mean = (weights * latent).sum(0)
+        covariance = (latent - mean).T @ (weights * (latent - mean))
+        values, vectors = torch.linalg.eigh(covariance)
+        # Directions far below the strongest one carry noise rather than content.
+        scales = (values + 1e-2 * values.max()).rsqrt()
+        random = torch.randn(len(mean), len(mean), generator=generator(seed, "rotation"))
+        matrix = torch.linalg.qr(random.double()).Q @ torch.diag(scales) @ vectors.T
+        last = vq.encoder.quant_conv
+        weight, bias = last.weight[:, :, 0, 0].double(), last.bias.double()  # type: ignore[union-attr]
+        last.weight.copy_((matrix @ weight)[:, :, None, None])
+        last.bias.copy_(matrix @ (bias - mean))  # type: ignore[union-attr]
+
+
+def _downsampling(vq: MagvitV2) -> list[nn.Conv2d]:
+    return [level.downsample.conv for level in vq.encoder.down if level.downsample is not None]
+
+
+def _zero(conv: nn.Conv2d) -> None:
+    for parameter in conv.parameters():
+        nn.init.zeros_(parameter)
+
+
+def _steady_norm(conv: nn.Conv2d, norm: nn.GroupNorm, offset: float = 8.0) -> None:
+    """Let `norm` of the output of `conv` be nearly an identity on its features.
+
+    The second half of the channels is the negative of the first, so that the mean is the same for
+    every image; offsets of both signs dominate the deviation, and the norm's own scale and shift
+    take them away again. The offset is a power of two: exact in every stored precision.
+    """
+    half = conv.out_channels // 2
+    signs = torch.ones(conv.out_channels)
+    signs[1::2] = -1
+    with torch.no_grad():
+        conv.weight[half:] = -conv.weight[:half]
+        conv.bias.copy_(signs * offset)  # type: ignore[union-attr]
+        norm.weight.fill_(offset)
+        norm.bias.copy_(-signs * offset)
+
+
+def _keep_taps(weight: nn.Parameter, taps: slice) -> None:
+    mask = torch.zeros_like(weight)
+    mask[:, :, taps, taps] = 1
+    kept = mask[0, 0].sum()
+    with torch.no_grad():
+        # Fewer inputs per output: larger weights keep the variance of the default initialisation.
+        weight.mul_(mask).mul_((mask[0, 0].numel() / kept).sqrt())
+    weight.register_hook(lambda gradient: gradient * mask.to(gradient.device))
+
+
+def _patch_weights(pixels: Tensor, side: int) -> Tensor:
+    patches = pixels.unfold(2, side, side).unfold(3, side, side)
+    patches = patches.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2)
+    _, kind, counts = patches.unique(dim=0, return_inverse=True, return_counts=True)
+    weights = counts[kind].double() ** -0.5
+    return (weights / weights.sum())[:, None]

@@ -1,0 +1,176 @@
+"""The directory of one training run: configuration, environment, log and metrics.
+
+    config.yaml     the resolved configuration
+    env.txt         versions, commit, machine and command line
+    train.log       everything that was logged
+    metrics.jsonl   one JSON object per line, always with `step`
+    samples/        images and tables written along the way
+    checkpoints/    `<step>/`, see `mmrl.checkpoint`
+    final/          the trained model
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mmrl.config import ConfigError, to_yaml
+
+logger = logging.getLogger(__name__)
+PACKAGES = ("torch", "transformers", "accelerate", "peft", "datasets", "safetensors", "omegaconf")
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class RunDirectory:
+    """Paths and files of a run. Only the main process writes; the others may read the paths."""
+
+    def __init__(self, path: str | Path, is_main: bool = True) -> None:
+        self.path, self.is_main = Path(path), is_main
+        self.checkpoints = self.path / "checkpoints"
+        self.samples = self.path / "samples"
+        self.final = self.path / "final"
+        self.metrics = self.path / "metrics.jsonl"
+
+    def check_fresh(self) -> None:
+        """Raise a ConfigError when the directory already holds a run."""
+        if self.metrics.exists() or self.checkpoints.exists():
+            raise ConfigError(
+                f"output_dir is '{self.path}', which already holds a run. Continue it with "
+                "resume_from_checkpoint=auto, or choose another output_dir, or remove it."
+            )
+
+    def create(self, config: Any) -> None:
+        """Make the directory and write `config.yaml` and `env.txt`.
+
+        Args:
+            config: the resolved configuration, a dataclass.
+        """
+        if not self.is_main:
+            return
+        for folder in (self.path, self.samples, self.checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
+        (self.path / "config.yaml").write_text(to_yaml(config))
+        (self.path / "env.txt").write_text(environment_text())
+
+    def append(self, step: int, values: Mapping[str, float]) -> None:
+        """Append one line to `metrics.jsonl`; values that are not finite are stored as null."""
+        if not self.is_main:
+            return
+        line: dict[str, Any] = {"step": step, **values}
+        bad = [key for key, value in line.items() if not math.isfinite(value)]
+        if bad:
+            logger.warning("step %d: not finite and stored as null: %s", step, ", ".join(bad))
+            line.update(dict.fromkeys(bad))
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drop the lines after `step`, and a last line that a kill cut short."""
+        if not self.is_main or not self.metrics.exists():
+            return
+        kept = [line for line in self.metrics.read_text().splitlines() if _step_of(line) <= step]
+        aside = self.metrics.with_suffix(".partial")
+        aside.write_text("".join(line + "\n" for line in kept))
+        os.replace(aside, self.metrics)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the lines of `metrics.jsonl`."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+
+class RunLog:
+    """Sends log records to `train.log` and, on the main process, to the console, while open."""
+
+    def __init__(self, run: RunDirectory, rank: int = 0) -> None:
+        name = "train.log" if rank == 0 else f"train.rank{rank}.log"
+        run.path.mkdir(parents=True, exist_ok=True)
+        self.handlers: list[logging.Handler] = [logging.FileHandler(run.path / name)]
+        if run.is_main:
+            self.handlers.append(_ConsoleHandler())
+        for handler in self.handlers:
+            handler.setFormatter(logging.Formatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
+
+    def __enter__(self) -> RunLog:
+        root = logging.getLogger()
+        self.level = root.level
+        root.setLevel(logging.INFO)
+        for handler in self.handlers:
+            root.addHandler(handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        root = logging.getLogger()
+        root.setLevel(self.level)
+        for handler in self.handlers:
+            root.removeHandler(handler)
+            handler.close()
+
+
+class _ConsoleHandler(logging.Handler):
+    """Writes above a running progress bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+def environment_text() -> str:
+    """Return versions, commit, machine and command line, one per line."""
+    lines = [
+        f"command: {' '.join(sys.argv)}",
+        f"commit: {git_commit()}",
+        f"python: {platform.python_version()} on {platform.platform()}",
+        f"cpu threads: {torch.get_num_threads()} of {os.cpu_count()}",
+        f"gpu: {', '.join(_gpus()) or 'none'}",
+    ]
+    lines += [f"{name}: {_version(name)}" for name in PACKAGES]
+    return "\n".join(lines) + "\n"
+
+
+def git_commit() -> str:
+    """Return the commit of the code, marked when files differ from it, or `unknown`."""
+    root = Path(__file__).resolve().parent
+    try:
+        commit = _git("rev-parse", "HEAD", root=root)
+        return f"{commit} with local changes" if _git("status", "--porcelain", root=root) else commit
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _git(*words: str, root: Path) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()
+
+
+def _gpus() -> list[str]:
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _step_of(line: str) -> float:
+    try:
+        return json.loads(line)["step"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return math.inf

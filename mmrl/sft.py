@@ -1,0 +1,194 @@
+"""Supervised training of tokenizers and masked-token models.
+
+    python -m mmrl.sft config=configs/sft/shapes_vq.yaml learning_rate=1e-3
+    accelerate launch -m mmrl.sft config=configs/sft/….yaml
+
+The loop does not know what it trains: an objective (`mmrl.objectives`) brings data, network and loss.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from accelerate import Accelerator
+from tqdm import tqdm
+from transformers.trainer_utils import SchedulerType
+
+from mmrl.checkpoint import (
+    CheckpointError,
+    find_checkpoint,
+    prune_checkpoints,
+    write_directory,
+)
+from mmrl.config import ConfigError, check, check_choice, component, load_config
+from mmrl.interrupt import StopRequest
+from mmrl.objectives import OBJECTIVES
+from mmrl.run_directory import RunDirectory, RunLog
+from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class SFTConfig:
+    """Settings of `python -m mmrl.sft`, named as in transformers and TRL."""
+
+    output_dir: str = "runs/sft"
+    """Run directory, see `mmrl.run_directory`."""
+    objective: dict[str, Any] = field(default_factory=dict)
+    """`name` and options of the objective, checked against its `Config`."""
+    max_steps: int = 1000
+    """Optimiser steps of the whole run."""
+    per_device_train_batch_size: int = 32
+    """Examples per device and micro-batch."""
+    gradient_accumulation_steps: int = 1
+    """Micro-batches per optimiser step."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """`muon` trains hidden matrices with Muon and everything else with AdamW."""
+    learning_rate: float = 1e-4
+    """Highest learning rate."""
+    learning_rate_scales: dict[str, float] = field(default_factory=dict)
+    """Factors on the learning rate of parameters whose name starts with the key."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of matrices and convolutions."""
+    adam_beta1: float = 0.9
+    """First moment decay of AdamW."""
+    adam_beta2: float = 0.999
+    """Second moment decay of AdamW."""
+    adam_epsilon: float = 1e-8
+    """Denominator offset of AdamW."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm; 0 leaves them."""
+    lr_scheduler_type: str = "cosine"
+    """Name of a transformers schedule: constant_with_warmup, linear, cosine, …"""
+    lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the schedule, such as min_lr_rate for cosine_with_min_lr."""
+    warmup_steps: int = 0
+    """Steps over which the learning rate rises from 0."""
+    ema_decay: float = 0.0
+    """Decay of an average of the weights, which is what is saved and evaluated; 0 is off."""
+    bf16: bool = False
+    """Run forward passes under bfloat16 autocast."""
+    seed: int = 0
+    """Seed of new weights, of the order of examples and of every draw."""
+    logging_steps: int = 10
+    """Steps between lines of metrics."""
+    eval_steps: int = 0
+    """Steps between evaluations; 0 is never."""
+    save_steps: int = 500
+    """Steps between checkpoints; 0 writes only the final model."""
+    save_total_limit: int | None = 2
+    """Checkpoints to keep; null keeps all."""
+    resume_from_checkpoint: str | None = None
+    """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
+
+    def __post_init__(self) -> None:
+        for key in ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"):
+            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        check(self.logging_steps >= 1, "logging_steps", self.logging_steps, "at least 1")
+        for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
+            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
+        check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
+        limit = self.save_total_limit
+        check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
+        names = [item.value for item in SchedulerType]
+        check_choice("lr_scheduler_type", self.lr_scheduler_type, names)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train as the command line says; return the exit status."""
+    try:
+        finished = train(load_config(SFTConfig, arguments))
+    except (ConfigError, CheckpointError, DivergenceError, FileNotFoundError, ValueError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        return 130
+    return 0 if finished else 130
+
+
+def train(config: SFTConfig) -> bool:
+    """Run a supervised training to its last step.
+
+    Returns:
+        False when it was stopped by Ctrl-C, after writing a checkpoint.
+
+    Raises:
+        ConfigError: settings that cannot run, before any model loads.
+        CheckpointError: a checkpoint could not be written.
+        DivergenceError: the loss is no longer finite.
+    """
+    options = component(OBJECTIVES, config.objective, where="objective")
+    accelerator = Accelerator(mixed_precision="bf16" if config.bf16 else "no")
+    run = RunDirectory(config.output_dir, accelerator.is_main_process)
+    checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
+    if checkpoint is None:
+        run.check_fresh()
+    accelerator.wait_for_everyone()
+    with RunLog(run, accelerator.process_index), StopRequest() as stop:
+        run.create(config)
+        objective = OBJECTIVES[config.objective["name"]](
+            options, seed=config.seed, batch_size=config.per_device_train_batch_size
+        )
+        trainer = SupervisedTrainer(config, objective, accelerator)
+        if checkpoint is not None:
+            trainer.load(checkpoint)
+            run.truncate_metrics(trainer.step)
+        logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
+        return _steps(config, trainer, run, stop)
+
+
+def _steps(
+    config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory, stop: StopRequest
+) -> bool:
+    saved = trainer.step
+    with tqdm(
+        total=config.max_steps, initial=trainer.step, disable=not run.is_main, dynamic_ncols=True
+    ) as bar:
+        while trainer.step < config.max_steps and not trainer.any_rank(stop.requested):
+            trainer.train_step()
+            bar.update()
+            if _due(trainer.step, config.logging_steps):
+                metrics = trainer.take_metrics()
+                run.append(trainer.step, metrics)
+                bar.set_postfix(loss=f"{metrics['loss']:.4f}")
+            if _due(trainer.step, config.eval_steps):
+                run.append(trainer.step, trainer.evaluate(run.samples))
+            if _due(trainer.step, config.save_steps):
+                _checkpoint(config, trainer, run)
+                saved = trainer.step
+    finished = trainer.step >= config.max_steps
+    if not finished and saved != trainer.step:
+        _checkpoint(config, trainer, run)
+    if finished:
+        _write(trainer, run.final, trainer.save_model)
+        logger.info("finished; the model is in %s", run.final)
+    else:
+        logger.info("stopped at step %d; resume_from_checkpoint=auto continues", trainer.step)
+    return finished
+
+
+def _checkpoint(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> None:
+    _write(trainer, run.checkpoints / str(trainer.step), trainer.save)
+    if run.is_main:
+        prune_checkpoints(run.checkpoints, config.save_total_limit)
+
+
+def _write(trainer: SupervisedTrainer, target: Path, write: Callable[[Path], None]) -> None:
+    accelerator = trainer.accelerator
+    write_directory(target, write, accelerator.is_main_process, accelerator.wait_for_everyone)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,200 @@
+"""Weights, optimisers, schedules and averages of a supervised run: one step, saving, loading."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, send_to_device
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from transformers import get_scheduler
+
+from mmrl.config import ConfigError
+from mmrl.ema import ExponentialAverage
+from mmrl.metric_window import MetricWindow
+from mmrl.objectives.objective import Objective
+from mmrl.optimizers import build_optimizers
+
+if TYPE_CHECKING:
+    from mmrl.sft import SFTConfig
+
+logger = logging.getLogger(__name__)
+STATE_NAME = "trainer_state.pt"
+_WHOLE_MODEL = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+
+
+class DivergenceError(RuntimeError):
+    """A loss or gradient that is no longer finite."""
+
+
+class SupervisedTrainer:
+    """Everything of a run that changes from step to step."""
+
+    def __init__(self, config: SFTConfig, objective: Objective, accelerator: Accelerator) -> None:
+        if accelerator.distributed_type not in _WHOLE_MODEL:
+            raise ConfigError(
+                f"The accelerate configuration asks for {accelerator.distributed_type}; supervised "
+                "training keeps the whole model on every device: use one process, MULTI_GPU or "
+                "MULTI_CPU."
+            )
+        self.config, self.objective, self.accelerator = config, objective, accelerator
+        self.network = objective.module.to(accelerator.device)
+        optimizers = build_optimizers(self.network, config)
+        self.schedules = [_schedule(config, optimizer) for optimizer in optimizers]
+        prepared = accelerator.prepare(self.network, *optimizers)
+        objective.module, self.optimizers = prepared[0], list(prepared[1:])
+        self.ema = ExponentialAverage(self.network, config.ema_decay) if config.ema_decay else None
+        self.window = MetricWindow()
+        self.step = 0
+
+    def train_step(self) -> None:
+        """Run one optimiser step and add its metrics to the window.
+
+        Raises:
+            DivergenceError: the gradient is not finite; the weights are left as they were.
+        """
+        started = time.perf_counter()
+        self.network.train()
+        accumulation = self.config.gradient_accumulation_steps
+        for micro in range(accumulation):
+            last = micro == accumulation - 1
+            with nullcontext() if last else self.accelerator.no_sync(self.objective.module):
+                loss, metrics = self.objective.loss(self._batch(micro))
+                self.accelerator.backward(loss / accumulation)
+            self.window.add(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
+        norm = self._clip()
+        for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update()
+        self.step += 1
+        self.window.add({"grad_norm": norm, "time/step_s": time.perf_counter() - started})
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return the means since the last call and the learning rate of the next step."""
+        return {**self.window.take(), "learning_rate": self.schedules[0].get_last_lr()[0]}
+
+    @torch.no_grad()
+    def evaluate(self, folder: Path) -> dict[str, float]:
+        """Return the objective's metrics of the weights that would be saved; empty off rank 0."""
+        metrics: dict[str, float] = {}
+        self.network.eval()
+        if self.accelerator.is_main_process:
+            with self._saved_weights():
+                metrics = self.objective.evaluate(folder, self.step)
+        self.accelerator.wait_for_everyone()
+        return metrics
+
+    def save_model(self, folder: Path) -> None:
+        """Write the model in its public format, averaged if there is an average. Rank 0 writes."""
+        if self.accelerator.is_main_process:
+            with self._saved_weights():
+                self.objective.save(folder)
+
+    def save(self, folder: Path) -> None:
+        """Write the model and everything needed to continue exactly. Rank 0 writes."""
+        self.save_model(folder)
+        if self.accelerator.is_main_process:
+            torch.save(self._state(), folder / STATE_NAME)
+
+    def load(self, checkpoint: Path) -> None:
+        """Continue from a directory written by `save`.
+
+        Raises:
+            ConfigError: it is not such a directory, it is damaged, or it belongs to another model
+                or another optimiser.
+        """
+        path = checkpoint / STATE_NAME
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            self.network.load_state_dict(state["network"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+            for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
+                schedule.load_state_dict(saved)
+            self.window.load_state_dict(state["window"])
+            if self.ema is not None:
+                self.ema.load_state_dict(state["ema"])
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError, EOFError) as error:
+            raise ConfigError(_cannot_resume(path, error)) from error
+        except pickle.UnpicklingError as error:
+            raise ConfigError(_cannot_resume(path, error)) from error
+        self.step = int(state["step"])
+        logger.info("resumed from %s", checkpoint)
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank, so that all ranks stop at the same step."""
+        if self.accelerator.num_processes == 1:
+            return flag
+        value = torch.tensor(float(flag), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(value, "sum") > 0)
+
+    def summary(self) -> str:
+        """Return what is trained, for the log."""
+        trained = sum(p.numel() for p in self.network.parameters() if p.requires_grad)
+        total = sum(p.numel() for p in self.network.parameters())
+        return f"training {trained:,} of {total:,} parameters on {self.accelerator.device}"
+
+    def _batch(self, micro: int) -> Any:
+        index = self.step * self.config.gradient_accumulation_steps + micro
+        with torch.no_grad():
+            batch = self.objective.batch(
+                index, self.accelerator.process_index, self.accelerator.num_processes
+            )
+        return send_to_device(batch, self.accelerator.device)
+
+    def _mean_over_ranks(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.accelerator.num_processes == 1:
+            return metrics
+        values = torch.stack([value.detach().float() for value in metrics.values()])
+        return dict(zip(metrics, self.accelerator.reduce(values, "mean"), strict=True))
+
+    def _clip(self) -> Tensor:
+        limit = self.config.max_grad_norm or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        if not torch.isfinite(norm):
+            raise DivergenceError(
+                f"The gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate, raise "
+                "warmup_steps or lower max_grad_norm, and resume from an earlier checkpoint."
+            )
+        return norm
+
+    def _saved_weights(self) -> Any:
+        return nullcontext() if self.ema is None else self.ema.applied()
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "network": self.network.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "schedules": [schedule.state_dict() for schedule in self.schedules],
+            "ema": None if self.ema is None else self.ema.state_dict(),
+            "window": self.window.state_dict(),
+        }
+
+
+def _schedule(config: SFTConfig, optimizer: Optimizer) -> LRScheduler:
+    return get_scheduler(
+        config.lr_scheduler_type,
+        optimizer,
+        num_warmup_steps=config.warmup_steps,
+        num_training_steps=config.max_steps,
+        scheduler_specific_kwargs=config.lr_scheduler_kwargs or None,
+    )
+
+
+def _cannot_resume(path: Path, error: Exception) -> str:
+    return (
+        f"'{path}' cannot be resumed from ({type(error).__name__}: {error}). It must be a complete "
+        "checkpoint of a run with the same objective and optimizer."
+    )

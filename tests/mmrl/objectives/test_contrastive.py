@@ -1,0 +1,171 @@
+"""Training of a CLIP and its way into the CLIP reward."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset, Features, Value
+from datasets import Image as ImageFeature
+from PIL import Image
+
+from mmrl.config import ConfigError
+from mmrl.objectives import OBJECTIVES
+from mmrl.objectives.captions import near_miss, request_key, with_articles
+from mmrl.objectives.clip_network import ClipNetworkConfig
+from mmrl.objectives.contrastive import Contrastive, ContrastiveConfig, PairBatch
+from mmrl.randomness import generator
+from mmrl.types import Sample
+from rewards import build_reward
+
+COLORS = ("red", "green", "blue", "yellow")
+SMALL = ClipNetworkConfig(
+    image_size=16,
+    patch_size=8,
+    vision_width=32,
+    vision_layers=1,
+    text_width=32,
+    text_layers=1,
+    head_width=16,
+    embed_dim=16,
+    context_length=12,
+    vocab_size=300,
+)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A parquet of plain pictures, every colour worded in two ways."""
+    frames = ("a {} picture", "draw {}")
+    rows = [(color, frame.format(color)) for frame in frames for color in COLORS] * 4
+    metadata = [{"tag": "colors", "include": [{"class": "picture", "color": c}]} for c, _ in rows]
+    columns = {
+        "image": [Image.new("RGB", (16, 16), color) for color, _ in rows],
+        "prompt": [prompt for _, prompt in rows],
+        "metadata": [json.dumps(m) for m in metadata],
+    }
+    kinds = Features(
+        {"image": ImageFeature(), "prompt": Value("string"), "metadata": Value("string")}
+    )
+    path = tmp_path / "pairs.parquet"
+    Dataset.from_dict(columns, features=kinds).to_parquet(str(path))
+    return path
+
+
+def objective(path: Path, batch_size: int = 8, **options: object) -> Contrastive:
+    settings = {"metadata_column": "metadata", "network": SMALL, "save_dtype": "float32", **options}
+    config = ContrastiveConfig(data=str(path), **settings)  # type: ignore[arg-type]
+    return OBJECTIVES["contrastive"](config, seed=3, batch_size=batch_size)
+
+
+def test_captions_that_ask_for_the_same_thing_have_one_key() -> None:
+    def row(first: str, second: str, relation: str) -> dict:
+        position = [relation, 0]
+        return {"include": [{"class": first}, {"class": second, "position": position}]}
+
+    left = request_key(row("ring", "cross", "left of"))
+    assert left == request_key(row("cross", "ring", "right of"))
+    assert left != request_key(row("ring", "cross", "right of"))
+    assert left != request_key(row("cross", "ring", "left of"))
+    above = request_key(row("ring", "cross", "above"))
+    assert above == request_key(row("cross", "ring", "below"))
+    assert above != left
+
+
+def test_a_near_miss_differs_in_one_word_or_in_two_that_changed_places() -> None:
+    caption = "a red circle and an orange ring"
+    draws = generator(0)
+    replaced = {near_miss(caption, [["circle", "ring", "cross"]], [], draws) for _ in range(30)}
+    assert replaced == {"a red cross and an orange ring", "a red circle and an orange cross"}
+    swapped = near_miss(caption, [], [["red", "orange"]], draws)
+    assert swapped == "an orange circle and a red ring"
+    assert near_miss("a picture", [["red", "blue"]], [["red", "blue"]], draws) is None
+
+
+def test_articles_do_not_give_a_near_miss_away() -> None:
+    assert with_articles("a orange ring and an red cross") == "an orange ring and a red cross"
+
+
+def test_the_loss_is_the_symmetric_cross_entropy_without_captions_that_ask_the_same(
+    pairs: Path,
+) -> None:
+    trained = objective(pairs, near_misses=1, replace=[list(COLORS)])
+    batch = trained.batch(0, 0, 1)
+    loss, metrics = trained.loss(batch)
+    images = trained.module.encode_image(batch.pixels, normalize=True)
+    texts = trained.module.encode_text(batch.tokens, normalize=True)
+    logits = (images @ texts.T * trained.module.logit_scale.exp()).tolist()
+    count, request = len(batch.pixels), batch.request.tolist()
+    total = 0.0
+    for i in range(count):
+        rivals = [j for j in range(count) if j == i or request[j] != request[i]]
+        misses = [count + m for m, owner in enumerate(batch.owner.tolist()) if owner == i]
+        per_image = sum(math.exp(logits[i][j]) for j in rivals + misses)
+        per_text = sum(math.exp(logits[j][i]) for j in rivals)
+        total += 2 * logits[i][i] - math.log(per_image) - math.log(per_text)
+    assert len(set(request)) < count, "the batch must hold captions that ask for the same"
+    assert len(batch.owner) == count
+    assert loss.item() == pytest.approx(-total / (2 * count), abs=1e-5)
+    assert 0 <= float(metrics["caption_first"]) <= 1
+
+
+def test_micro_batches_depend_on_the_step_and_not_on_the_number_of_ranks(pairs: Path) -> None:
+    whole = objective(pairs, near_misses=1, replace=[list(COLORS)])
+    half = objective(pairs, batch_size=4, near_misses=1, replace=[list(COLORS)])
+
+    def same(a: PairBatch, first: PairBatch, second: PairBatch) -> bool:
+        count, part = len(a.pixels), len(first.pixels)
+        tokens = [first.tokens[:part], second.tokens[:part], first.tokens[part:]]
+        tokens.append(second.tokens[part:])
+        return (
+            torch.equal(a.pixels, torch.cat([first.pixels, second.pixels]))
+            and torch.equal(a.tokens, torch.cat(tokens))
+            and torch.equal(a.owner, torch.cat([first.owner, second.owner + part]))
+            and count == 2 * part
+        )
+
+    assert same(whole.batch(1, 0, 1), half.batch(1, 0, 2), half.batch(1, 1, 2))
+    assert not torch.equal(whole.batch(0, 0, 1).tokens, whole.batch(1, 0, 1).tokens)
+
+
+def test_a_trained_clip_is_saved_so_that_the_reward_tells_right_from_wrong(
+    pairs: Path, tmp_path: Path
+) -> None:
+    trained = objective(pairs)
+    optimizer = torch.optim.AdamW(trained.module.parameters(), lr=3e-3)
+    for step in range(40):
+        loss, _ = trained.loss(trained.batch(step, 0, 1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    directory = tmp_path / "clip"
+    directory.mkdir()
+    with torch.no_grad():
+        assert trained.evaluate(directory, 40)["eval/loss"] < 0.5
+    trained.save(directory)
+    reward = build_reward({"name": "clip", "model": str(directory), "device": "cpu"})
+    picture = {color: Image.new("RGB", (16, 16), color) for color in COLORS}
+    for color in COLORS:
+        samples = [Sample(f"a {other} picture", picture[color]) for other in COLORS]
+        scores = dict(zip(COLORS, reward(samples), strict=True))
+        assert max(scores, key=lambda other: scores[other] or 0.0) == color
+    batch = trained.batch(0, 0, 1)
+    captions = trained.tokenizer.batch_decode(batch.tokens, skip_special_tokens=True)
+    pictures = [
+        Image.fromarray(((p + 1) * 127.5).permute(1, 2, 0).byte().numpy()) for p in batch.pixels
+    ]
+    with torch.no_grad():
+        images, texts, _ = trained.module(batch.pixels, batch.tokens)
+    scores = reward([Sample(c.strip(), p) for c, p in zip(captions, pictures, strict=True)])
+    assert scores == pytest.approx((images * texts).sum(-1).tolist(), abs=1e-5)
+
+
+def test_a_missing_column_is_named_with_those_there_are(pairs: Path) -> None:
+    with pytest.raises(ConfigError, match="no column 'caption'.*'prompt'"):
+        objective(pairs, caption_column="caption")
+
+
+def test_near_misses_need_words_to_exchange(pairs: Path) -> None:
+    with pytest.raises(ConfigError, match="near_misses is 2.*objective.replace"):
+        objective(pairs, near_misses=2)
