@@ -1,7 +1,7 @@
 """Checkpoints that are either complete or absent.
 
-`checkpoints/<step>/` is written under another name and renamed when everything is on disk, so that a
-full disk, a crash or a kill at any moment leaves the previous checkpoint as it was.
+`checkpoints/<step>/` is written under another name and renamed when everything is on disk, so that
+a full disk, a crash or a kill at any moment leaves the previous checkpoint as it was.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def write_directory(
     except (OSError, SafetensorError, RuntimeError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise CheckpointError(
-            f"Writing '{target}' failed: {error}. Nothing there was changed and earlier checkpoints "
-            "are intact. Free some space (or lower save_total_limit) and run again with "
-            "resume_from_checkpoint=auto."
+            f"Writing '{target}' failed: {error}. Nothing there was changed and earlier "
+            "checkpoints are intact. Free some space (or lower save_total_limit) and run again "
+            "with resume_from_checkpoint=auto."
         ) from error
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)

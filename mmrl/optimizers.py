@@ -7,19 +7,17 @@ that one learning rate and one weight decay serve both.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-OPTIMIZERS = ("adamw", "muon")
-
 
 class OptimizerSettings(Protocol):
     """The settings read here, named as in transformers."""
 
-    optimizer: str
+    optimizer: Literal["adamw", "muon"]
     learning_rate: float
     weight_decay: float
     adam_beta1: float
@@ -67,16 +65,15 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
     A head is a linear layer with as many rows as some embedding has entries.
     """
     entries = {m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding)}
+    linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
     return [
-        m.weight
-        for m in module.modules()
-        if isinstance(m, nn.Linear) and m.weight.requires_grad and m.out_features not in entries
+        m.weight  # type: ignore[misc]
+        for m in linear
+        if m.weight.requires_grad and m.out_features not in entries
     ]
 
 
-def _groups(
-    named: dict[str, nn.Parameter], settings: OptimizerSettings
-) -> list[dict[str, Any]]:
+def _groups(named: dict[str, nn.Parameter], settings: OptimizerSettings) -> list[dict[str, Any]]:
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in named.items():
         decay = settings.weight_decay if parameter.ndim >= 2 else 0.0

@@ -1,12 +1,12 @@
 """The directory of one training run: configuration, environment, log and metrics.
 
-    config.yaml     the resolved configuration
-    env.txt         versions, commit, machine and command line
-    train.log       everything that was logged
-    metrics.jsonl   one JSON object per line, always with `step`
-    samples/        images and tables written along the way
-    checkpoints/    `<step>/`, see `mmrl.checkpoint`
-    final/          the trained model
+config.yaml     the resolved configuration
+env.txt         versions, commit, machine and command line
+train.log       everything that was logged
+metrics.jsonl   one JSON object per line, always with `step`
+samples/        images and tables written along the way
+checkpoints/    `<step>/`, see `mmrl.checkpoint`
+final/          the trained model
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RunDirectory:
 
     def check_fresh(self) -> None:
         """Raise a ConfigError when the directory already holds a run."""
-        if self.metrics.exists() or self.checkpoints.exists():
+        if self.metrics.exists() or self.final.exists() or any(self.checkpoints.glob("*")):
             raise ConfigError(
                 f"output_dir is '{self.path}', which already holds a run. Continue it with "
                 "resume_from_checkpoint=auto, or choose another output_dir, or remove it."
@@ -146,7 +146,9 @@ def git_commit() -> str:
     root = Path(__file__).resolve().parent
     try:
         commit = _git("rev-parse", "HEAD", root=root)
-        return f"{commit} with local changes" if _git("status", "--porcelain", root=root) else commit
+        return (
+            f"{commit} with local changes" if _git("status", "--porcelain", root=root) else commit
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 

@@ -3,7 +3,7 @@
     python -m mmrl.sft config=configs/sft/shapes_vq.yaml learning_rate=1e-3
     accelerate launch -m mmrl.sft config=configs/sft/….yaml
 
-The loop does not know what it trains: an objective (`mmrl.objectives`) brings data, network and loss.
+The loop does not know what it trains: an objective (`mmrl.objectives`) brings data, network, loss.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def train(config: SFTConfig) -> bool:
         DivergenceError: the loss is no longer finite.
     """
     options = component(OBJECTIVES, config.objective, where="objective")
-    accelerator = Accelerator(mixed_precision="bf16" if config.bf16 else "no")
+    accelerator = Accelerator()
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
     if checkpoint is None:
@@ -150,7 +150,11 @@ def _steps(
 ) -> bool:
     saved = trainer.step
     with tqdm(
-        total=config.max_steps, initial=trainer.step, disable=not run.is_main, dynamic_ncols=True
+        total=config.max_steps,
+        initial=trainer.step,
+        disable=not run.is_main,
+        mininterval=0.5 if sys.stderr.isatty() else 30.0,
+        dynamic_ncols=True,
     ) as bar:
         while trainer.step < config.max_steps and not trainer.any_rank(stop.requested):
             trainer.train_step()
@@ -158,7 +162,7 @@ def _steps(
             if _due(trainer.step, config.logging_steps):
                 metrics = trainer.take_metrics()
                 run.append(trainer.step, metrics)
-                bar.set_postfix(loss=f"{metrics['loss']:.4f}")
+                bar.set_postfix(loss=f"{metrics['loss']:.4f}", refresh=False)
             if _due(trainer.step, config.eval_steps):
                 run.append(trainer.step, trainer.evaluate(run.samples))
             if _due(trainer.step, config.save_steps):

@@ -22,6 +22,7 @@ from mmrl.ema import ExponentialAverage
 from mmrl.metric_window import MetricWindow
 from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
+from mmrl.precision import autocast_forward
 
 if TYPE_CHECKING:
     from mmrl.sft import SFTConfig
@@ -47,6 +48,8 @@ class SupervisedTrainer:
             )
         self.config, self.objective, self.accelerator = config, objective, accelerator
         self.network = objective.module.to(accelerator.device)
+        if config.bf16:
+            autocast_forward(self.network, accelerator.device)
         optimizers = build_optimizers(self.network, config)
         self.schedules = [_schedule(config, optimizer) for optimizer in optimizers]
         prepared = accelerator.prepare(self.network, *optimizers)
@@ -82,7 +85,8 @@ class SupervisedTrainer:
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call and the learning rate of the next step."""
-        return {**self.window.take(), "learning_rate": self.schedules[0].get_last_lr()[0]}
+        rate = float(self.schedules[0].get_last_lr()[0])
+        return {**self.window.take(), "learning_rate": rate}
 
     @torch.no_grad()
     def evaluate(self, folder: Path) -> dict[str, float]:
@@ -136,8 +140,9 @@ class SupervisedTrainer:
         """Whether the flag is set on any rank, so that all ranks stop at the same step."""
         if self.accelerator.num_processes == 1:
             return flag
-        value = torch.tensor(float(flag), device=self.accelerator.device)
-        return bool(self.accelerator.reduce(value, "sum") > 0)
+        value = torch.tensor([float(flag)], device=self.accelerator.device)
+        flags = self.accelerator.gather(value)
+        return bool(torch.as_tensor(flags).any())
 
     def summary(self) -> str:
         """Return what is trained, for the log."""
@@ -164,8 +169,8 @@ class SupervisedTrainer:
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         if not torch.isfinite(norm):
             raise DivergenceError(
-                f"The gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate, raise "
-                "warmup_steps or lower max_grad_norm, and resume from an earlier checkpoint."
+                f"The gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or "
+                "max_grad_norm, or raise warmup_steps, and resume from an earlier checkpoint."
             )
         return norm
 

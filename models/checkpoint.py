@@ -7,7 +7,7 @@ by `model_type` says how its configuration and tensor names map to the core; see
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def load_model(
         core = replace(core, vocab_size=rows.shape[0])
     with torch.device("meta"):
         model = MaskedTokenModel(core)
-    names = public_names(model, family.KEYS)
+    names = public_names(model.state_dict(), core, family.KEYS)
     expected = {names[key]: tensor for key, tensor in model.state_dict().items() if key in names}
     if core.tied_head:
         tensors.pop(family.KEYS["head.weight"], None)
@@ -76,7 +76,10 @@ def load_model(
 
 
 def save_model(
-    model: MaskedTokenModel, directory: str | Path, dtype: str | torch.dtype | None = None
+    model: MaskedTokenModel,
+    directory: str | Path,
+    dtype: str | torch.dtype | None = None,
+    state: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the network so that the public code of its family can load it.
 
@@ -84,11 +87,12 @@ def save_model(
         model: from `load_model`, or with `public_config` set.
         directory: existing or new.
         dtype: of the stored weights; None keeps theirs.
+        state: tensors to write in place of the model's own, under the core's names.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    names = public_names(model, FAMILIES[model.public_config["model_type"]].KEYS)
-    state = model.state_dict()
+    state = model.state_dict() if state is None else state
+    names = public_names(state, model.core, FAMILIES[model.public_config["model_type"]].KEYS)
     kind = None if dtype is None else resolve_dtype(dtype)
     tensors = {name: state[key].detach().to("cpu", kind) for key, name in names.items()}
     save_torch_state_dict(tensors, directory, metadata={"format": "pt"})
@@ -131,11 +135,13 @@ def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return DTYPES[dtype]
 
 
-def public_names(model: MaskedTokenModel, keys: dict[str, str]) -> dict[str, str]:
+def public_names(
+    state: Mapping[str, Tensor], core: CoreConfig, keys: Mapping[str, str]
+) -> dict[str, str]:
     """Core tensor name -> public tensor name for every tensor of the network."""
     names = {}
-    for name in model.state_dict():
-        if name == "head.weight" and model.core.tied_head:
+    for name in state:
+        if name == "head.weight" and core.tied_head:
             continue
         parts = name.split(".")
         block = parts[1] if parts[0] == "blocks" else ""

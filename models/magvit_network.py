@@ -1,10 +1,10 @@
 """Encoder and decoder of MAGVIT-v2 as published with Show-o and MMaDA (showlab/magvitv2).
 
 A convolutional network without time embedding: residual blocks `GroupNorm - swish - conv` per
-level, one self-attention between the two middle blocks, strided convolutions down, nearest-neighbour
-doubling up. The attribute names are the keys of the public checkpoint.
+level, one self-attention between the two middle blocks, strided convolutions down, repetition of
+pixels up. The attribute names are the keys of the public checkpoint.
 
-Paper: https://arxiv.org/abs/2310.05737 (tokenizer), https://arxiv.org/abs/2408.12528 (this network).
+Tokenizer: https://arxiv.org/abs/2310.05737; this network: https://arxiv.org/abs/2408.12528.
 """
 
 from collections.abc import Sequence
@@ -194,8 +194,3 @@ class Decoder(nn.Module):
         for index in reversed(range(len(self.up))):
             x = self.up[index](x)
         return self.conv_out(swish(self.norm_out(x)))
-
-
-def parameter_count(module: nn.Module) -> int:
-    """Return the number of trained values of a module."""
-    return sum(tensor.numel() for tensor in module.parameters() if torch.is_floating_point(tensor))

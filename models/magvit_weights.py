@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -68,7 +68,10 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
 def write_weights(tensors: dict[str, Tensor], directory: Path) -> None:
     """Write tensors as one `model.safetensors` into an existing directory."""
     contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    save_file(contiguous, directory / WEIGHTS_NAME, metadata={"format": "pt"})
+    path = directory / WEIGHTS_NAME
+    save_file(contiguous, path, metadata={"format": "pt"})
+    # safetensors makes files that only their owner can read.
+    path.chmod(0o644)
 
 
 def check_weights(given: dict[str, Tensor], expected: dict[str, Tensor], source: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from PIL import Image
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
@@ -66,9 +67,14 @@ class Policy:
         """Completions of finished canvases."""
         return self.tasks[self._task(prompts)].decode(canvas)
 
-    def save(self, directory: str | Path, dtype: str | None = None) -> None:
-        """Write network and tokenizer as one public checkpoint directory."""
-        save_model(self.network, directory, dtype)
+    def save(
+        self,
+        directory: str | Path,
+        dtype: str | None = None,
+        state: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Write network and tokenizer as one public checkpoint directory; see `save_model`."""
+        save_model(self.network, directory, dtype, state)
         self.tokenizer.save_pretrained(directory)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:

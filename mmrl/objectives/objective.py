@@ -13,8 +13,8 @@ class Objective(Protocol):
 
     An implementation is one file with one class, listed in `mmrl.objectives.OBJECTIVES`. It owns a
     keyword-only dataclass `Config` and is built as `cls(config, seed=…, batch_size=…)`, where
-    `batch_size` is the number of examples per device and micro-batch. Building it draws nothing from
-    the global generator: new weights come from a generator seeded by `seed`.
+    `batch_size` is the number of examples per device and micro-batch. Building it leaves the global
+    generator as it was: new weights depend on `seed` only.
     """
 
     Config: type[Any]

@@ -1,10 +1,11 @@
 """Training of the image tokenizer: reconstruct images through a lookup-free quantiser.
 
-    loss = |decode(q) - x|  +  w_c (|z - sg q|^2 + beta |sg z - q|^2)  +  w_e (H(bit) - H(mean bit))
+    loss = |decode(q) - x| + w_c (|z - sg q|^2 + beta |sg z - q|^2) + w_e (H(bit) - H(mean bit))
 
-with q = sign(z), the gradient of the decoder passed straight through to z. H(bit) is the mean entropy
-of a bit under p(bit = 1) = sigmoid(4 z), the softmax over the squared distances to -1 and +1; it makes
-bits certain. H(mean bit) is the entropy of its mean over the batch; it keeps every bit in use.
+with q = sign(z), the gradient of the decoder passed straight through to z. H(bit) is the mean
+entropy of a bit under p(bit = 1) = sigmoid(4 z), the softmax over the squared distances to -1 and
++1; it makes bits certain. H(mean bit) is the entropy of its mean over the batch; it keeps every bit
+in use.
 Entropy terms: https://arxiv.org/abs/2310.05737, section 3.1; weights as in showlab/magvitv2. The
 second commitment term has no gradient here, since the signs are not trained; it is kept so that the
 reported value is the published one. Unlike the paper there is no adversarial or perceptual loss.
@@ -65,6 +66,21 @@ class ReconstructionConfig:
     def __post_init__(self) -> None:
         check(self.data != "", "objective.data", self.data, "the path of a parquet with images")
         check(self.image_size > 0, "objective.image_size", self.image_size, "positive")
+        blocks = self.network.encoder_num_res_blocks
+        check(
+            not (self.patch_encoder and any(blocks)),
+            "objective.network.encoder_num_res_blocks",
+            blocks,
+            "zero in every level for patch_encoder=true",
+            "The norms of residual blocks see the whole image.",
+        )
+        groups = self.network.norm_groups
+        check(
+            not self.patch_encoder or groups == 1,
+            "objective.network.norm_groups",
+            groups,
+            "1 for patch_encoder=true",
+        )
         check(self.eval_images > 0, "objective.eval_images", self.eval_images, "positive")
 
 

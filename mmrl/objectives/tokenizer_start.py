@@ -1,8 +1,8 @@
 """Two choices for the start of a small tokenizer's training that make its codes few and steady.
 
-In a small network the encoder moves faster than the decoder learns and most codes die. A start in which
-the code already is a hash of the patch (whitened random features, as in locality-sensitive hashing)
-and an encoder that sees nothing but its patch avoid that, within the public architecture.
+In a small network the encoder moves faster than the decoder learns and most codes die. A start in
+which the code already is a hash of the patch (whitened random features, as in locality-sensitive
+hashing) and an encoder that sees nothing but its patch avoid that, within the public architecture.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mmrl.randomness import generator
 from models.magvit import MagvitV2
+from models.magvit_network import Downsample
 
 
 def restrict_to_patches(vq: MagvitV2) -> None:
@@ -23,15 +24,16 @@ def restrict_to_patches(vq: MagvitV2) -> None:
     image. What is switched off is zero and gets no gradient.
 
     Args:
-        vq: a tokenizer with new weights and no residual blocks in its encoder.
+        vq: a tokenizer with new weights, one group in its norms and no residual blocks in its
+            encoder.
 
     Raises:
         ValueError: the encoder has residual blocks; their norms would see the whole image.
     """
     if any(vq.config.encoder_num_res_blocks):
         raise ValueError(
-            f"encoder_num_res_blocks is {vq.config.encoder_num_res_blocks}; an encoder restricted to "
-            "patches has none: set zeros or patch_encoder=false."
+            f"encoder_num_res_blocks is {vq.config.encoder_num_res_blocks}; an encoder restricted "
+            "to patches has none: set zeros or patch_encoder=false."
         )
     vq.encoder.mid.requires_grad_(False)
     with torch.no_grad():
@@ -72,7 +74,7 @@ def whiten_bits(vq: MagvitV2, pixels: Tensor, seed: int) -> None:
 
 
 def _downsampling(vq: MagvitV2) -> list[nn.Conv2d]:
-    return [level.downsample.conv for level in vq.encoder.down if level.downsample is not None]
+    return [m.conv for m in vq.encoder.down.modules() if isinstance(m, Downsample)]
 
 
 def _zero(conv: nn.Conv2d) -> None:
@@ -81,7 +83,7 @@ def _zero(conv: nn.Conv2d) -> None:
 
 
 def _steady_norm(conv: nn.Conv2d, norm: nn.GroupNorm, offset: float = 8.0) -> None:
-    """Let `norm` of the output of `conv` be nearly an identity on its features.
+    """Let `norm`, of one group, of the output of `conv` be nearly an identity on its features.
 
     The second half of the channels is the negative of the first, so that the mean is the same for
     every image; offsets of both signs dominate the deviation, and the norm's own scale and shift
@@ -97,7 +99,7 @@ def _steady_norm(conv: nn.Conv2d, norm: nn.GroupNorm, offset: float = 8.0) -> No
         norm.bias.copy_(-signs * offset)
 
 
-def _keep_taps(weight: nn.Parameter, taps: slice) -> None:
+def _keep_taps(weight: Tensor, taps: slice) -> None:
     mask = torch.zeros_like(weight)
     mask[:, :, taps, taps] = 1
     kept = mask[0, 0].sum()

@@ -1,0 +1,88 @@
+"""LoRA by peft, on layers named by their role (arXiv 2106.09685)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from mmrl.config import check, check_choice
+from mmrl.randomness import generator
+from models.core import MaskedTokenModel
+
+ROLES = {
+    "q": "attn.q",
+    "k": "attn.k",
+    "v": "attn.v",
+    "o": "attn.o",
+    "gate": "mlp.gate",
+    "up": "mlp.up",
+    "down": "mlp.down",
+}
+
+
+@dataclass(kw_only=True)
+class LoraSettings:
+    """Low-rank adapters; peft's names."""
+
+    r: int = 16
+    """Rank."""
+    lora_alpha: float = 32.0
+    """Scale: the update is alpha / r times the product."""
+    target_modules: list[str] = field(default_factory=lambda: list(ROLES))
+    """Layers by role: q, k, v, o, gate, up, down."""
+
+    def __post_init__(self) -> None:
+        check(self.r >= 1, "model.lora.r", self.r, "at least 1")
+        for role in self.target_modules:
+            check_choice("model.lora.target_modules", role, ROLES)
+
+
+def add_adapter(network: MaskedTokenModel, settings: LoraSettings, seed: int) -> nn.Module:
+    """Freeze the network and put an adapter on every layer of the chosen roles.
+
+    Roles are mapped to the core's own layer names, so no checkpoint dialect can leave some out.
+    The first factor is drawn from a generator named by the seed; the second is zero, so the policy
+    starts as it was.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    names = [ROLES[role] for role in settings.target_modules]
+    config = LoraConfig(r=settings.r, lora_alpha=settings.lora_alpha, target_modules=names)
+    model = get_peft_model(network, config)  # type: ignore[arg-type]
+    draw = generator(seed, "adapter")
+    for name, parameter in model.named_parameters():
+        if "lora_A" in name:
+            bound = (3.0 / parameter.shape[1]) ** 0.5
+            start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=draw)
+            parameter.data.copy_(start)
+    return model
+
+
+@contextmanager
+def adapter_off(model: nn.Module) -> Iterator[None]:
+    """The network without its adapter."""
+    with model.disable_adapter():  # type: ignore[operator]
+        yield
+
+
+def plain_state(network: nn.Module) -> dict[str, Tensor]:
+    """The network's tensors under their own names, each adapter's product added to its weight.
+
+    The weights in memory stay as they are: adding and subtracting would round them.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    state = {}
+    for name, tensor in network.state_dict().items():
+        if ".lora_" not in name:
+            state[name.replace(".base_layer.", ".")] = tensor
+    for name, module in network.named_modules():
+        if isinstance(module, LoraLayer):
+            weight = f"{name}.weight"
+            for adapter in module.active_adapters:
+                state[weight] = state[weight] + module.get_delta_weight(adapter)
+    return state

@@ -1,0 +1,52 @@
+"""Advantages: how much better a rollout is than its group (GRPO, arXiv 2402.03300).
+
+    A = (r - mean of its group) / (deviation + 1e-4)
+
+`scale_rewards` names whose deviation: of the `group`, of the whole `batch`, or `none` (no division;
+Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) -> Tensor:
+    """Advantages of rollouts that stand group by group.
+
+    Args:
+        rewards: [B] float, NaN where no reward applies.
+        num_generations: G, rollouts per prompt.
+        scale_rewards: group, batch or none.
+
+    Returns:
+        [B] float32; 0 where no reward applies and in groups whose rewards are all equal.
+    """
+    groups = rewards.double().view(-1, num_generations)
+    centred = groups - groups.nanmean(1, keepdim=True)
+    if scale_rewards == "group":
+        centred = centred / (_deviation(groups, dim=1) + 1e-4)
+    elif scale_rewards == "batch":
+        centred = centred / (_deviation(groups.reshape(1, -1), dim=1) + 1e-4)
+    return centred.nan_to_num(0.0).flatten().float()
+
+
+def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
+    """`reward`, `reward_std` (mean deviation within groups) and `frac_reward_zero_std`."""
+    groups = rewards.double().view(-1, num_generations)
+    deviation = _deviation(groups, dim=1)
+    return {
+        "reward": float(groups.nanmean()),
+        "reward_std": float(deviation.mean()),
+        "frac_reward_zero_std": float((deviation < 1e-8).double().mean()),
+    }
+
+
+def _deviation(values: Tensor, dim: int) -> Tensor:
+    """Sample deviation over `dim` ignoring NaN; 0 where fewer than two values are left."""
+    known = ~values.isnan()
+    number = known.sum(dim, keepdim=True)
+    centred = (values - values.nanmean(dim, keepdim=True)).nan_to_num(0.0)
+    variance = centred.square().sum(dim, keepdim=True) / (number - 1).clamp(min=1)
+    return torch.where(number > 1, variance, 0.0).sqrt()

@@ -1,0 +1,163 @@
+"""What a run shows and keeps: metrics, progress bar, evaluations, samples, checkpoints, report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from accelerate.utils import gather_object
+from tqdm import tqdm
+
+from mmrl.checkpoint import prune_checkpoints, write_directory
+from mmrl.completions import write_completions
+from mmrl.evaluation import evaluate, write_grid
+from mmrl.metric_window import MetricWindow
+from mmrl.report import write_report
+from mmrl.run_directory import RunDirectory
+from mmrl.tasks import Task
+
+if TYPE_CHECKING:
+    from mmrl.rl_config import RLConfig
+    from mmrl.rollout import RolloutBatch
+    from mmrl.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+
+class Progress:
+    """Reporting of one run; a context manager that opens and closes the bar and the trackers."""
+
+    def __init__(
+        self, config: RLConfig, run: RunDirectory, trainer: Trainer, tasks: Mapping[str, Task]
+    ) -> None:
+        self.config, self.run, self.trainer, self.tasks = config, run, trainer, tasks
+        self.accelerator = trainer.accelerator
+        self.window = MetricWindow()
+        self.batches: Mapping[str, RolloutBatch] = {}
+        self.saved = self.evaluated = -1
+
+    def __enter__(self) -> Progress:
+        self.run.truncate_metrics(self.trainer.step)
+        self.saved = self.trainer.step
+        if self.config.report_to:
+            self.accelerator.init_trackers("mmrl", _flat(asdict(self.config)))
+        self.bar = tqdm(
+            total=self.config.max_steps,
+            initial=self.trainer.step,
+            disable=not self.run.is_main,
+            mininterval=0.5 if sys.stderr.isatty() else 30.0,
+            dynamic_ncols=True,
+        )
+        if self.trainer.step == 0:
+            self.evaluate_when_due()
+        self.clock = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+        if self.config.report_to:
+            self.accelerator.end_training()
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set on any process, so that all stop at the same step."""
+        return any(gather_object([flag]))
+
+    def record(self, metrics: Mapping[str, float], batches: Mapping[str, RolloutBatch]) -> None:
+        """Add a step's metrics; write a line and move the bar when due."""
+        self.batches = batches
+        values = dict(metrics)
+        for name, batch in batches.items():
+            prefix = "" if len(batches) == 1 else f"{name}/"
+            values |= {prefix + key: value for key, value in batch.metrics.items()}
+        now = time.perf_counter()
+        values["step_time"], self.clock = now - self.clock, now
+        self.window.add({k: v for k, v in values.items() if math.isfinite(v)})
+        self.bar.update()
+        self.bar.set_postfix_str(_line(values), refresh=False)
+        if self._due(self.config.logging_steps):
+            self._log(self.window.take())
+
+    def evaluate_when_due(self) -> None:
+        """Score held-out prompts at the first step, every `eval_steps`, and at the last step."""
+        step, last = self.trainer.step, self.trainer.step == self.config.max_steps
+        if self.config.eval_steps and step != self.evaluated:
+            if step == 0 or last or self._due(self.config.eval_steps):
+                self._evaluate()
+
+    def checkpoint_when_due(self) -> None:
+        """Write a checkpoint every `save_steps`."""
+        if self.config.save_steps and self._due(self.config.save_steps):
+            self._checkpoint()
+
+    def finish(self) -> None:
+        """The last checkpoint or the final model, and the report."""
+        if self.trainer.step >= self.config.max_steps:
+            self._write(self.run.final, self.trainer.save_model)
+            logger.info("finished; the model is in %s", self.run.final)
+        elif self.saved != self.trainer.step:
+            self._checkpoint()
+            logger.info("stopped; resume_from_checkpoint=auto continues")
+        if self.run.is_main:
+            write_report(self.run.path)
+            logger.info("report: %s", self.run.path / "report.html")
+
+    def _evaluate(self) -> None:
+        self.evaluated = step = self.trainer.step
+        for name, task in self.tasks.items():
+            if not task.eval_prompts:
+                continue
+            started = time.perf_counter()
+            with self.accelerator.autocast():
+                result = evaluate(
+                    self.trainer.policy, task.eval_prompts, task.eval_sampler, task.eval_scorer,
+                    seed=self.config.seed, batch_size=task.config.rollout_batch_size,
+                )  # fmt: skip
+            values = {f"eval/{name}/{key}": value for key, value in result.metrics().items()}
+            values["time/eval_s"] = time.perf_counter() - started
+            self._log(values)
+            if self.run.is_main:
+                path = self.run.samples / f"eval_{name}_{step:06d}.png"
+                write_grid(result, path, self.config.eval_images)
+            scores = {k: v for k, v in values.items() if k.count("/") == 2}
+            logger.info("step %d: %s", step, ", ".join(f"{k} {v:.3f}" for k, v in scores.items()))
+
+    def _checkpoint(self) -> None:
+        self.saved = step = self.trainer.step
+        self._write(self.run.checkpoints / str(step), self.trainer.save)
+        if self.run.is_main:
+            prune_checkpoints(self.run.checkpoints, self.config.save_total_limit)
+        if self.config.log_completions:
+            for name, batch in self.batches.items():
+                write_completions(self.run, name, step, batch)
+
+    def _write(self, target, write) -> None:
+        write_directory(target, write, self.run.is_main, self.accelerator.wait_for_everyone)
+
+    def _log(self, values: Mapping[str, float]) -> None:
+        self.run.append(self.trainer.step, values)
+        if self.config.report_to:
+            self.accelerator.log(dict(values), step=self.trainer.step)
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.trainer.step % every == 0
+
+
+def _line(values: Mapping[str, float]) -> str:
+    """Reward and seconds per phase, for the bar."""
+    rewards = [f"{k} {v:.3f}" for k, v in values.items() if k.split("/")[-1] == "reward"]
+    phases = ("rollout", "reward", "score", "update")
+    times = [
+        f"{phase} {sum(v for k, v in values.items() if k.endswith(f'time/{phase}_s')):.1f}s"
+        for phase in phases
+    ]
+    return ", ".join([*rewards, *times])
+
+
+def _flat(config: Mapping[str, object]) -> dict[str, str]:
+    return {key: json.dumps(value, default=str) for key, value in config.items()}

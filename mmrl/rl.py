@@ -1,0 +1,108 @@
+"""Reinforcement learning of masked-token models.
+
+    python -m mmrl.rl config=configs/rl/quickstart.yaml learning_rate=1e-5
+    accelerate launch -m mmrl.rl config=configs/rl/….yaml
+
+`train` is the algorithm: prompts, rollouts, advantages, masks and log-probs, update, report.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from accelerate import Accelerator
+
+from mmrl.checkpoint import CheckpointError, find_checkpoint
+from mmrl.config import ConfigError, load_config
+from mmrl.interrupt import StopRequest
+from mmrl.plan import describe
+from mmrl.progress import Progress
+from mmrl.rl_config import RLConfig
+from mmrl.rollout import roll_out
+from mmrl.run_directory import RunDirectory, RunLog
+from mmrl.tasks import Task
+from mmrl.trainer import DivergenceError, Trainer
+from models import load_policy
+from rewards.scoring import RewardError
+
+logger = logging.getLogger(__name__)
+__all__ = ["RLConfig", "main", "train"]
+
+
+def train(config: RLConfig) -> Path:
+    """Run a reinforcement-learning run to its last step.
+
+    Args:
+        config: settings; `load_config(RLConfig, ["config=….yaml"])` builds them.
+
+    Returns:
+        The run directory. After Ctrl-C the last checkpoint is there to resume from.
+
+    Raises:
+        ConfigError: settings that cannot run, before any model loads.
+        RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
+    """
+    accelerator = Accelerator(
+        mixed_precision="bf16" if config.bf16 else "no",
+        log_with=config.report_to or None,
+        project_dir=config.output_dir,
+    )
+    rank, world_size = accelerator.process_index, accelerator.num_processes
+    config.check_geometry(world_size)
+    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
+    run = RunDirectory(config.output_dir, accelerator.is_main_process)
+    checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
+    if checkpoint is None:
+        run.check_fresh()
+    accelerator.wait_for_everyone()
+    with RunLog(run, rank), StopRequest() as stop:
+        run.create(config)
+        policy = load_policy(**policy_options(config), device=accelerator.device)
+        trainer = Trainer(config, policy, accelerator)
+        if checkpoint is not None:
+            trainer.load(checkpoint)
+        with Progress(config, run, trainer, tasks) as progress:
+            while trainer.step < config.max_steps and not progress.any_rank(stop.requested):
+                step = trainer.step
+                with accelerator.autocast():
+                    batches = {
+                        name: roll_out(task, policy, step, config.seed, rank, world_size)
+                        for name, task in tasks.items()
+                    }
+                metrics = trainer.update({name: (tasks[name], batches[name]) for name in batches})
+                progress.record(metrics, batches)
+                progress.evaluate_when_due()
+                progress.checkpoint_when_due()
+            progress.finish()
+    return run.path
+
+
+def policy_options(config: RLConfig) -> dict:
+    """Arguments of `load_policy` from the configuration."""
+    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "attn_implementation")
+    options = {name: getattr(config.model, name) for name in names}
+    return {"path_or_hub_id": config.model.path, **options}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train as the command line says; return the exit status."""
+    try:
+        config = load_config(RLConfig, arguments)
+        if config.dry_run:
+            sys.stdout.write(describe(config))
+            return 0
+        train(config)
+    except (ConfigError, RewardError, CheckpointError, DivergenceError, FileNotFoundError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

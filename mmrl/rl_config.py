@@ -1,0 +1,140 @@
+"""Settings of `python -m mmrl.rl`, named as in TRL and transformers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from transformers.trainer_utils import SchedulerType
+
+from mmrl.adapter import LoraSettings
+from mmrl.algorithms import load_algorithm
+from mmrl.config import ConfigError, check, check_choice
+from mmrl.tasks import TaskConfig
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """The policy's checkpoint and how it is held."""
+
+    path: str = ""
+    """Directory or hub id of the policy."""
+    vq: str | None = "showlab/magvitv2"
+    """Directory or hub id of its image tokenizer; null for text only."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the weights."""
+    max_prompt_length: int = 256
+    """Longest prompt in tokens; longer ones are cut."""
+    image_size: int | None = None
+    """Side of the images in pixels; null follows the checkpoint."""
+    mask_policy: Literal["ignore", "key_padding"] | None = None
+    """Whether padding is attended to; null follows the checkpoint."""
+    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
+    """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
+    gradient_checkpointing: bool = False
+    """Recompute blocks in the backward pass: less memory, more time."""
+    lora: LoraSettings | None = None
+    """Train a low-rank adapter instead of all weights."""
+
+
+@dataclass(kw_only=True)
+class RLConfig:
+    """A run."""
+
+    output_dir: str = "runs/rl"
+    """Run directory, see `mmrl.run_directory`."""
+    seed: int = 0
+    """Names every draw of the run."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The policy."""
+    tasks: dict[str, TaskConfig] = field(default_factory=dict)
+    """What is trained, by name; several tasks train one policy together."""
+    max_steps: int = 100
+    """Steps: rollouts, then all inner iterations on them."""
+    per_device_train_batch_size: int = 16
+    """Rollouts per device and micro-batch; changes speed and memory only."""
+    optimizer: Literal["adamw"] = "adamw"
+    """Optimiser."""
+    learning_rate: float = 1e-5
+    """Highest learning rate."""
+    learning_rate_scales: dict[str, float] = field(default_factory=dict)
+    """Factors on the learning rate of parameters whose name starts with the key."""
+    lr_scheduler_type: str = "constant_with_warmup"
+    """Name of a transformers schedule."""
+    warmup_steps: int = 0
+    """Optimiser steps over which the learning rate rises from 0."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of matrices."""
+    adam_beta1: float = 0.9
+    """First moment decay of AdamW."""
+    adam_beta2: float = 0.999
+    """Second moment decay of AdamW."""
+    adam_epsilon: float = 1e-8
+    """Denominator offset of AdamW."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm; 0 leaves them."""
+    bf16: bool = False
+    """Sample and train under bfloat16 autocast."""
+    logging_steps: int = 1
+    """Steps between lines of metrics."""
+    eval_steps: int = 0
+    """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
+    eval_images: int = 32
+    """Images in the grid of an evaluation."""
+    save_steps: int = 50
+    """Steps between checkpoints; 0 writes only the final model."""
+    save_total_limit: int | None = 2
+    """Checkpoints to keep; null keeps all."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Stored precision of the model; null keeps that of the weights."""
+    log_completions: bool = True
+    """Write the last rollouts with their rewards to `samples/` whenever a checkpoint is written."""
+    resume_from_checkpoint: str | None = None
+    """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
+    report_to: list[str] = field(default_factory=list)
+    """Trackers of accelerate beside metrics.jsonl: tensorboard, wandb."""
+    dry_run: bool = False
+    """Check everything, print the plan and the memory estimate, and exit."""
+
+    def __post_init__(self) -> None:
+        for key in ("max_steps", "per_device_train_batch_size", "logging_steps"):
+            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
+            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
+        names = [item.value for item in SchedulerType]
+        check_choice("lr_scheduler_type", self.lr_scheduler_type, names)
+        check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
+        if not self.tasks:
+            raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
+        iterations = {self._algorithm(name).num_iterations for name in self.tasks}
+        check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
+
+    def _algorithm(self, task: str) -> Any:
+        return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return self.max_steps * self._algorithm(next(iter(self.tasks))).num_iterations
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether any task has a KL to the reference policy."""
+        return any(self._algorithm(name).beta > 0 for name in self.tasks)
+
+    def check_geometry(self, world_size: int) -> None:
+        """Raise a ConfigError unless every task's rollouts divide among devices and micro-batches."""
+        for name, task in self.tasks.items():
+            check(
+                task.num_prompts % world_size == 0, f"tasks.{name}.num_prompts", task.num_prompts,
+                f"a multiple of the {world_size} processes", "A group stays on one process.",
+            )  # fmt: skip
+            local = task.num_prompts * task.num_generations // world_size
+            micro = self.per_device_train_batch_size
+            divisors = [n for n in range(1, local + 1) if local % n == 0]
+            check(
+                local % micro == 0, "per_device_train_batch_size", micro,
+                f"a divisor of the {local} rollouts per device and step of task {name!r}"
+                f" (one of {divisors})",
+            )  # fmt: skip

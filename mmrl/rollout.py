@@ -1,0 +1,186 @@
+"""Rollouts: prompts of one step -> groups of finished, scored canvases on each process.
+
+Prompts are dealt to processes in stretches of whole groups. Every rollout has its own generator,
+named by (run seed, task, step, prompt, sample), so canvases do not depend on how many processes or
+batches share the work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from accelerate.utils import gather_object
+from PIL import Image
+from torch import Tensor
+
+from mmrl.algorithms import group_advantages, group_statistics
+from mmrl.randomness import generator, permutation
+from mmrl.samplers import sample
+from mmrl.types import Canvas, Prompt, Rollout, Sample
+
+if TYPE_CHECKING:
+    from mmrl.tasks import Task
+    from models import Policy
+
+
+@dataclass
+class RolloutBatch:
+    """This process's rollouts of one step.
+
+    Attributes:
+        prompts: B prompts, group by group.
+        rollout: their finished canvases.
+        completions: decoded.
+        rewards: [B] float32 weighted sums, NaN where no reward applies.
+        advantages: [B] float32.
+        names: B (prompt, sample) places in the step, which name the mask draws.
+        scores: raw scores by reward key, B each.
+        metrics: of all processes together.
+    """
+
+    prompts: list[Prompt]
+    rollout: Rollout
+    completions: list[str | Image.Image]
+    rewards: Tensor
+    advantages: Tensor
+    names: list[tuple[int, int]]
+    scores: dict[str, list[float]]
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def roll_out(task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int) -> RolloutBatch:
+    """Sample and score the groups of one step.
+
+    Args:
+        task: prompts, sampler, rewards.
+        policy: what samples; called without gradient.
+        step: step of the run.
+        seed: seed of the run.
+        rank: this process.
+        world_size: number of processes.
+
+    Raises:
+        RewardError: a reward failed more often than the configuration allows.
+    """
+    names = task.places(rank, world_size)
+    chosen = task.step_prompts(step, seed)
+    prompts = [chosen[place] for place, _ in names]
+    started = time.perf_counter()
+    chunks = list(_chunks(task, policy, prompts, names, (seed, "rollout", task.name, step)))
+    rollout = concatenate([part for part, _ in chunks])
+    completions = [completion for _, part in chunks for completion in part]
+    sampled = time.perf_counter()
+    samples = [
+        Sample(prompt.text, completion, {**prompt.metadata, "answer": prompt.answer})
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
+    scores = task.scorer.score(samples)
+    rewards = [float("nan") if total is None else total for total in scores.total]
+    advantages, metrics = _advantages(task, rewards, step, seed, rank, world_size)
+    metrics |= _component_metrics(task, scores.components)
+    metrics |= {
+        "time/rollout_s": sampled - started,
+        "time/reward_s": time.perf_counter() - sampled,
+        "perf/tokens_per_s": float(rollout.canvas.response.sum()) / (sampled - started),
+    }
+    return RolloutBatch(
+        prompts, rollout, completions, torch.tensor(rewards), advantages, names,
+        scores.components, metrics,
+    )  # fmt: skip
+
+
+def _chunks(
+    task: Task,
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    names: Sequence[tuple[int, int]],
+    seeds: tuple[Any, ...],
+) -> Iterator[tuple[Rollout, Sequence[str | Image.Image]]]:
+    """Finished rollouts and completions, at most `rollout_batch_size` at a time."""
+    for first in range(0, len(prompts), task.config.rollout_batch_size):
+        some = slice(first, first + task.config.rollout_batch_size)
+        generators = [generator(*seeds, *name) for name in names[some]]
+        rollout = sample(policy, policy.canvas(prompts[some]), task.config.sampler, generators)
+        yield rollout, policy.decode(rollout.canvas, prompts[some])
+
+
+def _advantages(
+    task: Task, rewards: list[float], step: int, seed: int, rank: int, world_size: int
+) -> tuple[Tensor, dict[str, float]]:
+    """This process's advantages, computed from the rewards of all of them."""
+    everyone = torch.tensor(gather_object(rewards))
+    number, scale = task.config.num_generations, task.algorithm.scale_rewards
+    advantages = group_advantages(everyone, number, scale)
+    if task.config.shuffle_advantages:
+        order = permutation(len(advantages), seed, "shuffle", task.name, step)
+        advantages = advantages[order]
+    mine = len(rewards)
+    return advantages[rank * mine : (rank + 1) * mine], group_statistics(everyone, number)
+
+
+def _component_metrics(task: Task, components: dict[str, list[float]]) -> dict[str, float]:
+    """`rewards/<key>/mean` and `/std` over all processes, and how many samples have no score."""
+    metrics = {}
+    for key, mine in components.items():
+        scores = torch.tensor(gather_object(mine), dtype=torch.float64)
+        known = scores[~scores.isnan()]
+        if len(known):
+            metrics[f"rewards/{key}/mean"] = float(known.mean())
+            metrics[f"rewards/{key}/std"] = float(known.std()) if len(known) > 1 else 0.0
+        metrics[f"rewards/{key}/none"] = float(scores.isnan().sum())
+    return metrics
+
+
+def concatenate(parts: Sequence[Rollout]) -> Rollout:
+    """Rollouts of one task as one batch; shorter rows are padded on the left, never attended to."""
+    length = max(part.canvas.tokens.shape[1] for part in parts)
+    padded = [_pad_left(part, length - part.canvas.tokens.shape[1]) for part in parts]
+    first = padded[0].canvas
+    tensors = {
+        name: _cat([getattr(part.canvas, name) for part in padded])
+        for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend")
+    }
+    return replace(
+        padded[0],
+        canvas=replace(first, **tensors),
+        written_at=torch.cat([part.written_at for part in padded]),
+        logprobs=torch.cat([part.logprobs for part in padded]),
+    )
+
+
+def _cat(tensors: list[Tensor | None]) -> Tensor | None:
+    known = [tensor for tensor in tensors if tensor is not None]
+    return torch.cat(known) if known else None
+
+
+def _pad_left(rollout: Rollout, width: int) -> Rollout:
+    if width == 0:
+        return rollout
+    canvas: Canvas = rollout.canvas
+    full = torch.ones_like(canvas.response)
+
+    def pad(tensor: Tensor | None, value: int | bool) -> Tensor | None:
+        return None if tensor is None else F.pad(tensor, (width, 0), value=value)
+
+    padded = replace(
+        canvas,
+        tokens=pad(canvas.tokens, 0),
+        response=pad(canvas.response, False),
+        attend=pad(full if canvas.attend is None else canvas.attend, False),
+        uncond_tokens=pad(canvas.uncond_tokens, 0),
+        uncond_attend=pad(full if canvas.uncond_attend is None else canvas.uncond_attend, False),
+    )
+    return replace(
+        rollout,
+        canvas=padded,
+        written_at=F.pad(rollout.written_at, (width, 0), value=-1),
+        logprobs=F.pad(rollout.logprobs, (width, 0)),
+    )

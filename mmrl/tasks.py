@@ -1,0 +1,114 @@
+"""A task of a run: its prompts, sampler, rewards and algorithm, and how a step's work is dealt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from mmrl.algorithms import AlgorithmConfig, load_algorithm
+from mmrl.config import ConfigError, check, check_choice
+from mmrl.data import load_prompts
+from mmrl.samplers import RULES, SamplerConfig
+from mmrl.stream import stream_rows
+from mmrl.types import Prompt
+from rewards import check_reward
+from rewards.scoring import Scorer
+
+
+@dataclass(kw_only=True)
+class TaskConfig:
+    """Settings of one task."""
+
+    task: str = "text_to_image"
+    """Layout the policy renders the prompts with."""
+    prompts: str = ""
+    """Training prompts: a JSONL, JSON or parquet file, or a hub id."""
+    eval_prompts: str = ""
+    """Held-out prompts; empty for no evaluation."""
+    num_prompts: int = 8
+    """Prompts per step, over all processes."""
+    num_generations: int = 8
+    """Rollouts per prompt: the size of a group."""
+    rollout_batch_size: int = 64
+    """Rollouts sampled at once on a device; changes speed and memory only."""
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    eval_sampler: SamplerConfig | None = None
+    """Sampler of evaluations; null takes `sampler`."""
+    eval_limit: int | None = None
+    """At most this many held-out prompts; null takes all."""
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    """Terms of the reward: name, weight, scale, offset and the reward's own options."""
+    eval_rewards: list[dict[str, Any]] = field(default_factory=list)
+    """Rewards of evaluations; empty takes `rewards`."""
+    max_failures: float = 0.0
+    """Failed scores allowed: below 1 a share of a batch, otherwise a number per run."""
+    algorithm: dict[str, Any] = field(default_factory=dict)
+    """Preset and columns that differ from it, see `mmrl.algorithms`."""
+    weight: float = 1.0
+    """Weight of this task's loss."""
+    shuffle_advantages: bool = False
+    """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
+
+    def __post_init__(self) -> None:
+        check(self.num_generations >= 2, "num_generations", self.num_generations, "at least 2")
+        check(self.num_prompts >= 1, "num_prompts", self.num_prompts, "at least 1")
+        check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
+
+
+class Task:
+    """A task, checked, with its prompts loaded and its rewards ready to be built.
+
+    Raises:
+        ConfigError: a setting that cannot run, or a prompt file that cannot be read.
+    """
+
+    def __init__(self, name: str, config: TaskConfig) -> None:
+        where = f"tasks.{name}"
+        self.name, self.config = name, config
+        check_choice(f"{where}.sampler.name", config.sampler.name, RULES)
+        check_choice(f"{where}.eval_sampler.name", self.eval_sampler.name, RULES)
+        self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
+        if not config.rewards:
+            raise ConfigError(f"{where}.rewards is empty; name at least one, such as {{name: clip}}.")
+        for n, entry in enumerate([*config.rewards, *config.eval_rewards]):
+            check_reward(entry, f"{where}.rewards[{n}]")
+        check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
+        self.prompts = load_prompts(config.prompts, config.task)
+        self.eval_prompts: list[Prompt] = []
+        if config.eval_prompts:
+            self.eval_prompts = load_prompts(config.eval_prompts, config.task)[: config.eval_limit]
+
+    @property
+    def eval_sampler(self) -> SamplerConfig:
+        """Sampler of evaluations."""
+        return self.config.eval_sampler or self.config.sampler
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """The rewards of training, built when first needed and kept."""
+        return Scorer(self.config.rewards, self.config.max_failures)
+
+    @cached_property
+    def eval_scorer(self) -> Scorer:
+        """The rewards of evaluations."""
+        if not self.config.eval_rewards:
+            return self.scorer
+        return Scorer(self.config.eval_rewards, self.config.max_failures)
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Rollouts of a step over all processes."""
+        return self.config.num_prompts * self.config.num_generations
+
+    def step_prompts(self, step: int, seed: int) -> list[Prompt]:
+        """The prompts of a step: the next stretch of an endlessly reshuffled stream."""
+        first = step * self.config.num_prompts
+        places = range(first, first + self.config.num_prompts)
+        return [self.prompts[row] for row in stream_rows(seed, places, len(self.prompts))]
+
+    def places(self, rank: int, world_size: int) -> list[tuple[int, int]]:
+        """(prompt, sample) of each rollout that falls to a process, group by group."""
+        share = self.config.num_prompts // world_size
+        mine = range(rank * share, (rank + 1) * share)
+        return [(p, g) for p in mine for g in range(self.config.num_generations)]

@@ -1,0 +1,248 @@
+"""The trained policy: its adapter or weights, reference, optimiser, and one update.
+
+The gradient of a batch is a sum over micro-batches whose terms are already divided by counts of the
+whole batch, so neither the micro-batch size nor the number of processes changes it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from transformers import get_scheduler
+
+from mmrl.algorithms import BatchSize, LossInputs, policy_loss
+from mmrl.adapter import adapter_off, add_adapter, plain_state
+from mmrl.config import ConfigError
+from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.optimizers import build_optimizers
+from mmrl.randomness import generator
+from mmrl.rollout import RolloutBatch
+from mmrl.tasks import Task
+from mmrl.trainer_state import check_whole_model, read_state, write_state
+from mmrl.types import Passes
+from models import Policy
+
+if TYPE_CHECKING:
+    from mmrl.rl import RLConfig
+
+logger = logging.getLogger(__name__)
+
+
+class DivergenceError(RuntimeError):
+    """A gradient that is no longer finite."""
+
+
+@dataclass
+class Prepared:
+    """One task's rollouts in one inner iteration: mask draws and frozen log-probs by micro-batch."""
+
+    task: Task
+    batch: RolloutBatch
+    passes: Passes
+    size: BatchSize
+    old: list[Tensor | None]
+    reference: list[Tensor | None]
+
+
+class Trainer:
+    """Everything of a run that changes from step to step."""
+
+    def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+        check_whole_model(accelerator)
+        self.config, self.policy, self.accelerator = config, policy, accelerator
+        self.step = 0
+        policy.network.gradient_checkpointing = config.model.gradient_checkpointing
+        self.frozen = self._freeze_reference()
+        if config.model.lora is not None:
+            policy.model = add_adapter(policy.network, config.model.lora, config.seed)
+        self.trained = policy.model
+        [optimizer] = build_optimizers(policy.model, config)
+        schedule = get_scheduler(
+            config.lr_scheduler_type, optimizer, config.warmup_steps, config.optimizer_steps
+        )
+        policy.model, self.optimizer = accelerator.prepare(policy.model, optimizer)
+        self.schedule = schedule
+        policy.model.eval()  # no dropout: new and old log-probs must come from the same function
+
+    def update(self, batches: Mapping[str, tuple[Task, RolloutBatch]]) -> dict[str, float]:
+        """All inner iterations on the rollouts of one step.
+
+        Raises:
+            DivergenceError: a gradient is not finite; the weights are left as they were.
+        """
+        iterations = max(task.algorithm.num_iterations for task, _ in batches.values())
+        started = time.perf_counter()
+        with self.accelerator.autocast():
+            plans = [
+                [self._prepare(task, batch, i) for task, batch in batches.values()]
+                for i in range(iterations)
+            ]
+        prepared = time.perf_counter()
+        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
+        for plan in plans:
+            self._inner_step(plan, sums)
+        self.step += 1
+        metrics = self._reduced(sums, iterations)
+        metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
+        metrics["time/score_s"] = prepared - started
+        metrics["time/update_s"] = time.perf_counter() - prepared
+        return metrics
+
+    @torch.no_grad()
+    def _prepare(self, task: Task, batch: RolloutBatch, iteration: int) -> Prepared:
+        """Draw the masks of an inner iteration; score old and reference policy on them."""
+        algorithm, seed = task.algorithm, self.config.seed
+        draw = Draw(
+            iteration,
+            algorithm.num_iterations,
+            algorithm.num_draws,
+            algorithm.min_mask_rate,
+            [
+                generator(seed, "masks", task.name, self.step, *name, iteration)
+                for name in batch.names
+            ],
+        )
+        passes = MASKS[algorithm.mask](batch.rollout, draw)
+        prepared = Prepared(task, batch, passes, self._size(task, batch, passes), [], [])
+        for rows in self._micro_batches(len(batch)):
+            # with a single iteration old is new without its gradient, so it costs nothing
+            once = algorithm.num_iterations == 1
+            prepared.old.append(None if once else self._score(prepared, rows)[0])
+            prepared.reference.append(None)
+            if algorithm.beta > 0:
+                with self.reference():
+                    prepared.reference[-1] = self._score(prepared, rows)[0]
+        return prepared
+
+    def _inner_step(self, plan: Sequence[Prepared], sums: dict[str, Tensor]) -> None:
+        """One optimiser step on one inner iteration of all tasks."""
+        micro = [(item, m) for item in plan for m in range(len(item.old))]
+        self.accelerator.gradient_accumulation_steps = len(micro)
+        # undoes accelerate's mean over micro-batches and processes: the terms are shares of a sum
+        scale = len(micro) * self.accelerator.num_processes
+        for item, m in micro:
+            with self.accelerator.accumulate(self.policy.model):
+                loss, metrics = self._loss(item, m)
+                self.accelerator.backward(loss * scale)
+                prefix = "" if len(plan) == 1 else f"{item.task.name}/"
+                sums["loss"] += loss.detach()
+                for name, value in metrics.items():
+                    sums[prefix + name] += value
+                if self.accelerator.sync_gradients:
+                    sums["grad_norm"] += self._clip() / self.accelerator.num_processes
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+        self.schedule.step()
+
+    def _loss(self, item: Prepared, m: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """This micro-batch's share of the loss of its inner iteration."""
+        rows = self._micro_batches(len(item.batch))[m]
+        with self.accelerator.autocast():
+            new, entropy = self._score(item, rows)
+        old = item.old[m]
+        inputs = LossInputs(
+            item.passes[rows],
+            new,
+            new.detach() if old is None else old,
+            item.reference[m],
+            entropy,
+            item.batch.advantages[rows].to(new.device),
+        )
+        loss, metrics = policy_loss(inputs, item.task.algorithm, item.size)
+        # how far the scored policy (other masks, its own guidance) is from the one that sampled
+        gap = (new.detach() - item.batch.rollout.logprobs[rows]).abs() * inputs.passes.scored
+        metrics["sampling/sampling_logp_difference/mean"] = gap.sum() / max(1, item.size.tokens)
+        return loss * item.task.config.weight, metrics
+
+    def _score(self, item: Prepared, rows: slice) -> tuple[Tensor, Tensor]:
+        algorithm = item.task.algorithm
+        return score(
+            self.policy,
+            item.batch.rollout.canvas[rows],
+            item.passes[rows],
+            algorithm.cfg_scale,
+            algorithm.temperature,
+        )
+
+    def _micro_batches(self, rows: int) -> list[slice]:
+        size = self.config.per_device_train_batch_size
+        return [slice(first, first + size) for first in range(0, rows, size)]
+
+    def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:
+        """Counts over all processes."""
+        counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
+        local = torch.tensor([len(batch), int(passes.scored.sum()), int(counts.sum())])
+        total = self.accelerator.reduce(local.to(self.policy.device), "sum").tolist()
+        longest = int(batch.rollout.canvas.response.sum(1).max())
+        return BatchSize(*total, longest=longest, passes=len(passes))
+
+    def _clip(self) -> Tensor:
+        """Clip the gradient of the batch; return its norm before."""
+        norm = self.accelerator.clip_grad_norm_(
+            self.policy.model.parameters(), self.config.max_grad_norm or float("inf")
+        )
+        norm = torch.as_tensor(0.0 if norm is None else norm)
+        if not torch.isfinite(norm):
+            raise DivergenceError(
+                f"the gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or"
+                " max_grad_norm, and resume from the last checkpoint."
+            )
+        return norm
+
+    def _reduced(self, sums: Mapping[str, Tensor], iterations: int) -> dict[str, float]:
+        """Sums of all processes, as means over the inner iterations."""
+        names = sorted(sums)
+        values = torch.stack([sums[name].float() for name in names])
+        total = self.accelerator.reduce(values, "sum") / iterations
+        return dict(zip(names, total.tolist(), strict=True))
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """The policy as it was at the start: adapter off, or the frozen copy in its place."""
+        if self.frozen is None:
+            with adapter_off(self.trained):
+                yield
+            return
+        trained, self.policy.model = self.policy.model, self.frozen
+        try:
+            yield
+        finally:
+            self.policy.model = trained
+
+    def _freeze_reference(self) -> torch.nn.Module | None:
+        """A frozen copy of the weights where a KL is wanted and no adapter can be switched off."""
+        if self.config.model.lora is not None or not self.config.needs_reference:
+            return None
+        return copy.deepcopy(self.policy.network).requires_grad_(False).eval()
+
+    def save_model(self, folder: Path) -> None:
+        """Write the model in its public format, the adapter merged into it. Rank 0 writes."""
+        if self.accelerator.is_main_process:
+            state = plain_state(self.policy.network)
+            self.policy.save(folder, self.config.save_dtype, state)
+
+    def save(self, folder: Path) -> None:
+        """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
+        self.save_model(folder)
+        if self.accelerator.is_main_process:
+            write_state(self, folder)
+
+    def load(self, checkpoint: Path) -> None:
+        """Continue from a directory written by `save`.
+
+        Raises:
+            ConfigError: it is damaged, or belongs to another model or optimiser.
+        """
+        read_state(self, checkpoint)
+        logger.info("resumed from %s at step %d", checkpoint, self.step)

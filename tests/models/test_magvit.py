@@ -1,0 +1,246 @@
+"""MAGVIT-v2 against numbers of the public implementation, and what it refuses.
+
+`tests/fixtures/magvitv2/cases.safetensors` holds inputs and outputs of the public code for a
+network of base width 32 whose weights are drawn here: in the order of their sorted names from one generator
+with seed 2, norm scales 1 + 0.01 n and everything else 0.05 n, rounded to bfloat16.
+`full_size_keys.txt` lists name and shape of every tensor of the full-size network.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Generator, Tensor
+
+from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "magvitv2"
+SIZES = ("32x32", "32x64", "64x64")
+TINY = {
+    "ch": 4,
+    "bits": 5,
+    "norm_groups": 2,
+    "encoder_ch_mult": [1, 2],
+    "encoder_num_res_blocks": [1, 1],
+    "decoder_ch_mult": [1, 2],
+    "decoder_num_res_blocks": [1, 1],
+}
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Tensor]:
+    return load_file(FIXTURE / "cases.safetensors")
+
+
+@pytest.fixture(scope="module")
+def public_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in the public format with the weights of the fixture."""
+    directory = tmp_path_factory.mktemp("magvitv2")
+    tensors = MagvitV2(MagvitConfig(ch=32)).state_dict()
+    generator = Generator().manual_seed(2)
+    for key in sorted(tensors):
+        if not key.startswith("quantize."):
+            noise = torch.randn(tensors[key].shape, generator=generator)
+            is_scale = "norm" in key and key.endswith("weight")
+            value = 1 + 0.01 * noise if is_scale else 0.05 * noise
+            tensors[key] = value.to(torch.bfloat16)
+    save_file(tensors, directory / "model.safetensors")
+    (directory / "config.json").write_text('{"_class_name": "MAGVITv2", "ch": 32, "bits": 13}')
+    return directory
+
+
+@pytest.fixture(scope="module")
+def vq(public_directory: Path) -> MagvitV2:
+    return load_vq(public_directory)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    save_vq(MagvitV2(MagvitConfig(**TINY)), tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def grid(size: str) -> tuple[int, int]:
+    height, width = (int(side) // 16 for side in size.split("x"))
+    return height, width
+
+
+def test_the_default_network_has_the_public_tensors_in_name_shape_and_order() -> None:
+    with torch.device("meta"):
+        network = MagvitV2(MagvitConfig())
+    ours = [f"{k} {'x'.join(map(str, v.shape))}" for k, v in network.state_dict().items()]
+    assert ours == (FIXTURE / "full_size_keys.txt").read_text().splitlines()
+    assert network.state_dict()["quantize.power_vals"].dtype == torch.int64
+    assert (network.codebook_size, network.downsample) == (8192, 16)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_codes_equal_those_of_the_public_code(
+    vq: MagvitV2, cases: dict[str, Tensor], size: str
+) -> None:
+    pixels = cases[f"inputs/{size}"]
+    assert torch.equal(vq.get_code(pixels), cases[f"outputs/{size}/codes"])
+    torch.testing.assert_close(
+        vq.encode(pixels), cases[f"outputs/{size}/latent"], atol=2e-6, rtol=0
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_decoded_pixels_equal_those_of_the_public_code(
+    vq: MagvitV2, cases: dict[str, Tensor], size: str
+) -> None:
+    codes, expected = cases[f"outputs/{size}/codes"], cases[f"outputs/{size}/decode_shape"]
+    assert (vq.decode_code(codes, shape=grid(size)) - expected).abs().max() < 1e-5
+
+
+def test_a_square_grid_needs_no_shape(vq: MagvitV2, cases: dict[str, Tensor]) -> None:
+    codes = cases["outputs/64x64/codes"]
+    assert torch.equal(vq.decode_code(codes), vq.decode_code(codes, shape=(4, 4)))
+
+
+def test_channel_0_is_the_most_significant_bit_and_zero_counts_as_negative(
+    vq: MagvitV2, cases: dict[str, Tensor]
+) -> None:
+    assert torch.equal(vq.quantize.power_vals, cases["outputs/power_vals"])
+    latent = torch.zeros(1, 13, 1, 2)
+    latent[0, 0, 0, 1] = 1e-9
+    assert vq.quantize.codes(latent).tolist() == [[0, 4096]]
+    every = torch.arange(8192)
+    latents = vq.quantize.latent(every).T[None, :, None]
+    assert torch.equal(vq.quantize.codes(latents)[0], every)
+
+
+def test_a_row_of_a_batch_decodes_as_it_does_alone(vq: MagvitV2) -> None:
+    codes = torch.arange(12).reshape(3, 4) * 600
+    together = vq.decode_code(codes)
+    alone = torch.cat([vq.decode_code(row[None]) for row in codes])
+    torch.testing.assert_close(together, alone, atol=5e-5, rtol=0)
+
+
+def test_codes_do_not_depend_on_the_precision_of_the_model(
+    public_directory: Path, cases: dict[str, Tensor]
+) -> None:
+    half = load_vq(public_directory, dtype="bfloat16")
+    pixels, codes = cases["inputs/64x64"], cases["outputs/64x64/codes"]
+    assert torch.equal(half.get_code(pixels), codes)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(half.get_code(pixels), codes)
+    assert half.decode_code(codes).dtype == torch.float32
+
+
+def test_saving_and_loading_keeps_every_weight(tmp_path: Path) -> None:
+    vq = MagvitV2(MagvitConfig(**TINY)).bfloat16().float()
+    save_vq(vq, tmp_path / "stored", dtype="bfloat16")
+    stored = load_file(tmp_path / "stored" / "model.safetensors")
+    assert stored["encoder.conv_in.weight"].dtype == torch.bfloat16
+    loaded = load_vq(tmp_path / "stored")
+    assert loaded.config == vq.config
+    for key, value in vq.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value), key
+
+
+def test_pickled_weights_load_and_other_pickles_do_not_run(tiny: Path) -> None:
+    tensors = load_file(tiny / "model.safetensors")
+    (tiny / "model.safetensors").unlink()
+    torch.save(tensors, tiny / "pytorch_model.bin")
+    assert load_vq(tiny).codebook_size == 32
+    torch.save({"weights": Path("anything")}, tiny / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
+        load_vq(tiny)
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere.*neither an existing directory"):
+        load_vq(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no weights"):
+        load_vq(tmp_path)
+
+
+def test_missing_unexpected_and_misshaped_tensors_are_listed(tiny: Path) -> None:
+    tensors = load_file(tiny / "model.safetensors")
+    tensors["decoder.conv_in.bias"] = torch.zeros(3)
+    tensors["encoder.extra"] = tensors.pop("encoder.conv_in.bias")
+    save_file(tensors, tiny / "model.safetensors")
+    with pytest.raises(ValueError) as caught:
+        load_vq(tiny)
+    for part in ("missing: encoder.conv_in.bias", "unexpected: encoder.extra", "(3,)", "(8,)"):
+        assert part in str(caught.value)
+
+
+def test_truncated_weights_are_an_error(tiny: Path) -> None:
+    whole = (tiny / "model.safetensors").read_bytes()
+    (tiny / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="truncated"):
+        load_vq(tiny)
+
+
+def test_another_code_table_is_refused(tiny: Path) -> None:
+    tensors = load_file(tiny / "model.safetensors")
+    tensors["quantize.embedding"] = tensors["quantize.embedding"].flip(1)
+    save_file(tensors, tiny / "model.safetensors")
+    with pytest.raises(ValueError, match=r"quantize\.embedding"):
+        load_vq(tiny)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"chanels": 3}, "chanels"),
+        ({"ch": 5}, "norm_groups"),
+        ({"bits": 40}, "bits is 40"),
+        ({"encoder_ch_mult": [1, 2, 2]}, "encoder_ch_mult"),
+        ({"ch": "wide"}, "wrong type"),
+    ],
+)
+def test_bad_configurations_are_named(tiny: Path, change: dict[str, object], named: str) -> None:
+    content = json.loads((tiny / "config.json").read_text())
+    (tiny / "config.json").write_text(json.dumps({**content, **change}))
+    with pytest.raises(ValueError, match=named):
+        load_vq(tiny)
+
+
+@pytest.mark.parametrize(
+    ("codes", "shape", "named"),
+    [
+        (torch.tensor([[0, 1, 2, 32]]), None, "0 to 31"),
+        (torch.tensor([[0, -1, 2, 3]]), None, "from -1"),
+        (torch.zeros(1, 6, dtype=torch.int64), None, "square"),
+        (torch.zeros(1, 6, dtype=torch.int64), (2, 4), "holds 8"),
+        (torch.zeros(1, 6, dtype=torch.int64), (-2, -3), "holds"),
+        (torch.zeros(6, dtype=torch.int64), None, "[B, N]"),
+        (torch.zeros(1, 4), None, "integers"),
+        (torch.zeros(1, 0, dtype=torch.int64), None, "empty"),
+    ],
+)
+def test_codes_that_cannot_be_decoded_are_refused(
+    codes: Tensor, shape: tuple[int, int] | None, named: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        MagvitV2(MagvitConfig(**TINY)).decode_code(codes, shape=shape)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        torch.zeros(1, 3, 7, 8),
+        torch.zeros(1, 3, 8, 7),
+        torch.zeros(1, 1, 8, 8),
+        torch.zeros(3, 8, 8),
+        torch.zeros(1, 3, 0, 8),
+        torch.zeros(1, 3, 8, 8, dtype=torch.uint8),
+    ],
+)
+def test_pixels_that_cannot_be_encoded_are_refused(pixels: Tensor) -> None:
+    with pytest.raises(ValueError):
+        MagvitV2(MagvitConfig(**TINY)).get_code(pixels)
+
+
+def test_a_gradient_passes_through_the_quantiser() -> None:
+    vq = MagvitV2(MagvitConfig(**TINY))
+    pixels, latent = vq(torch.rand(2, 3, 8, 8, generator=Generator().manual_seed(0)) * 2 - 1)
+    pixels.square().mean().backward()
+    assert vq.encoder.conv_in.weight.grad.abs().max() > 0
+    assert latent.shape == (2, 5, 4, 4)
