@@ -28,7 +28,7 @@ from torch import Generator, Tensor, nn
 
 from mmrl.config import check
 from mmrl.objectives.images import load_images
-from mmrl.objectives.stream import stream_positions, stream_rows
+from mmrl.stream import stream_positions, stream_rows
 from mmrl.randomness import generator
 from models.checkpoint import new_model
 from models.layouts import Layouts

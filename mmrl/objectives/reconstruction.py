@@ -4,8 +4,8 @@
 
 with q = sign(z), the gradient of the decoder passed straight through to z. H(bit) is the mean
 entropy of a bit under p(bit = 1) = sigmoid(4 z), the softmax over the squared distances to -1 and
-+1; it makes bits certain. H(mean bit) is the entropy of its mean over the batch; it keeps every bit
-in use.
++1; it makes bits certain. H(mean bit) is the entropy of its mean over the micro-batch of one
+device; it keeps every bit in use.
 Entropy terms: https://arxiv.org/abs/2310.05737, section 3.1; weights as in showlab/magvitv2. The
 second commitment term has no gradient here, since the signs are not trained; it is kept so that the
 reported value is the published one. Unlike the paper there is no adversarial or perceptual loss.
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from mmrl.config import check
 from mmrl.objectives.images import image_grid, load_images
-from mmrl.objectives.stream import stream_positions, stream_rows
+from mmrl.stream import stream_positions, stream_rows
 from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
 from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
 

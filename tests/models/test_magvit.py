@@ -1,8 +1,8 @@
 """MAGVIT-v2 against numbers of the public implementation, and what it refuses.
 
 `tests/fixtures/magvitv2/cases.safetensors` holds inputs and outputs of the public code for a
-network of base width 32 whose weights are drawn here: in the order of their sorted names from one generator
-with seed 2, norm scales 1 + 0.01 n and everything else 0.05 n, rounded to bfloat16.
+network of base width 32 whose weights are drawn here: in the order of their sorted names from one
+generator with seed 2, norm scales 1 + 0.01 n and everything else 0.05 n, rounded to bfloat16.
 `full_size_keys.txt` lists name and shape of every tensor of the full-size network.
 """
 
@@ -242,5 +242,6 @@ def test_a_gradient_passes_through_the_quantiser() -> None:
     vq = MagvitV2(MagvitConfig(**TINY))
     pixels, latent = vq(torch.rand(2, 3, 8, 8, generator=Generator().manual_seed(0)) * 2 - 1)
     pixels.square().mean().backward()
-    assert vq.encoder.conv_in.weight.grad.abs().max() > 0
+    gradient = vq.encoder.conv_in.weight.grad
+    assert gradient is not None and gradient.abs().max() > 0
     assert latent.shape == (2, 5, 4, 4)
