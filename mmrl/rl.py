@@ -20,7 +20,7 @@ from mmrl.config import ConfigError, load_config
 from mmrl.interrupt import StopRequest
 from mmrl.plan import describe
 from mmrl.progress import Progress
-from mmrl.rl_config import RLConfig
+from mmrl.rl_config import RLConfig, policy_options
 from mmrl.rollout import roll_out
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.tasks import Task
@@ -60,7 +60,7 @@ def train(config: RLConfig) -> Path:
     accelerator.wait_for_everyone()
     with RunLog(run, rank), StopRequest() as stop:
         run.create(config)
-        policy = load_policy(**policy_options(config), device=accelerator.device)
+        policy = load_policy(**policy_options(config.model), device=accelerator.device)
         trainer = Trainer(config, policy, accelerator)
         if checkpoint is not None:
             trainer.load(checkpoint)
@@ -78,13 +78,6 @@ def train(config: RLConfig) -> Path:
                 progress.checkpoint_when_due()
             progress.finish()
     return run.path
-
-
-def policy_options(config: RLConfig) -> dict:
-    """Arguments of `load_policy` from the configuration."""
-    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "attn_implementation")
-    options = {name: getattr(config.model, name) for name in names}
-    return {"path_or_hub_id": config.model.path, **options}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -37,6 +37,12 @@ class ModelConfig:
     """Train a low-rank adapter instead of all weights."""
 
 
+def policy_options(model: ModelConfig) -> dict[str, Any]:
+    """Arguments of `load_policy`."""
+    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "attn_implementation")
+    return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
+
+
 @dataclass(kw_only=True)
 class RLConfig:
     """A run."""

@@ -7,20 +7,18 @@ by `model_type` says how its configuration and tensor names map to the core; see
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import save_torch_state_dict
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from models import llada
 from models.core import CoreConfig, MaskedTokenModel
-from models.magvit_weights import check_weights
 from models.source import find_directory
+from models.weights import check_weights, read_weights, write_weights
 
 FAMILIES = {"llada": llada, "mmada": llada}
 """`model_type` of a config.json -> module with `KEYS`, `core_config` and `with_vocab_size`."""
@@ -54,7 +52,7 @@ def load_model(
     directory = find_directory(path_or_hub_id)
     config = read_config(directory)
     family = FAMILIES[config["model_type"]]
-    tensors = dict(_tensors(directory, resolve_dtype(dtype), torch.device(device)))
+    tensors = read_weights(directory, resolve_dtype(dtype), device)
     core = family.core_config(config)
     rows = tensors.get(family.KEYS["embed.weight"])
     if rows is not None and rows.ndim == 2:
@@ -94,8 +92,7 @@ def save_model(
     state = model.state_dict() if state is None else state
     names = public_names(state, model.core, FAMILIES[model.public_config["model_type"]].KEYS)
     kind = None if dtype is None else resolve_dtype(dtype)
-    tensors = {name: state[key].detach().to("cpu", kind) for key, name in names.items()}
-    save_torch_state_dict(tensors, directory, metadata={"format": "pt"})
+    write_weights({name: state[key].to("cpu", kind) for key, name in names.items()}, directory)
     text = json.dumps(model.public_config, indent=2, sort_keys=True)
     (directory / "config.json").write_text(text + "\n")
 
@@ -114,7 +111,7 @@ def read_config(directory: Path) -> dict[str, Any]:
         config = json.loads(path.read_text())
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON ({error}); copy or download it again") from error
-    family = config.get("model_type")
+    family = config.get("model_type") if isinstance(config, dict) else None
     if family not in FAMILIES:
         raise ValueError(
             f"{path}: model_type is {family!r}; known families: {', '.join(sorted(FAMILIES))}"
@@ -150,8 +147,10 @@ def public_names(
     return names
 
 
-def new_model(core: CoreConfig, config: dict[str, Any], generator: torch.Generator) -> MaskedTokenModel:
-    """A fresh network: normal weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
+def new_model(
+    core: CoreConfig, config: dict[str, Any], generator: torch.Generator
+) -> MaskedTokenModel:
+    """A fresh network: weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
 
     Args:
         core: sizes.
@@ -166,38 +165,3 @@ def new_model(core: CoreConfig, config: dict[str, Any], generator: torch.Generat
             torch.nn.init.normal_(parameter, std=deviation, generator=generator)
     model.public_config = config
     return model
-
-
-def _tensors(
-    directory: Path, dtype: torch.dtype, device: torch.device
-) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of the safetensors files, one at a time in the wanted dtype."""
-    files = _weight_files(directory)
-    for path in files:
-        try:
-            with safe_open(path, framework="pt") as shard:
-                for name in shard.keys():
-                    yield name, shard.get_tensor(name).to(device, dtype)
-        except (SafetensorError, OSError) as error:
-            raise ValueError(
-                f"{path} cannot be read ({error}); it is truncated or not a safetensors file."
-                " Copy or download it again."
-            ) from error
-
-
-def _weight_files(directory: Path) -> list[Path]:
-    index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        files = [directory / shard for shard in shards]
-        absent = [path.name for path in files if not path.is_file()]
-        if absent:
-            raise FileNotFoundError(
-                f"{index} names {len(absent)} shards that are not there: {', '.join(absent[:5])}."
-                " Copy or download them again."
-            )
-        return files
-    files = sorted(directory.glob("model*.safetensors"))
-    if not files:
-        raise FileNotFoundError(f"{directory} holds no weights: expected model*.safetensors")
-    return files

@@ -1,4 +1,4 @@
-"""The masked-token transformer: a bidirectional pre-norm llama block, and nothing modality-specific.
+"""The masked-token transformer: a bidirectional pre-norm llama block, nothing modality-specific.
 
 LLaDA, MMaDA, the language model of LLaDA-V, Lumina-DiMOO, Dream and SDAR are this block with other
 values of the fields of `CoreConfig`; their checkpoints differ in names only. There is no causal
@@ -66,7 +66,9 @@ class RMSNorm(nn.Module):
             return y.to(x.dtype) * self.weight.to(x.dtype)
 
 
-def rope_table(length: int, head_dim: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
+def rope_table(
+    length: int, head_dim: int, theta: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Cosine and sine of the rotary angles, each [length, head_dim] float32.
 
     Computed on demand rather than stored as a buffer, so that casting the model never rounds the

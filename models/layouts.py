@@ -1,7 +1,7 @@
 """MMaDA's prompt layouts: where task token, text, image codes and padding stand in a row.
 
 Every layout turns texts and codes into ids [B, L] int64 and a mask of the same shape. M is the
-longest text: the text part of an image-generation row has M + 1 ids, that of an understanding row M.
+longest text: an image-generation row has M + 1 ids of text, an understanding row M.
 
     t2i  pad* t2i bos text eos | soi code×n eoi          padded on the left
     lm   bos text eos eos*                               padded on the right

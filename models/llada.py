@@ -80,6 +80,8 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
             raise ValueError(f"config.json: {key} is {config[key]!r}; only {value!r} is supported")
     heads = _required(config, "n_heads")
     width = _required(config, "d_model")
+    if width % heads:
+        raise ValueError(f"config.json: d_model is {width}, no multiple of n_heads = {heads}")
     multi_query = 1 if config.get("multi_query_attention") else None
     return CoreConfig(
         hidden_size=width,
@@ -105,4 +107,6 @@ def with_vocab_size(config: Mapping[str, Any], rows: int) -> dict[str, Any]:
 def _required(config: Mapping[str, Any], key: str) -> Any:
     if config.get(key) is None:
         raise ValueError(f"config.json lacks {key!r}; the directory is not a LLaDA-type checkpoint")
+    if not isinstance(config[key], int | float):
+        raise ValueError(f"config.json: {key} is {config[key]!r}; it must be a number")
     return config[key]

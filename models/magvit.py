@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from models.magvit_network import Decoder, Encoder, StageConfig
-from models.magvit_weights import check_weights, find_directory, read_weights, write_weights
+from models.source import find_directory
+from models.weights import check_weights, read_weights, write_weights
 
 
 @dataclass(kw_only=True)
@@ -245,9 +246,9 @@ def load_vq(path_or_hub_id: str | Path, dtype: str = "float32", device: str = "c
             or wrongly shaped tensors.
     """
     precision = _dtype(dtype)
-    directory = find_directory(path_or_hub_id)
+    directory = find_directory(path_or_hub_id, pickled=True)
     vq = MagvitV2(_read_config(directory))
-    tensors = read_weights(directory)
+    tensors = read_weights(directory, pickled=True)
     check_weights(tensors, vq.state_dict(), str(directory))
     if not torch.equal(tensors["quantize.embedding"].float(), vq.quantize.embedding):
         raise ValueError(

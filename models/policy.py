@@ -150,7 +150,7 @@ def image_grid(config: Mapping[str, Any], vq: MagvitV2, image_size: int | None) 
     """
     if image_size is not None:
         if image_size % vq.downsample:
-            raise ValueError(f"image_size is {image_size}; it must be a multiple of {vq.downsample}")
+            raise ValueError(f"image_size is {image_size}, no multiple of {vq.downsample}")
         return image_size // vq.downsample, image_size // vq.downsample
     count = config.get("num_vq_tokens", 1024)
     side = round(count**0.5)

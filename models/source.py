@@ -7,12 +7,18 @@ from pathlib import Path
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
+from models.weights import PICKLED_NAME
+
+PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 """Files of a repository worth downloading; code is never fetched."""
 
 
-def find_directory(path_or_hub_id: str | Path, patterns: tuple[str, ...] = PATTERNS) -> Path:
+def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
     """A local directory holding the checkpoint, downloaded when it is a hub id.
+
+    Args:
+        path_or_hub_id: an existing directory, or else a hub id.
+        pickled: whether to fetch `pytorch_model.bin` from a repository without safetensors.
 
     Raises:
         FileNotFoundError: neither an existing directory nor a repository the hub returned.
@@ -21,11 +27,19 @@ def find_directory(path_or_hub_id: str | Path, patterns: tuple[str, ...] = PATTE
     if path.is_dir():
         return path
     try:
-        return Path(snapshot_download(str(path_or_hub_id), allow_patterns=list(patterns)))
+        return _download(str(path_or_hub_id), pickled)
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise FileNotFoundError(
             f"{str(path_or_hub_id)!r} is neither an existing directory nor a repository that the"
             f" Hugging Face hub returned ({type(error).__name__}: {reason}). Give the path of a"
-            " checkpoint directory, or a hub id such as Gen-Verse/MMaDA-8B-MixCoT."
+            " checkpoint directory, or a hub id such as Gen-Verse/MMaDA-8B-MixCoT or"
+            " showlab/magvitv2."
         ) from error
+
+
+def _download(hub_id: str, pickled: bool) -> Path:
+    directory = Path(snapshot_download(hub_id, allow_patterns=list(PATTERNS)))
+    if pickled and not any(directory.glob("*.safetensors")):
+        return Path(snapshot_download(hub_id, allow_patterns=[*PATTERNS, PICKLED_NAME]))
+    return directory

@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.config import check, check_choice
-from mmrl.samplers.noise import row_generators
+from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.schedule import SCHEDULES
 from mmrl.samplers.state import Rule, State
 from mmrl.types import Canvas, Rollout
@@ -70,7 +70,7 @@ def denoise(
     reference = generator if config.rng == "reference" else None
     if reference is not None and not isinstance(reference, Generator):
         raise ValueError("rng: reference draws over the whole batch and takes a single generator")
-    generators = [] if reference else row_generators(generator, len(canvas))
+    seeds = [] if reference else row_seeds(generator, len(canvas))
     canvas = replace(canvas, tokens=canvas.tokens.clone())
     written_at = torch.full_like(canvas.tokens, -1)
     logprobs = torch.zeros(canvas.tokens.shape, device=canvas.tokens.device)
@@ -78,7 +78,7 @@ def denoise(
     for step in range(config.steps):
         state = State(
             step, config.steps, config.schedule, config.choice_temperature,
-            open_at_start, canvas.masked, generators, reference,
+            open_at_start, canvas.masked, seeds, reference,
         )  # fmt: skip
         where = canvas.response if reference else rule.candidates(state)
         if not where.any():

@@ -1,7 +1,7 @@
 """Random numbers of a sampler, in two layouts of the same distributions.
 
-`compact` draws one uniform per position and purpose from a generator per row: what a row gets does
-not depend on its neighbours, on the vocabulary or on which positions are still open. `reference`
+`compact` draws one uniform per position and purpose from a seed per row: what a row gets does not
+depend on its neighbours, on the vocabulary or on which positions are still open. `reference`
 draws over full tensors in the order of the public samplers, from one generator for the batch, and
 reproduces them token for token.
 """
@@ -13,29 +13,33 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
+from mmrl.randomness import generator as named_generator
 
-def row_generators(generator: Generator | Sequence[Generator], rows: int) -> list[Generator]:
-    """One generator per row: the given ones, or new ones seeded by draws from a single one.
+
+def row_seeds(generator: Generator | Sequence[Generator], rows: int) -> list[int]:
+    """One seed per row, drawn from its own generator or from the single one of the batch.
 
     Raises:
         ValueError: a sequence of another length than the batch.
     """
     if isinstance(generator, Generator):
-        device = generator.device
-        seeds = torch.randint(2**62, (rows,), generator=generator, device=device).tolist()
-        return [Generator().manual_seed(seed) for seed in seeds]
+        return _seeds(generator, rows)
     if len(generator) != rows:
         raise ValueError(f"{len(generator)} generators for {rows} rows; give one per row, or one")
-    return list(generator)
+    return [_seeds(own, 1)[0] for own in generator]
 
 
-def uniform(generators: Sequence[Generator], response: Tensor) -> Tensor:
+def uniform(seeds: Sequence[int], response: Tensor, *names: int | str) -> Tensor:
     """[B, L] float32 uniforms in [0, 1) at the True entries of `response`, 0 elsewhere.
 
-    Drawn on the generators' device (the CPU), so that a GPU run sees the same numbers.
+    A row's numbers follow from its seed and the names of the draw alone, so a step that draws
+    nothing for some rows changes nothing later. Drawn on the CPU, so that a GPU run sees the same.
     """
     counts = response.sum(1).tolist()
-    draws = [torch.rand(n, generator=g) for n, g in zip(counts, generators, strict=True)]
+    draws = [
+        torch.rand(n, generator=named_generator(seed, *names))
+        for n, seed in zip(counts, seeds, strict=True)
+    ]
     out = torch.zeros(response.shape, device=response.device)
     out[response] = torch.cat(draws).to(response.device)
     return out
@@ -51,3 +55,8 @@ def categorical(probs: Tensor, uniforms: Tensor) -> Tensor:
 def gumbel(uniforms: Tensor) -> Tensor:
     """Standard Gumbel noise from uniforms; both logarithms are kept finite by a floor of 1e-20."""
     return -torch.log((-torch.log(uniforms.clamp(min=1e-20))).clamp(min=1e-20))
+
+
+def _seeds(generator: Generator, count: int) -> list[int]:
+    device = generator.device
+    return torch.randint(2**62, (count,), generator=generator, device=device).tolist()

@@ -23,7 +23,7 @@ class State:
         temperature: of the rule's own noise.
         response: [B, L] bool, positions the policy writes.
         masked: [B, L] bool, those still unwritten.
-        generators: one per row.
+        seeds: one per row, empty with `rng: reference`.
         reference: the single generator of `rng: reference`, or None.
     """
 
@@ -33,7 +33,7 @@ class State:
     temperature: float
     response: Tensor
     masked: Tensor
-    generators: list[Generator]
+    seeds: list[int]
     reference: Generator | None = None
     _drawn: dict[str, Tensor] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class State:
     def uniform(self, purpose: str) -> Tensor:
         """[B, L] float32 uniforms of this step, drawn once per purpose."""
         if purpose not in self._drawn:
-            self._drawn[purpose] = uniform(self.generators, self.response)
+            self._drawn[purpose] = uniform(self.seeds, self.response, self.step, purpose)
         return self._drawn[purpose]
 
 

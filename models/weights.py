@@ -1,0 +1,154 @@
+"""Reading, checking and writing the tensors of a checkpoint directory.
+
+Every error says which file or tensor is wrong and what to do about it.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+INDEX_NAME = "model.safetensors.index.json"
+PICKLED_NAME = "pytorch_model.bin"
+WHOLE_NAMES = (
+    "model.safetensors",
+    "pytorch_model.safetensors",
+    "diffusion_pytorch_model.safetensors",
+)
+
+
+def read_weights(
+    directory: Path,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    pickled: bool = False,
+) -> dict[str, Tensor]:
+    """Every tensor of a directory.
+
+    The shards of an index win, then one safetensors file of a usual name, then all
+    `*.safetensors`, then `pytorch_model.bin`.
+
+    Args:
+        directory: an existing one.
+        dtype: converted to, tensor by tensor; None keeps the stored ones.
+        device: where the tensors go.
+        pickled: whether `pytorch_model.bin` will do. Only tensors are read from it, never code.
+
+    Raises:
+        FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
+        ValueError: a file is truncated or not what its name says.
+    """
+    if pickled and not _has_safetensors(directory) and (directory / PICKLED_NAME).is_file():
+        tensors = _read_pickled(directory / PICKLED_NAME)
+        return {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
+    return {
+        name: tensor.to(device, dtype)
+        for path in _files(directory, pickled)
+        for name, tensor in _read_safetensors(path)
+    }
+
+
+def write_weights(tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """Write tensors as safetensors into an existing directory, in place of those it holds.
+
+    One `model.safetensors`, or shards with an index where that would exceed 5 GB.
+    """
+    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_torch_state_dict(kept, directory, metadata={"format": "pt"})
+    # safetensors makes files that only their owner can read
+    for path in directory.glob("model*.safetensors"):
+        path.chmod(0o644)
+
+
+def check_weights(
+    given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str
+) -> None:
+    """Compare names and shapes.
+
+    Raises:
+        ValueError: lists the missing, unexpected and wrongly shaped tensors.
+    """
+    shapes = [
+        f"{key} is {tuple(given[key].shape)}, expected {tuple(expected[key].shape)}"
+        for key in sorted(given.keys() & expected.keys())
+        if given[key].shape != expected[key].shape
+    ]
+    found = {
+        "missing": sorted(expected.keys() - given.keys()),
+        "unexpected": sorted(given.keys() - expected.keys()),
+        "of the wrong shape": shapes,
+    }
+    problems = [f"{len(keys)} {kind}: {_first(keys)}" for kind, keys in found.items() if keys]
+    if problems:
+        raise ValueError(
+            f"The tensors of '{source}' do not fit the network of its config.json: "
+            f"{'; '.join(problems)}. Check that config.json belongs to these weights."
+        )
+
+
+def _has_safetensors(directory: Path) -> bool:
+    return any(directory.glob("*.safetensors")) or (directory / INDEX_NAME).is_file()
+
+
+def _files(directory: Path, pickled: bool) -> Iterable[Path]:
+    if (directory / INDEX_NAME).is_file():
+        return _shards(directory / INDEX_NAME)
+    whole = [directory / name for name in WHOLE_NAMES if (directory / name).is_file()]
+    files = whole[:1] or sorted(directory.glob("*.safetensors"))
+    if not files:
+        also = f" or {PICKLED_NAME}" if pickled else ""
+        raise FileNotFoundError(f"'{directory}' holds no weights: expected *.safetensors{also}.")
+    return files
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(_unreadable(index, error)) from error
+    absent = [name for name in names if not (index.parent / name).is_file()]
+    if absent:
+        raise FileNotFoundError(
+            f"'{index}' names {len(absent)} shards that are not there: {_first(absent)}."
+            " Copy or download them again."
+        )
+    return [index.parent / name for name in names]
+
+
+def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """One tensor at a time, so that a conversion never holds two copies of a file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                yield name, file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(_unreadable(path, error)) from error
+
+
+def _read_pickled(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, OSError) as error:
+        raise ValueError(_unreadable(path, error)) from error
+    if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
+        raise ValueError(f"'{path}' is not a dictionary of tensors; export it as safetensors.")
+    return tensors
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    return (
+        f"'{path}' cannot be read ({type(error).__name__}: {error}); it is truncated or not what"
+        " its name says. Copy or download it again."
+    )
+
+
+def _first(names: list[str], limit: int = 8) -> str:
+    rest = f", and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest

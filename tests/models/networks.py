@@ -1,0 +1,73 @@
+"""Networks small enough for tests, and the numbers of the public code that belong to them.
+
+`tests/fixtures/llada` is a LLaDA-type checkpoint of random weights with logits of the public code.
+`tests/fixtures/mmada` is one of MMaDA type; of its 134,656 embedding and head rows only those that
+the cases touch are stored (`rows`), and the others are zero.
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from safetensors.torch import load_file
+from torch import Generator, Tensor
+
+from models.core import CoreConfig, MaskedTokenModel
+from models.llada import KEYS
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+CONFIG = {
+    "model_type": "llada",
+    "d_model": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "mlp_hidden_size": 48,
+    "vocab_size": 40,
+    "embedding_size": 40,
+    "rope_theta": 10000.0,
+    "mask_token_id": 39,
+}
+
+
+def small_core(**changes: object) -> CoreConfig:
+    """The core of `CONFIG`."""
+    values: dict = {
+        "hidden_size": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "num_kv_heads": 4,
+        "head_dim": 8,
+        "mlp_size": 48,
+        "vocab_size": 40,
+        "rope_theta": 10000.0,
+    }
+    return CoreConfig(**{**values, **changes})
+
+
+def small_network(seed: int = 0, **changes: object) -> MaskedTokenModel:
+    """A random network whose predictions are far from uniform."""
+    generator = Generator().manual_seed(seed)
+    model = MaskedTokenModel(small_core(**changes))
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.25, generator=generator)
+    with torch.no_grad():
+        model.head.weight.mul_(2.0)
+    model.public_config = dict(CONFIG)
+    return model.eval()
+
+
+def bare_policy(model: torch.nn.Module) -> SimpleNamespace:
+    """What samplers and scoring use of a policy."""
+    return SimpleNamespace(model=model, network=model)
+
+
+def mmada_tensors() -> dict[str, Tensor]:
+    """The tensors of the MMaDA fixture at full size, under their public names."""
+    tensors = load_file(FIXTURES / "mmada" / "model.safetensors")
+    rows = tensors.pop("rows")
+    for name in (KEYS["embed.weight"], KEYS["head.weight"]):
+        stored = tensors[name]
+        tensors[name] = stored.new_zeros(134656, stored.shape[1]).index_copy_(0, rows, stored)
+    return tensors
