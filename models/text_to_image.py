@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from PIL import Image
@@ -34,6 +34,11 @@ class TextToImage:
     vq: MagvitV2
     grid: tuple[int, int]
     mask_policy: MaskPolicy
+
+    def __post_init__(self) -> None:
+        if self.mask_policy not in get_args(MaskPolicy):
+            allowed = ", ".join(get_args(MaskPolicy))
+            raise ValueError(f"mask_policy is {self.mask_policy!r}; allowed: {allowed}")
 
     @property
     def vocab(self) -> tuple[int, int]:

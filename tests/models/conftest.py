@@ -7,8 +7,17 @@ import pytest
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 
-from tests.models.llada_tokenizer import llada_tokenizer
-from tests.models.networks import FIXTURES, mmada_tensors
+from models import save_model
+from models.magvit import MagvitConfig, MagvitV2, save_vq
+from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
+from tests.models.networks import CONFIG, FIXTURES, mmada_tensors, small_network
+
+LEVELS = {
+    "encoder_ch_mult": [1, 2],
+    "encoder_num_res_blocks": [1, 1],
+    "decoder_ch_mult": [1, 2],
+    "decoder_num_res_blocks": [1, 1],
+}
 
 
 @pytest.fixture(scope="session")
@@ -23,4 +32,25 @@ def mmada_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("mmada")
     shutil.copy(FIXTURES / "mmada" / "config.json", directory)
     save_file(mmada_tensors(), directory / "model.safetensors", metadata={"format": "pt"})
+    return directory
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small MMaDA-type checkpoint with tokenizer, its image tokenizer in the folder `vq`."""
+    directory = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = small_tokenizer()
+    tokenizer.save_pretrained(directory)
+    vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
+    save_vq(vq, directory / "vq")
+    model = small_network(vocab_size=len(tokenizer) + vq.codebook_size)
+    model.public_config = {
+        **CONFIG,
+        "model_type": "mmada",
+        "vocab_size": model.core.vocab_size,
+        "embedding_size": model.core.vocab_size,
+        "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
+        "num_vq_tokens": 16,
+    }
+    save_model(model, directory)
     return directory

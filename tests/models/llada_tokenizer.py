@@ -20,8 +20,20 @@ def llada_tokenizer() -> PreTrainedTokenizerFast:
     by_id = {i: token for token, i in vocabulary.items()}
     by_id |= {1000 + point: chr(point) for point in range(32, 1000)}
     by_id |= {1000 + ord("\n"): "\n"} | SPECIAL
-    words = {token: i for i, token in by_id.items()}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unused 0>"))
+    return _by_character({token: i for i, token in by_id.items()}, "<unused 0>")
+
+
+def small_tokenizer() -> PreTrainedTokenizerFast:
+    """The same special tokens and the printable characters, without gaps between the ids."""
+    characters = [chr(point) for point in range(32, 127)]
+    special = list(SPECIAL.values())[:20] + list(SPECIAL.values())[-4:]
+    words = {token: i for i, token in enumerate([*characters, *special])}
+    return _by_character(words, "?")
+
+
+def _by_character(words: dict[str, int], unknown: str) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token=unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in SPECIAL.values()])
+    special = [AddedToken(t, normalized=False) for t in SPECIAL.values() if t in words]
+    tokenizer.add_special_tokens(special)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)

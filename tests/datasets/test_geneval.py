@@ -1,0 +1,106 @@
+"""What the GenEval-style prompts promise: schema, wording, and no overlap with the evaluation."""
+
+import importlib.util
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mmrl.data import load_prompts
+
+FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "geneval"
+SPEC = importlib.util.spec_from_file_location("geneval_generate", FOLDER / "generate.py")
+assert SPEC is not None and SPEC.loader is not None
+geneval = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(geneval)
+
+EVALUATION = [
+    {
+        "tag": "counting",
+        "include": [{"class": "bench", "count": 4}],
+        "exclude": [{"class": "bench", "count": 5}],
+        "prompt": "a photo of four benchs",
+    },
+    {
+        "tag": "position",
+        "include": [
+            {"class": "teddy bear", "count": 1},
+            {"class": "dog", "count": 1, "position": ["right of", 0]},
+        ],
+        "prompt": "a photo of a dog right of a teddy bear",
+    },
+    {
+        "tag": "color_attr",
+        "include": [
+            {"class": "wine glass", "count": 1, "color": "purple"},
+            {"class": "apple", "count": 1, "color": "black"},
+        ],
+        "prompt": "a photo of a purple wine glass and a black apple",
+    },
+]
+
+
+def rows_of(split: str) -> list[dict]:
+    lines = (FOLDER / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, list[dict]]:
+    return geneval.generate(EVALUATION)
+
+
+@pytest.mark.parametrize(("split", "column"), [("train", 0), ("validation", 1)])
+def test_the_committed_files_hold_every_tag_and_unique_prompts(split: str, column: int) -> None:
+    rows = rows_of(split)
+    assert Counter(row["tag"] for row in rows) == {t: n[column] for t, n in geneval.ROWS.items()}
+    assert len({row["prompt"] for row in rows}) == len({row["id"] for row in rows}) == len(rows)
+    assert len(load_prompts(str(FOLDER / f"{split}.jsonl"), "text_to_image")) == len(rows)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_every_committed_row_is_what_the_generator_says_for_its_composition(split: str) -> None:
+    for row in rows_of(split):
+        assert row == {"id": row["id"], **geneval.row_of(row["tag"], row["include"])}
+        assert {clause["class"] for clause in row["include"]} <= set(geneval.CLASSES)
+    assert len(set(geneval.CLASSES)) == 80
+
+
+def test_train_and_validation_share_no_composition() -> None:
+    train, validation = (
+        {geneval.composition(row) for row in rows_of(split)} for split in ("train", "validation")
+    )
+    assert not train & validation
+
+
+@pytest.mark.parametrize("row", EVALUATION, ids=lambda row: row["tag"])
+def test_rows_have_the_schema_and_wording_of_the_evaluation(row: dict) -> None:
+    assert geneval.row_of(row["tag"], row["include"]) == row
+
+
+def test_a_composition_does_not_depend_on_order_or_direction() -> None:
+    position = EVALUATION[1]
+    turned = [
+        {"class": "dog", "count": 1},
+        {"class": "teddy bear", "count": 1, "position": ["left of", 0]},
+    ]
+    assert geneval.composition({**position, "include": turned}) == geneval.composition(position)
+    colors = EVALUATION[2]
+    swapped = {**colors, "include": colors["include"][::-1]}
+    assert geneval.composition(swapped) == geneval.composition(colors)
+
+
+def test_excluded_prompts_and_compositions_are_not_generated(generated: dict) -> None:
+    rows = [row for split in generated.values() for row in split]
+    held_out = {geneval.composition(row) for row in EVALUATION}
+    assert not held_out & {geneval.composition(row) for row in rows}
+    first = generated["train"][100]
+    again = geneval.generate([*EVALUATION, first])
+    assert first["prompt"] not in {row["prompt"] for split in again.values() for row in split}
+
+
+def test_the_command_line_says_what_it_needs() -> None:
+    for arguments in ([], ["out=here"], ["exclude=x", "seed=1"]):
+        with pytest.raises(ValueError, match=r"evaluation_metadata\.jsonl"):
+            geneval.main(arguments)

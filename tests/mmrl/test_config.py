@@ -1,0 +1,129 @@
+"""Configuration: three layers in order, and errors that say what to change."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from omegaconf import MISSING
+
+from mmrl.config import (
+    ConfigError,
+    check,
+    check_choice,
+    component,
+    load_config,
+    merge,
+    to_yaml,
+)
+from mmrl.samplers import SamplerConfig
+
+
+@dataclass(kw_only=True)
+class Task:
+    prompts: str = MISSING
+    weight: float = 1.0
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+
+
+@dataclass(kw_only=True)
+class Run:
+    steps: int = 10
+    learning_rate: float = 1e-3
+    kind: Literal["small", "large"] = "small"
+    names: list[str] = field(default_factory=lambda: ["a"])
+    note: str | None = None
+    tasks: dict[str, Task] = field(default_factory=dict)
+
+
+class Exact:
+    @dataclass(kw_only=True)
+    class Config:
+        margin: float = 0.5
+
+
+@pytest.fixture
+def yaml(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text("steps: 5\nlearning_rate: 2e-3\ntasks: {shapes: {prompts: train.jsonl}}\n")
+    return path
+
+
+def test_later_layers_win_and_the_rest_stays_as_it_was(yaml: Path) -> None:
+    run = load_config(Run, [f"config={yaml}", "steps=7", "tasks.shapes.sampler.steps=3"])
+    assert (run.steps, run.learning_rate, run.kind) == (7, 2e-3, "small")
+    assert isinstance(run.tasks["shapes"], Task)
+    assert run.tasks["shapes"].sampler.steps == 3 and run.tasks["shapes"].weight == 1.0
+
+
+def test_without_a_file_the_defaults_and_the_command_line_are_enough() -> None:
+    assert load_config(Run, ["names=[x,y]", "note=null"]).names == ["x", "y"]
+    assert load_config(Run, []) == Run()
+
+
+def test_a_resolved_configuration_reads_back_as_itself(yaml: Path, tmp_path: Path) -> None:
+    run = load_config(Run, [f"config={yaml}", "note=two words"])
+    (tmp_path / "again.yaml").write_text(to_yaml(run))
+    assert load_config(Run, [f"config={tmp_path / 'again.yaml'}"]) == run
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["stpes=3"], ["stpes is not a setting", "Did you mean 'steps'", "learning_rate"]),
+        (["tasks.shapes.sampler.stpes=3"], ["tasks.shapes.sampler.stpes", "'steps'", "cfg_scale"]),
+        (["steps=many"], ["steps", "many"]),
+        (["steps=1.5"], ["steps", "1.5"]),
+        (["kind=medium"], ["kind", "medium", "small"]),
+        (["steps"], ["'steps'", "key=value"]),
+        (["=3"], ["'=3'", "key=value"]),
+        (["tasks.text.weight=2"], ["tasks.text.prompts has no value"]),
+        (["tasks.shapes.sampler.steps=0"], ["sampler.steps is 0", "at least 1"]),
+        (["tasks.shapes.sampler.schedule=cosin"], ["'cosin'", "Did you mean 'cosine'"]),
+        (["tasks.shapes.sampler.top_p=0"], ["sampler.top_p is 0", "(0, 1]"]),
+    ],
+)
+def test_what_cannot_be_run_is_told_with_key_value_and_choices(
+    yaml: Path, words: list[str], parts: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(Run, [f"config={yaml}", *words])
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+
+
+def test_a_missing_file_is_named_with_its_neighbours(yaml: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rum\.yaml: there is no such file.*run\.yaml"):
+        load_config(Run, [f"config={yaml.with_name('rum.yaml')}"])
+
+
+@pytest.mark.parametrize("text", ["steps: [", "- a\n- b\n", "\tsteps: 3"])
+def test_a_file_that_is_no_mapping_is_named(yaml: Path, text: str) -> None:
+    yaml.write_text(text)
+    with pytest.raises(ConfigError, match=r"run\.yaml"):
+        load_config(Run, [f"config={yaml}"])
+
+
+def test_options_of_a_component_are_checked_against_its_own_settings() -> None:
+    registry = {"exact": Exact}
+    options = component(registry, {"name": "exact", "margin": 0.25}, "rewards.match")
+    assert options == Exact.Config(margin=0.25)
+    with pytest.raises(ConfigError, match=r"rewards\.match\.margn is not a setting.*'margin'"):
+        component(registry, {"name": "exact", "margn": 1}, "rewards.match")
+    with pytest.raises(ConfigError, match=r"rewards\.match\.name is 'exakt'.*'exact'"):
+        component(registry, {"name": "exakt"}, "rewards.match")
+    with pytest.raises(ConfigError, match=r"rewards\.match\.name is None"):
+        component(registry, {}, "rewards.match")
+
+
+def test_checks_name_key_value_and_what_is_allowed() -> None:
+    check(True, "k", 1, "anything")
+    with pytest.raises(ConfigError, match=r"batch is 7; it must be even\. Use 8\."):
+        check(False, "batch", 7, "even", "Use 8.")
+    with pytest.raises(ConfigError, match=r"rule is 'emrge'; allowed: emerge, maskgit.*emerge"):
+        check_choice("rule", "emrge", {"maskgit": 0, "emerge": 1})
+
+
+def test_merging_names_the_section_it_is_in() -> None:
+    with pytest.raises(ConfigError, match=r"^model\.steps"):
+        merge(Run, {"steps": "x"}, where="model")

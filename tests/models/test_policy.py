@@ -1,0 +1,157 @@
+"""A policy from prompt to image: canvases, padding, decoding, and the way to disk and back."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.types import Canvas, Prompt
+from models import Policy, load_policy, save_model
+from models.text_to_image import to_images
+from tests.models.networks import small_network
+
+PROMPTS = [Prompt(str(i), "text_to_image", text) for i, text in enumerate(["a cat", "two big dogs"])]
+
+
+@pytest.fixture(scope="module")
+def policy(checkpoint: Path) -> Policy:
+    return load_policy(checkpoint, vq=checkpoint / "vq", max_prompt_length=20)
+
+
+@pytest.fixture(scope="module")
+def padding_aware(checkpoint: Path) -> Policy:
+    return load_policy(
+        checkpoint, vq=checkpoint / "vq", max_prompt_length=20, mask_policy="key_padding"
+    )
+
+
+def finished(canvas: Canvas, policy: Policy) -> Canvas:
+    """The canvas with the codes 0, 1, … written in reading order."""
+    codes = torch.arange(int(canvas.response.sum())).view(len(canvas), -1) % 32
+    canvas.tokens[canvas.response] = codes.flatten() + canvas.vocab[0]
+    return canvas
+
+
+@torch.no_grad()
+def image_logits(policy: Policy, canvas: Canvas) -> Tensor:
+    out = policy.model(
+        input_ids=canvas.tokens,
+        attention_mask=canvas.attend,
+        positions=canvas.response,
+        columns=canvas.vocab,
+    )
+    return out.logits
+
+
+def test_a_canvas_masks_the_image_and_nothing_else(policy: Policy) -> None:
+    canvas = policy.canvas(PROMPTS)
+    assert canvas.tokens.shape == (2, 20 + 1 + 16 + 2) and canvas.grid == (4, 4)
+    assert torch.equal(canvas.response, canvas.tokens == policy.mask_id)
+    assert canvas.response.sum(1).tolist() == [16, 16]
+    assert canvas.vocab == (len(policy.tokenizer), len(policy.tokenizer) + 32)
+    assert canvas.attend is None and canvas.uncond_attend is None
+
+
+def test_the_twin_differs_in_the_text_and_follows_what_is_written(policy: Policy) -> None:
+    canvas = finished(policy.canvas(PROMPTS), policy)
+    twin = canvas.unconditional()
+    assert torch.equal(twin.tokens[:, -18:], canvas.tokens[:, -18:])
+    assert torch.equal(twin.tokens[0, :21], twin.tokens[1, :21])
+    assert (twin.tokens[:, :21] != canvas.tokens[:, :21]).any(1).all()
+
+
+def test_columns_that_are_padding_in_every_row_are_cut(padding_aware: Policy) -> None:
+    canvas = padding_aware.canvas(PROMPTS)
+    around = len(["t2i", "bos", "eos"]) + 16 + len(["soi", "eoi"])
+    assert canvas.tokens.shape == (2, len("two big dogs") + around)
+    assert canvas.attend is not None and canvas.uncond_attend is not None
+    assert canvas.attend.sum(1).tolist() == [len(p.text) + around for p in PROMPTS]
+    assert canvas.uncond_attend.sum(1).tolist() == [around, around]
+
+
+def test_cutting_padding_does_not_change_logits(policy: Policy, padding_aware: Policy) -> None:
+    whole = policy.canvas(PROMPTS)
+    pad = policy.tokenizer.get_vocab()["<|reserved_token_9|>"]
+    whole.attend = whole.tokens != pad
+    cut = padding_aware.canvas(PROMPTS)
+    for a, b in ((whole, cut), (whole[:1], padding_aware.canvas(PROMPTS[:1]))):
+        difference = image_logits(policy, a) - image_logits(padding_aware, b)
+        assert difference.abs().max() < 1e-5
+
+
+def test_padding_that_is_attended_to_changes_logits(policy: Policy, padding_aware: Policy) -> None:
+    ignored, heeded = policy.canvas(PROMPTS), padding_aware.canvas(PROMPTS)
+    difference = image_logits(policy, ignored) - image_logits(padding_aware, heeded)
+    assert difference.abs().max() > 1e-3
+
+
+def test_finished_canvases_decode_to_the_images_of_their_codes(policy: Policy) -> None:
+    canvas = finished(policy.canvas(PROMPTS), policy)
+    images = policy.decode(canvas, PROMPTS)
+    assert [image.size for image in images] == [(8, 8), (8, 8)]
+    task = policy.tasks["text_to_image"]
+    codes = (torch.arange(32) % 32).view(2, 16)
+    expected = to_images(task.vq.decode_code(codes))
+    assert [image.tobytes() for image in images] == [image.tobytes() for image in expected]
+
+
+def test_an_unfinished_canvas_is_not_decoded(policy: Policy) -> None:
+    with pytest.raises(ValueError, match="finished"):
+        policy.decode(policy.canvas(PROMPTS), PROMPTS)
+
+
+def test_pixels_outside_the_range_are_clamped() -> None:
+    pixels = torch.tensor([-3.0, -1.0, 1.0, 5.0]).expand(1, 3, 1, 4)
+    [image] = to_images(pixels)
+    assert [image.getpixel((x, 0))[0] for x in range(4)] == [0, 0, 255, 255]
+
+
+def test_a_policy_saved_and_loaded_is_the_same(policy: Policy, tmp_path: Path) -> None:
+    policy.save(tmp_path)
+    vq = policy.tasks["text_to_image"].vq
+    loaded = load_policy(tmp_path, vq=None)
+    assert loaded.network.public_config == policy.network.public_config
+    assert loaded.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    assert loaded.mask_id == policy.mask_id and not loaded.tasks
+    canvas = policy.canvas(PROMPTS)
+    assert torch.equal(image_logits(loaded, canvas), image_logits(policy, canvas))
+    assert vq.codebook_size == 32
+
+
+def test_prompts_of_another_task_are_refused_with_those_there_are(policy: Policy) -> None:
+    with pytest.raises(ValueError, match=r"\['text'\].*\['text_to_image'\]"):
+        policy.canvas([Prompt("0", "text", "hello")])
+    with pytest.raises(ValueError, match="one task at a time"):
+        policy.canvas([*PROMPTS, Prompt("0", "text", "hello")])
+
+
+def test_image_size_decides_the_grid(checkpoint: Path) -> None:
+    policy = load_policy(checkpoint, vq=checkpoint / "vq", image_size=12)
+    assert policy.canvas(PROMPTS).grid == (6, 6)
+    with pytest.raises(ValueError, match="image_size is 13"):
+        load_policy(checkpoint, vq=checkpoint / "vq", image_size=13)
+
+
+def test_an_unknown_mask_policy_is_named_with_those_there_are(checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="'none'.*ignore, key_padding"):
+        load_policy(checkpoint, vq=checkpoint / "vq", mask_policy="none")
+
+
+def test_a_checkpoint_without_tokenizer_still_loads_as_a_network(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(checkpoint / name, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json.*load_model"):
+        load_policy(tmp_path, vq=None)
+
+
+def test_a_vocabulary_without_room_for_the_codes_is_refused(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
+    save_model(small_network(vocab_size=100), tmp_path)
+    with pytest.raises(ValueError, match="32 image codes"):
+        load_policy(tmp_path, vq=checkpoint / "vq")
