@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import re
 import shlex
-import tomllib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,10 +40,12 @@ def check_command(words: list[str]) -> None:
         targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert rest[0] in targets
     elif program == "pip":
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        project = (ROOT / "pyproject.toml").read_text()
+        section = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
+        extras = re.findall(r"^(\w+) =", section, re.MULTILINE)
         named = re.fullmatch(r"\.\[(.+)\]", rest[-1])
         assert rest[:2] == ["install", "-e"] and named
-        assert set(named[1].split(",")) <= set(extras["optional-dependencies"])
+        assert set(named[1].split(",")) <= set(extras)
     elif program == "accelerate":
         from accelerate.commands.launch import launch_command_parser
 
@@ -63,7 +65,7 @@ def script_settings(path: str) -> type:
     """The `Config` of a script, loaded by its path."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.Config
 

@@ -54,7 +54,7 @@ SPLITS = ("train", "validation")
 
 
 def candidates(tag: str) -> Iterator[list[dict[str, Any]]]:
-    """Every `include` list of a tag.
+    """Every `include` list of a tag; of `color_attr` one pair of colours per pair of classes.
 
     Raises:
         ValueError: an unknown tag.
@@ -77,9 +77,8 @@ def candidates(tag: str) -> Iterator[list[dict[str, Any]]]:
         )
     elif tag == "color_attr":
         for a, b in combinations(colored, 2):
-            for k, m in permutations(COLORS, 2):
-                if a != k and b != m:
-                    yield [_clause(a, color=k), _clause(b, color=m)]
+            k, m = _colors_of(a, b)
+            yield [_clause(a, color=k), _clause(b, color=m)]
     else:
         raise ValueError(f"Unknown tag {tag!r}; GenEval has {', '.join(ROWS)}.")
 
@@ -148,6 +147,13 @@ def generate(excluded: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def _clause(name: str, count: int = 1, **extra: Any) -> dict[str, Any]:
     return {"class": name, "count": count, **extra}
+
+
+def _colors_of(a: str, b: str) -> tuple[str, str]:
+    """Two different colours for two classes, neither its own name, by the hash of the classes."""
+    allowed = [(k, m) for k, m in permutations(COLORS, 2) if k != a and m != b]
+    place = int.from_bytes(hashlib.sha256(f"{a}, {b}".encode()).digest()[:8], "big")
+    return allowed[place % len(allowed)]
 
 
 def _noun_phrase(clause: dict[str, Any]) -> str:

@@ -1,16 +1,14 @@
 """What several tests of models share."""
 
-import shutil
 from pathlib import Path
 
 import pytest
-from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 
 from models import save_model
 from models.magvit import MagvitConfig, MagvitV2, save_vq
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
-from tests.models.networks import CONFIG, FIXTURES, mmada_tensors, small_network
+from tests.models.networks import CONFIG, small_network
 
 LEVELS = {
     "encoder_ch_mult": [1, 2],
@@ -24,15 +22,6 @@ LEVELS = {
 def tokenizer() -> PreTrainedTokenizerBase:
     """LLaDA's ids, one per character."""
     return llada_tokenizer()
-
-
-@pytest.fixture(scope="session")
-def mmada_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The MMaDA fixture as a checkpoint directory in the public format, without a tokenizer."""
-    directory = tmp_path_factory.mktemp("mmada")
-    shutil.copy(FIXTURES / "mmada" / "config.json", directory)
-    save_file(mmada_tensors(), directory / "model.safetensors", metadata={"format": "pt"})
-    return directory
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,13 @@
 the cases touch are stored (`rows`), and the others are zero.
 """
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from safetensors.torch import load_file
-from torch import Generator, Tensor
+from safetensors.torch import load_file, save_file
+from torch import Generator
 
 from models.core import CoreConfig, MaskedTokenModel
 from models.llada import KEYS
@@ -63,11 +64,13 @@ def bare_policy(model: torch.nn.Module) -> SimpleNamespace:
     return SimpleNamespace(model=model, network=model)
 
 
-def mmada_tensors() -> dict[str, Tensor]:
-    """The tensors of the MMaDA fixture at full size, under their public names."""
+def write_mmada(directory: Path) -> Path:
+    """Write the MMaDA fixture as a checkpoint directory in the public format, without tokenizer."""
     tensors = load_file(FIXTURES / "mmada" / "model.safetensors")
     rows = tensors.pop("rows")
     for name in (KEYS["embed.weight"], KEYS["head.weight"]):
         stored = tensors[name]
         tensors[name] = stored.new_zeros(134656, stored.shape[1]).index_copy_(0, rows, stored)
-    return tensors
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    shutil.copy(FIXTURES / "mmada" / "config.json", directory)
+    return directory

@@ -1,5 +1,7 @@
 """The network against the public code, against transformers' llama, and against itself."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -8,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from models import load_model
 from models.core import MaskedTokenModel
-from tests.models.networks import FIXTURES, small_core, small_network
+from tests.models.networks import FIXTURES, small_core, small_network, write_mmada
 
 LLAMA_NAMES = {
     "embed": "model.embed_tokens",
@@ -58,6 +60,18 @@ def test_logits_under_a_pairwise_mask_are_those_of_the_public_code(cases: dict[s
     close(model(input_ids=ids, attention_mask=allowed).logits, expected)
     bias = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
     close(model(input_ids=ids, attention_mask=bias).logits, expected)
+
+
+@torch.no_grad()
+def test_logits_over_the_image_codes_are_those_of_the_public_code(tmp_path: Path) -> None:
+    model = load_model(write_mmada(tmp_path))
+    cases = load_file(FIXTURES / "mmada" / "cases.safetensors")
+    ids, keep = (cases[f"layouts/t2i_gen/{i}"] for i in range(2))
+    pairs = (keep[:, None, :, None] * keep[:, None, None, :]).bool()
+    for mask, name in ((None, "nomask"), (pairs, "attention_bias")):
+        logits = model(input_ids=ids, attention_mask=mask, columns=(126349, 134541)).logits
+        close(logits[..., ::97], cases[f"logits/{name}/every97"])
+        assert torch.equal(logits.argmax(-1), cases[f"logits/{name}/argmax"])
 
 
 @torch.no_grad()

@@ -1,0 +1,62 @@
+"""Canvases for tests: of the MMaDA fixture, and small ones for a small network."""
+
+import torch
+from torch import Generator, Tensor
+
+from mmrl.types import Canvas
+
+MASK_ID, VOCAB = 39, (12, 36)
+
+
+def mmada_canvas(cases: dict[str, Tensor], masked_padding: bool) -> Canvas:
+    """The two prompts of the MMaDA fixture, laid out by the public code."""
+    ids, keep = (cases[f"layouts/t2i_gen/{i}"] for i in range(2))
+    twin, twin_keep = (cases[f"layouts/t2i_gen_uncond/{i}"] for i in range(2))
+    response = ids == 126336
+    masks = (keep.bool(), twin_keep.bool()) if masked_padding else (None, None)
+    return Canvas(
+        ids.clone(), response, masks[0], (126349, 134541), 126336, twin.clone(), masks[1], (4, 4)
+    )
+
+
+def small_canvas(
+    rows: int = 3,
+    positions: int = 6,
+    seed: int = 0,
+    padding: bool = False,
+    ragged: bool = False,
+    given: bool = False,
+) -> Canvas:
+    """Random prompts of four tokens, then masked response positions, then a closing token.
+
+    Args:
+        rows: B.
+        positions: n.
+        seed: of the prompts.
+        padding: whether later rows have padding on their left.
+        ragged: whether later rows have fewer response positions.
+        given: whether the first response position of each row is written already.
+    """
+    draw = Generator().manual_seed(seed)
+    width = 4 + positions + 1
+    tokens = torch.randint(0, 10, (rows, width), generator=draw)
+    twin = torch.full((rows, width), 11)
+    response = torch.zeros(rows, width, dtype=torch.bool)
+    response[:, 4:-1] = True
+    if ragged:
+        for row in range(1, rows):
+            response[row, 4 : 4 + min(row, positions - 1)] = False
+    tokens[response] = MASK_ID
+    if given:
+        tokens[torch.arange(rows), response.int().argmax(1)] = VOCAB[0] + 3
+    attend = None
+    if padding:
+        attend = torch.ones(rows, width, dtype=torch.bool)
+        for row in range(rows):
+            attend[row, : row % 3] = False
+    return Canvas(tokens, response, attend, VOCAB, MASK_ID, twin, attend)
+
+
+def generators(rows: int, seed: int = 0) -> list[Generator]:
+    """One generator per row."""
+    return [Generator().manual_seed(1000 * seed + row) for row in range(rows)]

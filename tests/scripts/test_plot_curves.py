@@ -1,0 +1,34 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "plot_curves.py"
+
+
+def _run(folder: Path, values: list[float]) -> str:
+    folder.mkdir()
+    lines = [{"step": 10 * n, "eval/shapes/strict": value} for n, value in enumerate(values)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(folder)
+
+
+def _plot(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True)
+
+
+def test_the_mean_of_the_runs_and_of_the_control_is_drawn(tmp_path: Path) -> None:
+    runs = f"{_run(tmp_path / 'a', [0.2, 0.4])} {_run(tmp_path / 'b', [0.4, 0.8])}"
+    out = tmp_path / "curves.svg"
+    done = _plot(f"runs={runs}", f"control={_run(tmp_path / 'c', [0.3, 0.3])}", f"out={out}")
+    assert done.returncode == 0, done.stderr
+    text = out.read_text()
+    assert "trained, mean of 2: 0.3 → 0.6" in text
+    assert "shuffled advantages, mean of 1: 0.3 → 0.3" in text
+    assert text.count("<polyline") == 5
+
+
+def test_a_metric_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    done = _plot(f"runs={_run(tmp_path / 'a', [0.2])}", "metric=nonsense")
+    assert done.returncode == 1
+    assert "metric is 'nonsense'" in done.stderr
