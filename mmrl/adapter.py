@@ -30,7 +30,7 @@ class LoraSettings:
 
     r: int = 16
     """Rank."""
-    lora_alpha: float = 32.0
+    lora_alpha: int = 32
     """Scale: the update is alpha / r times the product."""
     target_modules: list[str] = field(default_factory=lambda: list(ROLES))
     """Layers by role: q, k, v, o, gate, up, down."""
@@ -74,14 +74,14 @@ def plain_state(network: nn.Module) -> dict[str, Tensor]:
 
     The weights in memory stay as they are: adding and subtracting would round them.
     """
-    from peft.tuners.lora import LoraLayer
+    from peft.tuners.lora import Linear
 
     state = {}
     for name, tensor in network.state_dict().items():
         if ".lora_" not in name:
             state[name.replace(".base_layer.", ".")] = tensor
     for name, module in network.named_modules():
-        if isinstance(module, LoraLayer):
+        if isinstance(module, Linear):
             weight = f"{name}.weight"
             for adapter in module.active_adapters:
                 state[weight] = state[weight] + module.get_delta_weight(adapter)

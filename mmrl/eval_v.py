@@ -68,7 +68,8 @@ class EvalConfig:
     def __post_init__(self) -> None:
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         check(self.prompts != "", "prompts", self.prompts, "a prompt file or a hub id")
-        check(self.num_images_per_prompt >= 1, "num_images_per_prompt", 0, "at least 1")
+        for key in ("num_images_per_prompt", "batch_size"):
+            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check_choice("task", self.task, BENCHMARKS)
         check_choice("sampler.name", self.sampler.name, RULES)
         for n, entry in enumerate(self.rewards):
@@ -86,9 +87,10 @@ def run(config: EvalConfig) -> dict[str, Table]:
     """
     prompts = load_prompts(config.prompts, config.task)[: config.limit]
     policy = load_policy(**policy_options(config.model), device=config.device)
+    scorer = Scorer(config.rewards, config.max_failures) if config.rewards else None
     result = evaluate(
-        policy, prompts, config.sampler, Scorer(config.rewards, config.max_failures),
-        seed=config.seed, batch_size=config.batch_size, num_samples=config.num_images_per_prompt,
+        policy, prompts, config.sampler, scorer, seed=config.seed,
+        batch_size=config.batch_size, num_samples=config.num_images_per_prompt,
     )  # fmt: skip
     table = BENCHMARKS[config.task]
     tables = {key: table(result.prompts, scores) for key, scores in result.scores.items()}

@@ -53,7 +53,7 @@ def evaluate(
     policy: Policy,
     prompts: Sequence[Prompt],
     sampler: SamplerConfig,
-    scorer: Scorer,
+    scorer: Scorer | None,
     seed: int = 0,
     batch_size: int = 64,
     num_samples: int = 1,
@@ -64,7 +64,7 @@ def evaluate(
         policy: what is evaluated.
         prompts: of one task.
         sampler: settings of the sampler.
-        scorer: rewards.
+        scorer: rewards; None only samples.
         seed: names the draws.
         batch_size: rows sampled at once; changes speed and memory only.
         num_samples: completions per prompt.
@@ -81,7 +81,8 @@ def evaluate(
         Sample(prompt.text, completion, {**prompt.metadata, "answer": prompt.answer})
         for prompt, completion in zip(repeated, completions, strict=True)
     ]
-    return Evaluation(repeated, completions, scorer.score(samples).components)
+    scores = {} if scorer is None else scorer.score(samples).components
+    return Evaluation(repeated, completions, scores)
 
 
 def write_grid(result: Evaluation, path: Path, count: int, columns: int = 8) -> None:

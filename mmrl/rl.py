@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from accelerate import Accelerator
 
@@ -47,7 +48,7 @@ def train(config: RLConfig) -> Path:
     """
     accelerator = Accelerator(
         mixed_precision="bf16" if config.bf16 else "no",
-        log_with=config.report_to or None,
+        log_with=list[Any](config.report_to) or None,
         project_dir=config.output_dir,
     )
     rank, world_size = accelerator.process_index, accelerator.num_processes

@@ -22,6 +22,7 @@ from mmrl.algorithms import group_advantages, group_statistics
 from mmrl.randomness import generator, permutation
 from mmrl.samplers import sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
+from rewards.scoring import Scores
 
 if TYPE_CHECKING:
     from mmrl.tasks import Task
@@ -85,7 +86,7 @@ def roll_out(task: Task, policy: Policy, step: int, seed: int, rank: int, world_
     scores = task.scorer.score(samples)
     rewards = [float("nan") if total is None else total for total in scores.total]
     advantages, metrics = _advantages(task, rewards, step, seed, rank, world_size)
-    metrics |= _component_metrics(task, scores.components)
+    metrics |= _component_metrics(scores)
     metrics |= {
         "time/rollout_s": sampled - started,
         "time/reward_s": time.perf_counter() - sampled,
@@ -126,16 +127,19 @@ def _advantages(
     return advantages[rank * mine : (rank + 1) * mine], group_statistics(everyone, number)
 
 
-def _component_metrics(task: Task, components: dict[str, list[float]]) -> dict[str, float]:
-    """`rewards/<key>/mean` and `/std` over all processes, and how many samples have no score."""
+def _component_metrics(local: Scores) -> dict[str, float]:
+    """`rewards/<key>/mean` and `/std` over all processes, and how many samples have no score:
+    `/failures` of the reward, and `/none` where it did not apply."""
     metrics = {}
-    for key, mine in components.items():
+    for key, mine in local.components.items():
         scores = torch.tensor(gather_object(mine), dtype=torch.float64)
         known = scores[~scores.isnan()]
         if len(known):
             metrics[f"rewards/{key}/mean"] = float(known.mean())
             metrics[f"rewards/{key}/std"] = float(known.std()) if len(known) > 1 else 0.0
-        metrics[f"rewards/{key}/none"] = float(scores.isnan().sum())
+        failures = sum(gather_object(local.failed[key]))
+        metrics[f"rewards/{key}/failures"] = float(failures)
+        metrics[f"rewards/{key}/none"] = float(scores.isnan().sum()) - failures
     return metrics
 
 

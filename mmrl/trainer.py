@@ -183,7 +183,7 @@ class Trainer:
         """Counts over all processes."""
         counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
         local = torch.tensor([len(batch), int(passes.scored.sum()), int(counts.sum())])
-        total = self.accelerator.reduce(local.to(self.policy.device), "sum").tolist()
+        total = torch.as_tensor(self.accelerator.reduce(local.to(self.policy.device), "sum")).tolist()
         longest = int(batch.rollout.canvas.response.sum(1).max())
         return BatchSize(*total, longest=longest, passes=len(passes))
 
@@ -204,7 +204,7 @@ class Trainer:
         """Sums of all processes, as means over the inner iterations."""
         names = sorted(sums)
         values = torch.stack([sums[name].float() for name in names])
-        total = self.accelerator.reduce(values, "sum") / iterations
+        total = torch.as_tensor(self.accelerator.reduce(values, "sum")) / iterations
         return dict(zip(names, total.tolist(), strict=True))
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Loading and saving the network in the public directory formats.
 
 A directory holds `config.json` and safetensors, one file or shards with an index. The family named
-by `model_type` says how its configuration and tensor names map to the core; see `models.FAMILIES`.
+by `model_type` says how its configuration and tensor names map to the core; see `FAMILIES`.
 """
 
 from __future__ import annotations

@@ -216,8 +216,9 @@ class MaskedTokenModel(nn.Module):
             raise ValueError(
                 f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
             )
-        for block in self.blocks:
-            block.attn.implementation = implementation
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.implementation = implementation
 
     def forward(
         self,

@@ -121,7 +121,7 @@ def load_policy(
     network = load_model(directory, dtype, device, attn_implementation)
     tasks: dict[str, Task] = {}
     if vq is not None:
-        images = load_vq(vq, device=device)
+        images = load_vq(vq, device=str(device))
         grid = image_grid(config, images, image_size)
         policy = mask_policy or config.get("mask_policy", "ignore")
         tasks["text_to_image"] = TextToImage(layouts, images, grid, policy)

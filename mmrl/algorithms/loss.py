@@ -52,8 +52,8 @@ def policy_loss(
         size: counts of the whole batch.
 
     Returns:
-        Scalar loss, and scalars that add up over micro-batches and ranks to the metrics named in
-        `mmrl.algorithms.METRICS` (each already weighted by its share of the batch).
+        Scalar loss, and metrics that add up over micro-batches and ranks, each already weighted by
+        its share of the batch.
     """
     bound = BOUNDS[config.bound]
     new, counts = bound(inputs.new, inputs.passes)

@@ -5,12 +5,12 @@ in each, and the weight of each score. Passes are drawn once per inner iteration
 new, the old and the reference policy alike. Draws come from one generator per row, so they do not
 depend on batch composition, process count or micro-batches.
 
-A new strategy is one function here or in a file of its own, and one line in `MASKS`.
+A new strategy is one function in a file of its own, and one line in `mmrl.estimators.MASKS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,9 +61,6 @@ def random(rollout: Rollout, draw: Draw) -> Passes:
     lowest = uniforms.argmin(-1, keepdim=True)
     hidden = (uniforms < rate).scatter(-1, lowest, True) & response
     return _scored(hidden)
-
-
-MASKS: dict[str, Callable[[Rollout, Draw], Passes]] = {"full": full, "random": random}
 
 
 def row_uniforms(response: Tensor, generators: Sequence[Generator]) -> Tensor:

@@ -196,7 +196,7 @@ class Masked:
         texts = [self.texts[row] for row in rows]
         ids, mask = self._image_task.layouts.text_to_image(texts, codes, drop.tolist())
         hidden = torch.zeros_like(ids, dtype=torch.bool)
-        hidden[:, -codes.shape[1] - 1 : -1] = cosine_mask(*codes.shape, draw)
+        hidden[:, -codes.shape[1] - 1 : -1] = cosine_mask(codes.shape[0], codes.shape[1], draw)
         first, attend = 0, None
         if self._image_task.mask_policy == "key_padding":
             first, attend = int(mask.any(0).int().argmax()), mask.bool()

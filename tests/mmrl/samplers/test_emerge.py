@@ -1,0 +1,115 @@
+"""Emerge draws "stay masked" before the token; the distribution is that of the joint draw.
+
+At a size where every way of writing a canvas can be listed, the probability of each finished canvas
+together with the steps it was written at is computed exactly from the joint draw over
+[p (a_t - a_s) / a_t, a_s / a_t], and compared with frequencies.
+"""
+
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch import Generator
+
+from mmrl.samplers import SamplerConfig, guided_logits, sample
+from mmrl.samplers.noise import categorical, gumbel, row_seeds, uniform
+from mmrl.samplers.schedule import alpha
+from mmrl.types import Canvas
+from tests.models.networks import bare_policy, small_network
+
+CODES, STEPS, ROWS, FIRST, MASK_ID = 3, 3, 8000, 12, 39
+POLICY = bare_policy(small_network(4))
+Trace = tuple[tuple[int, int], ...]
+"""(code, step) of each position; (-1, -1) while it is masked."""
+
+
+def tiny_canvas(rows: int) -> Canvas:
+    tokens = torch.tensor([[3, 7, MASK_ID, MASK_ID, 5]]).expand(rows, -1).clone()
+    return Canvas(tokens, tokens == MASK_ID, None, (FIRST, FIRST + CODES), MASK_ID)
+
+
+def predictions(trace: Trace) -> torch.Tensor:
+    """[2, CODES] probabilities at both positions, given what a trace has written."""
+    canvas = tiny_canvas(1)
+    where = canvas.response
+    codes = torch.tensor([code for code, _ in trace])
+    written = torch.where(codes >= 0, codes + FIRST, MASK_ID)
+    canvas.tokens[where] = written
+    with torch.no_grad():
+        return guided_logits(POLICY, canvas, where, 0.0).double().softmax(-1)
+
+
+def exact() -> dict[Trace, float]:
+    """Probability of every finished trace under the joint draw."""
+    traces: dict[Trace, float] = {((-1, -1), (-1, -1)): 1.0}
+    for step in range(STEPS):
+        following: Counter[Trace] = Counter()
+        now, then = float(alpha("cosine", step, STEPS)), float(alpha("cosine", step + 1, STEPS))
+        stay = 0.0 if step == STEPS - 1 else then / now
+        for trace, chance in traces.items():
+            probs = predictions(trace)
+            options = [
+                {(code, at): 1.0}
+                if code >= 0
+                else {
+                    (-1, -1): stay,
+                    **{(c, step): (1 - stay) * float(probs[place, c]) for c in range(CODES)},
+                }
+                for place, (code, at) in enumerate(trace)
+            ]
+            for one, two in itertools.product(*(option.items() for option in options)):
+                following[one[0], two[0]] += chance * one[1] * two[1]
+        traces = {trace: chance for trace, chance in following.items() if chance > 0}
+    return traces
+
+
+@pytest.mark.parametrize("rng", ["compact", "reference"])
+def test_finished_canvases_and_their_traces_have_the_joint_distribution(rng: str) -> None:
+    config = SamplerConfig(name="emerge", steps=STEPS, rng=rng)
+    done = sample(POLICY, tiny_canvas(ROWS), config, Generator().manual_seed(11))
+    codes = (done.canvas.tokens[:, 2:4] - FIRST).tolist()
+    steps = done.written_at[:, 2:4].tolist()
+    found = Counter(tuple(zip(c, s, strict=True)) for c, s in zip(codes, steps, strict=True))
+    chances = exact()
+    assert abs(sum(chances.values()) - 1) < 1e-9
+    assert found.keys() <= chances.keys()
+    common = [trace for trace, chance in chances.items() if chance * ROWS >= 5]
+    observed = [found[trace] for trace in common]
+    expected = [chances[trace] * ROWS for trace in common]
+    rest = ROWS - sum(observed), ROWS - sum(expected)
+    assert len(common) > 30
+    assert chisquare([*observed, rest[0]], [*expected, rest[1]]).pvalue > 0.01
+
+
+def test_inverse_cdf_draws_have_the_given_probabilities() -> None:
+    probs = torch.tensor([0.0, 0.2, 0.5, 0.0, 0.3, 0.0])
+    uniforms = (torch.arange(10000) + 0.5) / 10000
+    drawn = categorical(probs.expand(10000, -1), uniforms)
+    assert drawn.bincount(minlength=6).tolist() == [0, 2000, 5000, 0, 3000, 0]
+    edges = categorical(probs.expand(2, -1), torch.tensor([0.0, 1 - 2**-24]))
+    assert edges.tolist() == [1, 4]
+
+
+def test_a_column_of_no_probability_is_never_drawn_from_unnormalised_weights() -> None:
+    weights = torch.tensor([[3.0, 0.0, 1.0]]).expand(4, -1)
+    assert categorical(weights, torch.tensor([0.0, 0.7499, 0.7501, 1.0])).tolist() == [0, 0, 2, 2]
+
+
+def test_gumbel_noise_is_finite_and_has_its_mean_and_variance() -> None:
+    noise = gumbel((torch.arange(100000) + 0.5) / 100000)
+    assert abs(float(noise.mean()) - 0.5772) < 1e-2
+    assert abs(float(noise.var()) - torch.pi**2 / 6) < 2e-2
+    assert bool(gumbel(torch.tensor([0.0, 1.0])).isfinite().all())
+
+
+def test_uniforms_of_a_row_depend_on_its_seed_and_the_name_of_the_draw_only() -> None:
+    response = torch.zeros(3, 8, dtype=torch.bool)
+    response[:, 2:6] = True
+    seeds = row_seeds([Generator().manual_seed(i) for i in range(3)], 3)
+    draws = uniform(seeds, response, 4, "token")
+    assert bool((draws[~response] == 0).all()) and bool((draws[response] > 0).all())
+    assert torch.equal(uniform(seeds[1:2], response[1:2], 4, "token"), draws[1:2])
+    for other in ((5, "token"), (4, "stay")):
+        assert not bool((uniform(seeds, response, *other) == draws)[response].any())

@@ -1,0 +1,262 @@
+"""What every commit rule promises, whatever the model, the canvas and the settings."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Generator, Tensor
+
+from mmrl.config import ConfigError
+from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
+from mmrl.samplers.denoise import filtered
+from mmrl.types import Canvas, Rollout
+from tests.mmrl.canvases import MASK_ID, VOCAB, generators, small_canvas
+from tests.models.networks import bare_policy, small_network
+
+POLICY = bare_policy(small_network())
+SAMPLERS = st.builds(
+    SamplerConfig,
+    name=st.sampled_from(sorted(RULES)),
+    steps=st.integers(1, 12),
+    schedule=st.sampled_from(["cosine", "linear"]),
+    cfg_scale=st.sampled_from([0.0, 1.5]),
+    temperature=st.sampled_from([0.7, 1.0]),
+    top_k=st.sampled_from([0, 5]),
+    top_p=st.sampled_from([0.9, 1.0]),
+)
+CANVASES = st.builds(
+    small_canvas,
+    rows=st.integers(1, 4),
+    positions=st.integers(2, 9),
+    seed=st.integers(0, 99),
+    padding=st.booleans(),
+    ragged=st.booleans(),
+    given=st.booleans(),
+)
+promise = settings(derandomize=True, deadline=None, max_examples=25)
+
+
+@promise
+@given(CANVASES, SAMPLERS, st.integers(0, 9))
+def test_every_mask_is_written_once_and_nothing_else_is_touched(
+    canvas: Canvas, config: SamplerConfig, seed: int
+) -> None:
+    before = canvas.tokens.clone()
+    done = sample(POLICY, canvas, config, generators(len(canvas), seed))
+    open_at_start = before == MASK_ID
+    assert torch.equal(canvas.tokens, before)
+    assert torch.equal(done.canvas.tokens[~open_at_start], before[~open_at_start])
+    written = done.canvas.tokens[open_at_start]
+    assert bool(((written >= VOCAB[0]) & (written < VOCAB[1])).all())
+    assert torch.equal(done.written_at >= 0, open_at_start)
+    assert int(done.written_at.max()) < config.steps
+    assert bool((done.logprobs[~open_at_start] == 0).all())
+    assert bool((done.logprobs[open_at_start] <= 0).all())
+
+
+@promise
+@given(CANVASES, SAMPLERS, st.integers(0, 9))
+def test_a_row_of_a_batch_is_what_it_is_alone(
+    canvas: Canvas, config: SamplerConfig, seed: int
+) -> None:
+    together = sample(POLICY, canvas, config, generators(len(canvas), seed))
+    for row in range(len(canvas)):
+        one = slice(row, row + 1)
+        alone = sample(POLICY, canvas[one], config, generators(len(canvas), seed)[one])
+        assert torch.equal(alone.canvas.tokens, together.canvas.tokens[one])
+        assert torch.equal(alone.written_at, together.written_at[one])
+        torch.testing.assert_close(alone.logprobs, together.logprobs[one], atol=1e-5, rtol=0)
+
+
+@promise
+@given(CANVASES, SAMPLERS, st.integers(0, 9))
+def test_equal_seeds_give_equal_canvases(canvas: Canvas, config: SamplerConfig, seed: int) -> None:
+    for draw in (lambda: generators(len(canvas), seed), lambda: Generator().manual_seed(seed)):
+        one, two = (sample(POLICY, canvas, config, draw()) for _ in range(2))
+        assert torch.equal(one.canvas.tokens, two.canvas.tokens)
+        assert torch.equal(one.logprobs, two.logprobs)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_different_seeds_give_different_canvases(name: str) -> None:
+    canvas, config = small_canvas(4, 9), SamplerConfig(name=name, steps=4)
+    one, two = (sample(POLICY, canvas, config, generators(4, seed)) for seed in (1, 2))
+    assert (one.canvas.tokens != two.canvas.tokens).any(1).all()
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_the_size_of_micro_batches_does_not_change_canvases(name: str) -> None:
+    canvas, config = small_canvas(7, 9, padding=True), SamplerConfig(name=name, steps=5)
+    whole = sample(POLICY, canvas, config, generators(7))
+    for size in (1, 2, 3):
+        parts = [
+            sample(POLICY, canvas[i : i + size], config, generators(7)[i : i + size])
+            for i in range(0, 7, size)
+        ]
+        assert torch.equal(torch.cat([p.canvas.tokens for p in parts]), whole.canvas.tokens)
+        assert torch.equal(torch.cat([p.written_at for p in parts]), whole.written_at)
+
+
+@promise
+@given(CANVASES, SAMPLERS, st.integers(0, 9))
+def test_replaying_the_recorded_trace_gives_the_recorded_log_probs(
+    canvas: Canvas, config: SamplerConfig, seed: int
+) -> None:
+    done = sample(POLICY, canvas, config, generators(len(canvas), seed))
+    torch.testing.assert_close(replay(done, config), done.logprobs, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def replay(done: Rollout, config: SamplerConfig) -> Tensor:
+    """Log-probs [B, L] of each token given what had been written before its step."""
+    logprobs = torch.zeros_like(done.logprobs)
+    for step in range(config.steps):
+        now = done.written_at == step
+        hidden = done.written_at >= step
+        before = replace(done.canvas, tokens=done.canvas.tokens.masked_fill(hidden, MASK_ID))
+        logp = filtered(guided_logits(POLICY, before, now, config.cfg_scale), config)
+        target = done.canvas.tokens[now, None] - VOCAB[0]
+        logprobs[now] = logp.log_softmax(-1).gather(-1, target).squeeze(-1)
+    return logprobs
+
+
+def test_maskgit_follows_its_schedule_and_wastes_no_step() -> None:
+    config = SamplerConfig(name="maskgit", steps=4, schedule="linear")
+    done = sample(POLICY, small_canvas(3, 12), config, generators(3))
+    for row in done.written_at:
+        assert [int((row == step).sum()) for step in range(4)] == [3] * 4
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_more_steps_than_positions_still_write_each_once(name: str) -> None:
+    config = SamplerConfig(name=name, steps=40, cfg_scale=1.0)
+    done = sample(POLICY, small_canvas(2, 3), config, generators(2))
+    assert not bool((done.canvas.tokens == MASK_ID).any())
+    assert sorted((done.written_at >= 0).sum(1).tolist()) == [3, 3]
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_a_single_step_writes_everything(name: str) -> None:
+    done = sample(POLICY, small_canvas(2, 5), SamplerConfig(name=name, steps=1), generators(2))
+    assert torch.equal(done.written_at >= 0, done.canvas.response)
+    assert int(done.written_at.max()) == 0
+
+
+def test_a_finished_canvas_is_returned_as_it_is() -> None:
+    canvas = sample(POLICY, small_canvas(2), SamplerConfig(steps=2), generators(2)).canvas
+    again = sample(POLICY, canvas, SamplerConfig(steps=3), generators(2))
+    assert torch.equal(again.canvas.tokens, canvas.tokens)
+    assert bool((again.written_at == -1).all())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cfg_scale", [0.0, 2.0])
+@pytest.mark.parametrize("padding", [False, True])
+def test_computing_identical_rows_once_gives_the_same_logits(
+    cfg_scale: float, padding: bool
+) -> None:
+    canvas = small_canvas(3, padding=padding)[torch.tensor([0, 1, 0, 2, 1])]
+    where = canvas.masked
+    where[2, 5:8] = where[4, :6] = False
+    each = guided_logits(POLICY, canvas, where, cfg_scale)
+    once = guided_logits(POLICY, canvas, where, cfg_scale, shared=True)
+    torch.testing.assert_close(once, each, atol=1e-5, rtol=0)
+
+
+def test_a_group_is_computed_once_until_its_first_write() -> None:
+    rows = []
+    model = small_network()
+    model.register_forward_pre_hook(
+        lambda _, __, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    group = small_canvas(1, 9)[torch.zeros(4, dtype=torch.long)]
+    config = SamplerConfig(name="maskgit", steps=3, cfg_scale=1.0)
+    sample(bare_policy(model), group, config, generators(4))
+    assert rows == [2, 8, 8]
+
+
+@torch.no_grad()
+def test_guidance_moves_from_the_unconditional_to_the_conditional_prediction() -> None:
+    canvas = small_canvas(2)
+    cond = guided_logits(POLICY, canvas, canvas.masked, 0.0)
+    uncond = guided_logits(POLICY, canvas.unconditional(), canvas.masked, 0.0)
+    guided = guided_logits(POLICY, canvas, canvas.masked, 3.0)
+    torch.testing.assert_close(guided, cond + 3.0 * (cond - uncond), atol=1e-4, rtol=0)
+
+
+LOGITS = st.integers(0, 999).map(
+    lambda seed: 3 * torch.randn(6, 24, generator=Generator().manual_seed(seed))
+)
+
+
+@promise
+@given(LOGITS, st.integers(1, 30))
+def test_top_k_keeps_the_k_likeliest(logits: Tensor, k: int) -> None:
+    kept = filtered(logits, SamplerConfig(top_k=k)).isfinite()
+    assert kept.sum(-1).tolist() == [min(k, 24)] * 6
+    least = logits.masked_fill(~kept, torch.inf).amin(-1)
+    assert bool((logits.masked_fill(kept, -torch.inf).amax(-1) < least).all())
+
+
+@promise
+@given(LOGITS, st.floats(0.01, 0.99), st.sampled_from([0.5, 1.0, 2.0]))
+def test_top_p_keeps_the_fewest_likely_tokens_that_reach_p(
+    logits: Tensor, p: float, temperature: float
+) -> None:
+    kept = filtered(logits, SamplerConfig(top_p=p, temperature=temperature)).isfinite()
+    probs = (logits / temperature).softmax(-1)
+    mass = (probs * kept).sum(-1)
+    least = probs.masked_fill(~kept, torch.inf).amin(-1)
+    assert bool((mass >= p - 1e-5).all())
+    assert bool((mass - least < p + 1e-5).all())
+    assert bool((probs.masked_fill(kept, 0).amax(-1) <= least).all())
+
+
+def test_filters_that_are_off_change_nothing() -> None:
+    logits = torch.randn(4, 24, generator=Generator().manual_seed(0))
+    assert torch.equal(filtered(logits, SamplerConfig()), logits)
+    assert torch.equal(filtered(logits, SamplerConfig(temperature=2.0)), logits / 2)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_top_1_writes_the_likeliest_token(name: str) -> None:
+    config = SamplerConfig(name=name, steps=1, top_k=1)
+    canvas = small_canvas(2)
+    done = sample(POLICY, canvas, config, generators(2)).canvas
+    best = guided_logits(POLICY, canvas, canvas.masked, 0.0).argmax(-1) + VOCAB[0]
+    assert torch.equal(done.tokens[done.response], best)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_as_many_generators_as_rows_are_asked_for(count: int) -> None:
+    with pytest.raises(ValueError, match=f"{count} generators for 3 rows"):
+        sample(POLICY, small_canvas(3), SamplerConfig(), generators(count))
+
+
+def test_the_public_order_of_draws_takes_one_generator() -> None:
+    with pytest.raises(ValueError, match="single generator"):
+        sample(POLICY, small_canvas(3), SamplerConfig(rng="reference"), generators(3))
+
+
+def test_guidance_needs_a_twin() -> None:
+    canvas = replace(small_canvas(2), uncond_tokens=None)
+    with pytest.raises(ValueError, match="cfg_scale > 0 needs"):
+        sample(POLICY, canvas, SamplerConfig(cfg_scale=1.0), generators(2))
+    assert sample(POLICY, canvas, SamplerConfig(), generators(2)).settings["cfg_scale"] == 0
+
+
+def test_an_unknown_rule_is_named_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"sampler\.name is 'emrge'.*emerge, maskgit"):
+        sample(POLICY, small_canvas(1), SamplerConfig(name="emrge"), generators(1))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"steps": 0}, {"cfg_scale": -1.0}, {"temperature": 0.0}, {"top_p": 1.5}, {"top_k": -1}],
+)
+def test_impossible_settings_are_named(setting: dict[str, float]) -> None:
+    [key] = setting
+    with pytest.raises(ConfigError, match=rf"sampler\.{key} is"):
+        SamplerConfig(**setting)
