@@ -1,10 +1,10 @@
 """Configuration in three layers: typed dataclass defaults, a YAML file, a command-line dotlist.
 
-    python -m mmrl.rl config=configs/rl/quickstart.yaml learning_rate=1e-5 tasks.shapes.sampler.steps=8
+    python -m mmrl.rl config=configs/rl/quickstart.yaml model.lora.r=8 learning_rate=1e-5
 
-OmegaConf merges and type-checks; what comes out are plain dataclass objects. An unknown key, a wrong
-type or an impossible value fails here, before any model loads, as a `ConfigError` that names the
-key, the value, what is allowed and what to do.
+OmegaConf merges and type-checks; what comes out are plain dataclass objects. An unknown key, a
+wrong type or an impossible value fails here, before any model loads, as a `ConfigError` that names
+the key, the value, what is allowed and what to do.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
         missing = sorted(OmegaConf.missing_keys(merged))
         if missing:
             raise ConfigError(
-                f"{_key(where, missing[0])} has no value: set it in the YAML or on the command line."
+                f"{_key(where, missing[0])} has no value; set it in the YAML or as key=value."
             )
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:

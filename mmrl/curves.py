@@ -48,7 +48,9 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
             f' stroke-width="{curve.width}" stroke-opacity="{curve.opacity}"/>'
         )
         if len(dots) < 12:
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{color}"/>' for x, y in dots]
+            parts += [
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{color}"/>' for x, y in dots
+            ]
     for n, curve in enumerate(named):
         color = curve.color or COLORS[curves.index(curve) % len(COLORS)]
         parts.append(_legend(n, curve, color))
@@ -76,13 +78,18 @@ def _axes(x_ticks: list[float], y_ticks: list[float], place, x_label: str, y_lab
         left, level = place(x_ticks[0], y)
         parts.append(
             f'<line x1="{left}" x2="{WIDTH - RIGHT}" y1="{level:.1f}" y2="{level:.1f}"'
-            f' stroke="#e4e4e4"/><text x="{left - 6}" y="{level + 4:.1f}" text-anchor="end">{y:g}</text>'
+            ' stroke="#e4e4e4"/>'
+            f'<text x="{left - 6}" y="{level + 4:.1f}" text-anchor="end">{y:g}</text>'
         )
     for x in x_ticks:
         across, base = place(x, y_ticks[0])
-        parts.append(f'<text x="{across:.1f}" y="{base + 16:.1f}" text-anchor="middle">{x:g}</text>')
+        parts.append(
+            f'<text x="{across:.1f}" y="{base + 16:.1f}" text-anchor="middle">{x:g}</text>'
+        )
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{html.escape(x_label)}</text>')
+    parts.append(
+        f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{html.escape(x_label)}</text>'
+    )
     if y_label:
         parts.append(
             f'<text transform="translate(12 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">'

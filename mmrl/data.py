@@ -1,7 +1,7 @@
 """Prompt sets: JSONL, JSON or parquet files, or data sets of the Hugging Face hub.
 
-A row has its prompt under `prompt` or `text`, optionally an `id` and an `answer`; everything else is
-metadata that rewards see as it is. GenEval's files (`tag`, `include`, `exclude`, `prompt`) load
+A row has its prompt under `prompt` or `text`, optionally an `id` and an `answer`; everything else
+is metadata that rewards see as it is. GenEval's files (`tag`, `include`, `exclude`, `prompt`) load
 unchanged.
 """
 

@@ -7,7 +7,7 @@ that one learning rate and one weight decay serve both.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -17,7 +17,9 @@ from torch.optim import Optimizer
 class OptimizerSettings(Protocol):
     """The settings read here, named as in transformers."""
 
-    optimizer: Literal["adamw", "muon"]
+    @property
+    def optimizer(self) -> str: ...
+
     learning_rate: float
     weight_decay: float
     adam_beta1: float

@@ -91,7 +91,9 @@ def estimate(config: RLConfig, core: CoreConfig, tasks: list[Task]) -> dict[str,
     vectors = 18 * core.hidden_size + 4 * core.mlp_size
     if config.model.gradient_checkpointing:
         vectors = core.hidden_size + vectors // core.num_layers
-    activations = rows * branches * length * core.num_layers * vectors * (2 if config.bf16 else size)
+    activations = (
+        rows * branches * length * core.num_layers * vectors * (2 if config.bf16 else size)
+    )
     frozen = weights * size if config.needs_reference and lora is None else 0
     return {
         "weights": weights * size,

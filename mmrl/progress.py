@@ -85,10 +85,10 @@ class Progress:
 
     def evaluate_when_due(self) -> None:
         """Score held-out prompts at the first step, every `eval_steps`, and at the last step."""
-        step, last = self.trainer.step, self.trainer.step == self.config.max_steps
-        if self.config.eval_steps and step != self.evaluated:
-            if step == 0 or last or self._due(self.config.eval_steps):
-                self._evaluate()
+        step, every = self.trainer.step, self.config.eval_steps
+        due = step in (0, self.config.max_steps) or self._due(every)
+        if every and due and step != self.evaluated:
+            self._evaluate()
 
     def checkpoint_when_due(self) -> None:
         """Write a checkpoint every `save_steps`."""

@@ -81,8 +81,8 @@ def _summary(lines: list[dict[str, Any]]) -> str:
         return "<p>No steps yet.</p>"
     seconds = sum(line.get("step_time") or 0.0 for line in lines)
     return (
-        f"<p>{lines[-1]['step']} steps in {seconds / 60:.1f} minutes of training. Mean reward of the"
-        f" rollouts: {rewards[0]:.3f} in the first step, {rewards[-1]:.3f} in the last.</p>"
+        f"<p>{lines[-1]['step']} steps in {seconds / 60:.1f} minutes of training. Mean reward of"
+        f" the rollouts: {rewards[0]:.3f} in the first step, {rewards[-1]:.3f} in the last.</p>"
     )
 
 

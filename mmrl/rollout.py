@@ -57,7 +57,9 @@ class RolloutBatch:
         return len(self.prompts)
 
 
-def roll_out(task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int) -> RolloutBatch:
+def roll_out(
+    task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
+) -> RolloutBatch:
     """Sample and score the groups of one step.
 
     Args:

@@ -70,7 +70,9 @@ class Task:
         check_choice(f"{where}.eval_sampler.name", self.eval_sampler.name, RULES)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
         if not config.rewards:
-            raise ConfigError(f"{where}.rewards is empty; name at least one, such as {{name: clip}}.")
+            raise ConfigError(
+                f"{where}.rewards is empty; name at least one, such as {{name: clip}}."
+            )
         for n, entry in enumerate([*config.rewards, *config.eval_rewards]):
             check_reward(entry, f"{where}.rewards[{n}]")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")

@@ -21,9 +21,8 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import get_scheduler
 
-from mmrl.algorithms import BatchSize, LossInputs, policy_loss
 from mmrl.adapter import adapter_off, add_adapter, plain_state
-from mmrl.config import ConfigError
+from mmrl.algorithms import BatchSize, LossInputs, policy_loss
 from mmrl.estimators import BOUNDS, MASKS, Draw, score
 from mmrl.optimizers import build_optimizers
 from mmrl.randomness import generator
@@ -45,7 +44,7 @@ class DivergenceError(RuntimeError):
 
 @dataclass
 class Prepared:
-    """One task's rollouts in one inner iteration: mask draws and frozen log-probs by micro-batch."""
+    """One task's rollouts in one inner iteration: mask draws, frozen log-probs by micro-batch."""
 
     task: Task
     batch: RolloutBatch
@@ -81,12 +80,15 @@ class Trainer:
         Raises:
             DivergenceError: a gradient is not finite; the weights are left as they were.
         """
-        iterations = max(task.algorithm.num_iterations for task, _ in batches.values())
+        with self.policy.network.attention(self.config.model.attn_implementation):
+            return self._update(list(batches.values()))
+
+    def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
+        iterations = max(task.algorithm.num_iterations for task, _ in work)
         started = time.perf_counter()
         with self.accelerator.autocast():
             plans = [
-                [self._prepare(task, batch, i) for task, batch in batches.values()]
-                for i in range(iterations)
+                [self._prepare(task, batch, i) for task, batch in work] for i in range(iterations)
             ]
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
@@ -183,7 +185,9 @@ class Trainer:
         """Counts over all processes."""
         counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
         local = torch.tensor([len(batch), int(passes.scored.sum()), int(counts.sum())])
-        total = torch.as_tensor(self.accelerator.reduce(local.to(self.policy.device), "sum")).tolist()
+        total = torch.as_tensor(
+            self.accelerator.reduce(local.to(self.policy.device), "sum")
+        ).tolist()
         longest = int(batch.rollout.canvas.response.sum(1).max())
         return BatchSize(*total, longest=longest, passes=len(passes))
 

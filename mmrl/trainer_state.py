@@ -28,8 +28,8 @@ def check_whole_model(accelerator: Accelerator) -> None:
     """Raise a ConfigError where processes hold only shards of the model."""
     if accelerator.distributed_type not in _WHOLE_MODEL:
         raise ConfigError(
-            f"the accelerate configuration asks for {accelerator.distributed_type}, which shards the"
-            " model; every device must hold all of it: use one process, MULTI_GPU or MULTI_CPU."
+            f"the accelerate configuration asks for {accelerator.distributed_type}, which shards"
+            " the model; every device must hold all of it: use one process, MULTI_GPU or MULTI_CPU."
         )
 
 

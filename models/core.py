@@ -13,6 +13,8 @@ vocabulary, and skips the queries and the MLP of the last block everywhere else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -216,9 +218,21 @@ class MaskedTokenModel(nn.Module):
             raise ValueError(
                 f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
             )
-        for module in self.modules():
-            if isinstance(module, Attention):
-                module.implementation = implementation
+        for module in self._attentions():
+            module.implementation = implementation
+
+    @contextmanager
+    def attention(self, implementation: str) -> Iterator[None]:
+        """Another attention kernel for a while; see `set_attention`."""
+        before = next(self._attentions()).implementation
+        self.set_attention(implementation)
+        try:
+            yield
+        finally:
+            self.set_attention(before)
+
+    def _attentions(self) -> Iterator[Attention]:
+        return (module for module in self.modules() if isinstance(module, Attention))
 
     def forward(
         self,

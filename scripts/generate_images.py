@@ -4,8 +4,8 @@
     python scripts/generate_images.py model=Gen-Verse/MMaDA-8B-MixCoT vq=showlab/magvitv2 \
         prompt="a fox in the snow" image_size=512 cfg_scale=3.5 steps=50 name=maskgit device=cuda
 
-Writes `grid.png`, `film.gif` and `film.png` (the same steps side by side) into `out`. The film comes
-from the step at which each token was written; cells that are still masked are painted grey.
+Writes `grid.png`, `film.gif` and `film.png` (the same steps side by side) into `out`. The film
+comes from the step at which each token was written; cells that are still masked are painted grey.
 """
 
 from __future__ import annotations

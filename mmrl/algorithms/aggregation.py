@@ -41,7 +41,7 @@ class BatchSize:
 
 
 def grpo(counts: Tensor, size: BatchSize) -> Tensor:
-    """[K, B, L] bool -> weights that average within each row and pass, then over rows and passes."""
+    """[K, B, L] bool -> weights that average within a row and pass, then over rows and passes."""
     per_row = counts.sum(-1, keepdim=True).clamp(min=1)
     return counts / per_row / (size.rollouts * size.passes)
 

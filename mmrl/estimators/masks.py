@@ -39,7 +39,7 @@ class Draw:
 
 
 def full(rollout: Rollout, draw: Draw) -> Passes:
-    """Every response position hidden: one pass scores all tokens given the prompt (d1, 2504.12216)."""
+    """Every response position hidden: all tokens scored given the prompt (d1, arXiv 2504.12216)."""
     hidden = rollout.canvas.response.expand(draw.num_draws, -1, -1)
     return _scored(hidden)
 

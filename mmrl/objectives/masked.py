@@ -28,8 +28,8 @@ from torch import Generator, Tensor, nn
 
 from mmrl.config import check
 from mmrl.objectives.images import load_images
-from mmrl.stream import stream_positions, stream_rows
 from mmrl.randomness import generator
+from mmrl.stream import stream_positions, stream_rows
 from models.checkpoint import new_model
 from models.layouts import Layouts
 from models.llada import BACKBONE, core_config
@@ -133,7 +133,9 @@ class Masked:
         device = self.policy.device
         vq.to(device)
         chunks = [
-            vq.get_code(self.images.pixels(list(range(i, min(i + 256, len(self.images))))).to(device))
+            vq.get_code(
+                self.images.pixels(list(range(i, min(i + 256, len(self.images))))).to(device)
+            )
             for i in range(0, len(self.images), 256)
         ]
         return torch.cat(chunks).cpu() + offset
@@ -222,7 +224,13 @@ class Masked:
         return self._corrupted(part, ids, None, hidden, weight, 0)
 
     def _corrupted(
-        self, part: str, ids: Tensor, attend: Tensor | None, hidden: Tensor, weight: Tensor, first: int
+        self,
+        part: str,
+        ids: Tensor,
+        attend: Tensor | None,
+        hidden: Tensor,
+        weight: Tensor,
+        first: int,
     ) -> Corrupted:
         masked = torch.where(hidden, self.policy.mask_id, ids)
         cut = [tensor[:, first:] for tensor in (masked, hidden, ids, weight)]

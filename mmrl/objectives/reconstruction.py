@@ -23,8 +23,8 @@ from torch.nn import functional as F
 
 from mmrl.config import check
 from mmrl.objectives.images import image_grid, load_images
-from mmrl.stream import stream_positions, stream_rows
 from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
+from mmrl.stream import stream_positions, stream_rows
 from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
 
 

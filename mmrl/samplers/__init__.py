@@ -1,6 +1,6 @@
 """Samplers: one denoising loop, several commit rules.
 
-A new rule is one file with `candidates`, `propose` and `propose_reference`, and one line in `RULES`.
+A new rule is one file with `candidates`, `propose` and `propose_reference`, and a line in `RULES`.
 """
 
 from __future__ import annotations

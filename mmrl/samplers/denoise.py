@@ -1,6 +1,6 @@
 """The one denoising loop behind every sampler.
 
-    logits where this step may write -> guidance -> temperature, top-k, top-p -> commit rule -> write
+    logits where this step may write -> guidance -> temperature, top-k, top-p -> rule -> write
 
 The network runs once per step on conditional and unconditional rows together, computes logits only
 at the positions the rule asks for and only for the response vocabulary, and computes rows that are
@@ -37,7 +37,7 @@ class SamplerConfig:
     schedule: str = "cosine"
     """Masking schedule: cosine or linear."""
     cfg_scale: float = 0.0
-    """Classifier-free guidance w: logits (1 + w) conditional - w unconditional; 0 switches it off."""
+    """Classifier-free guidance w: (1 + w) conditional - w unconditional logits; 0 is off."""
     temperature: float = 1.0
     """Divides the logits before the token draw."""
     top_k: int = 0

@@ -1,8 +1,8 @@
-"""MaskGIT: write the most confident draws, with annealed noise on the confidence (arXiv 2202.04200).
+"""MaskGIT: write the most confident draws, with annealed noise on confidence (arXiv 2202.04200).
 
 As in MMaDA's image sampler: tokens are drawn at every open position, their confidence is
-log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S. tau is multiplied
-by 1 - r at every step, so it falls as the product of these factors rather than linearly.
+log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S. tau is
+multiplied by 1 - r at every step, so it falls as the product of these factors, not linearly.
 Deviation from the public code: the last step writes every position (there one mask may stay in the
 canvas while the returned codes are complete).
 """

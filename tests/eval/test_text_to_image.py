@@ -7,7 +7,9 @@ from mmrl.types import Prompt
 
 
 def _prompts(tags: list[str]) -> list[Prompt]:
-    return [Prompt(str(n), "text_to_image", "x", metadata={"tag": tag}) for n, tag in enumerate(tags)]
+    return [
+        Prompt(str(n), "text_to_image", "x", metadata={"tag": tag}) for n, tag in enumerate(tags)
+    ]
 
 
 def test_the_overall_score_is_the_mean_over_tags_as_in_geneval() -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.eval_v import EvalConfig, main
 from mmrl.config import load_config
+from mmrl.eval_v import EvalConfig, main
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = f"config={ROOT / 'configs' / 'eval' / 'shapes_t2i.yaml'}"

@@ -53,7 +53,9 @@ def test_logits_are_those_of_the_public_code_bit_for_bit(
 
 
 @torch.no_grad()
-def test_logits_under_a_pairwise_mask_are_those_of_the_public_code(cases: dict[str, Tensor]) -> None:
+def test_logits_under_a_pairwise_mask_are_those_of_the_public_code(
+    cases: dict[str, Tensor],
+) -> None:
     model = load_model(FIXTURES / "llada")
     ids, allowed = cases["input_ids"], cases["attention_bias"]
     expected = cases["float32/attention_bias"]

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from models.layouts import Layouts

@@ -12,7 +12,8 @@ from models import Policy, load_policy, save_model
 from models.text_to_image import to_images
 from tests.models.networks import small_network
 
-PROMPTS = [Prompt(str(i), "text_to_image", text) for i, text in enumerate(["a cat", "two big dogs"])]
+TEXTS = ["a cat", "two big dogs"]
+PROMPTS = [Prompt(str(i), "text_to_image", text) for i, text in enumerate(TEXTS)]
 
 
 @pytest.fixture(scope="module")

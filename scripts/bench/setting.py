@@ -1,0 +1,134 @@
+"""What both benchmarks share: network, canvas, and two ways measured in processes of their own.
+
+The network has the vocabulary of MMaDA and random weights. A row is laid out as MMaDA's image
+prompts: padding up to `text_length`, the prompt, then the frame of the image. "Ours" goes through
+`mmrl`; "straightforward" is what the public code does: logits of every position over the whole
+vocabulary, on rows that keep their padding.
+"""
+
+import json
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mmrl.config import load_config  # noqa: E402
+from mmrl.randomness import generator  # noqa: E402
+from mmrl.types import Canvas  # noqa: E402
+from models.checkpoint import new_model  # noqa: E402
+from models.core import CoreConfig  # noqa: E402
+
+CODEBOOK, UNUSED_ROWS = 8192, 115
+Measured = tuple[float, Any]
+"""Image tokens per second, and what the two ways must agree on."""
+
+
+@dataclass(kw_only=True)
+class Setting:
+    """Sizes; `key=value` on the command line changes them."""
+
+    vocabulary: int = 134_656
+    width: int = 512
+    layers: int = 8
+    heads: int = 8
+    mlp: int = 1536
+    grid: int = 16
+    text_length: int = 257
+    prompt_length: int = 23
+    batch: int = 4
+    steps: int = 12
+    cfg_scale: float = 3.5
+    mask_rate: float = 0.8
+    mask_policy: Literal["key_padding", "ignore"] = "key_padding"
+    repeats: int = 1
+    way: Literal["both", "ours", "straightforward"] = "both"
+
+
+def policy(s: Setting) -> Any:
+    """A network of random weights in the place of a policy."""
+    heads = (s.heads, s.heads, s.width // s.heads)
+    core = CoreConfig(s.width, s.layers, *heads, s.mlp, s.vocabulary)
+    network = new_model(core, {}, generator("bench", "weights")).eval()
+    return SimpleNamespace(model=network, network=network)
+
+
+def group(s: Setting, way: str) -> Canvas:
+    """One group of one prompt, nothing written; ours cuts what is padding in every row."""
+    pad, mask_id = 0, s.vocabulary - 1
+    first = s.vocabulary - UNUSED_ROWS - CODEBOOK
+    prompt = torch.randint(1, 1000, (s.prompt_length,), generator=generator("bench", "prompt"))
+    image = torch.tensor([1, *[mask_id] * s.grid**2, 2])
+    padding = torch.full((s.text_length - s.prompt_length,), pad)
+    tokens = torch.cat((padding, prompt, image)).expand(s.batch, -1)
+    twin = torch.cat((padding, torch.full((s.prompt_length - 3,), pad), prompt[-3:], image))
+    canvas = Canvas(
+        tokens, tokens == mask_id, tokens != pad, (first, first + CODEBOOK), mask_id,
+        twin.expand(s.batch, -1), (twin != pad).expand(s.batch, -1), (s.grid, s.grid),
+    )  # fmt: skip
+    if s.mask_policy == "ignore":
+        canvas.attend = canvas.uncond_attend = None
+    elif way == "ours":
+        for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend"):
+            setattr(canvas, name, getattr(canvas, name)[:, len(padding) :])
+    return canvas
+
+
+def compare(
+    name: str, ways: dict[str, Callable[[Setting], Measured]], quality: Callable[[Any, Any], Any]
+) -> None:
+    """Measure each way in a process of its own and print one JSON line.
+
+    Args:
+        name: of the benchmark.
+        ways: `ours` and `straightforward`.
+        quality: what the results of the two say about each other.
+    """
+    s = load_config(Setting, sys.argv[1:])
+    if s.way != "both":
+        speed, result = ways[s.way](s)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"tokens_per_s": speed, "peak_mb": peak, "result": result}))
+        return
+    found: dict[str, Any] = {}
+    for way in ways:
+        command = [sys.executable, *sys.argv, f"way={way}"]
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+        found[way] = json.loads(out)
+    ours, other = found["ours"], found["straightforward"]
+    line = {
+        "bench": name,
+        **circumstances(),
+        "config": asdict(s),
+        "tokens_per_s": {way: round(found[way]["tokens_per_s"], 2) for way in found},
+        "ratio": round(ours["tokens_per_s"] / other["tokens_per_s"], 2),
+        "peak_mb": {way: round(found[way]["peak_mb"]) for way in found},
+        "peak_share": round(ours["peak_mb"] / other["peak_mb"], 3),
+    }
+    print(json.dumps({**line, **quality(ours["result"], other["result"])}))
+
+
+def circumstances() -> dict[str, Any]:
+    """Commit, hardware and versions."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return {
+        "commit": commit,
+        "hardware": f"{processor()}, {torch.get_num_threads()} threads",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+
+
+def processor() -> str:
+    """Name of the CPU."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,127 @@
+"""Mask draws: the published rates and masks, and independence of everything around a row."""
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from mmrl.estimators import MASKS, Draw
+from mmrl.estimators.masks import row_uniforms
+from mmrl.types import Canvas, Passes, Rollout
+from tests.mmrl.canvases import generators, small_canvas
+
+
+def rollout_of(canvas: Canvas) -> Rollout:
+    nothing = torch.zeros(canvas.tokens.shape)
+    return Rollout(canvas, nothing.long() - 1, nothing, {})
+
+
+def draw(
+    canvas: Canvas,
+    seeds: list[Generator],
+    name: str = "random",
+    iteration: int = 0,
+    num_iterations: int = 4,
+    num_draws: int = 1,
+    min_mask_rate: float = 0.5,
+) -> Passes:
+    settings = Draw(iteration, num_iterations, num_draws, min_mask_rate, seeds)
+    return MASKS[name](rollout_of(canvas), settings)
+
+
+def behind(seed: int, used: int) -> Generator:
+    """A generator from which `used` uniforms have been drawn."""
+    generator = Generator().manual_seed(seed)
+    torch.rand(used, generator=generator)
+    return generator
+
+
+@pytest.mark.parametrize(
+    ("rate", "iteration", "num_iterations"), [(0.3, 2, 10), (0.625, 4, 8), (0.999, 0, 1)]
+)
+def test_random_masks_are_mask_grpos(
+    mmada_cases: dict[str, Tensor], rate: float, iteration: int, num_iterations: int
+) -> None:
+    tokens = mmada_cases["maskgrpo/remask/tokens"]
+    response = ~mmada_cases["maskgrpo/remask/prompt"].expand(2, -1)
+    canvas = Canvas(tokens, response, None, (0, 134656), 126336)
+    # there one generator draws whole rows, here one per row draws its response positions
+    first, length = int(response[0].int().argmax()), tokens.shape[1]
+    seeds = [behind(1234, row * length + first) for row in range(2)]
+    hidden = draw(canvas, seeds, "random", iteration, num_iterations, min_mask_rate=0.0).hidden[0]
+    expected = mmada_cases[f"maskgrpo/remask/{rate}"]
+    assert torch.equal(tokens.masked_fill(hidden, canvas.mask_id), expected)
+
+
+def test_the_rate_rises_from_the_lowest_to_almost_one() -> None:
+    canvas = small_canvas(2, 4000)
+    for r0 in (0.0, 0.6):
+        for iteration in range(4):
+            passes = draw(canvas, generators(2), iteration=iteration, min_mask_rate=r0)
+            uniforms = row_uniforms(canvas.response, generators(2))
+            rate = min(r0 + (1 - r0) * (iteration + 1) / 4, 0.999)
+            assert torch.equal(passes.hidden[0], (uniforms < rate) & canvas.response)
+            assert abs(float(passes.hidden[0][canvas.response].float().mean()) - rate) < 0.02
+
+
+@pytest.mark.parametrize("name", sorted(MASKS))
+def test_only_response_positions_are_hidden_and_all_hidden_are_scored(name: str) -> None:
+    canvas = small_canvas(4, 7, ragged=True)
+    passes = draw(canvas, generators(4), name, num_draws=5)
+    assert passes.hidden.shape == (5, *canvas.tokens.shape)
+    assert not bool((passes.hidden & ~canvas.response).any())
+    assert torch.equal(passes.scored, passes.hidden)
+    assert torch.equal(passes.weight, passes.hidden.float())
+
+
+@pytest.mark.parametrize("name", sorted(MASKS))
+def test_every_row_is_scored_in_every_draw(name: str) -> None:
+    canvas = small_canvas(50, 3)
+    settings = {"num_draws": 4, "num_iterations": 1000, "min_mask_rate": 0.0}
+    passes = draw(canvas, generators(50), name, **settings)
+    assert bool(passes.scored.any(-1).all())
+
+
+def test_a_rate_near_zero_hides_one_position_and_each_equally_often() -> None:
+    canvas = small_canvas(3000, 3)
+    settings = {"num_iterations": 10**9, "min_mask_rate": 0.0}
+    passes = draw(canvas, generators(3000), **settings)
+    counts = passes.hidden[0].sum(0)[4:7]
+    assert int(passes.hidden.sum()) == 3000
+    assert bool(((counts - 1000).abs() < 100).all())
+
+
+def test_full_hides_the_whole_response() -> None:
+    canvas = small_canvas(3, 5)
+    assert torch.equal(draw(canvas, [], "full", num_draws=2).hidden[1], canvas.response)
+
+
+def test_draws_do_not_depend_on_the_other_rows_of_the_batch() -> None:
+    canvas = small_canvas(5, 9, ragged=True)
+    whole = draw(canvas, generators(5), num_draws=3)
+    for row in range(5):
+        one = slice(row, row + 1)
+        alone = draw(canvas[one], generators(5)[one], num_draws=3)
+        assert torch.equal(alone.hidden, whole.hidden[:, one])
+        assert torch.equal(alone.hidden, whole[one].hidden)
+
+
+def test_padding_in_front_of_a_row_does_not_change_its_draws() -> None:
+    canvas = small_canvas(2, 9)
+    wide = Canvas(
+        torch.nn.functional.pad(canvas.tokens, (3, 0)),
+        torch.nn.functional.pad(canvas.response, (3, 0)),
+        None,
+        canvas.vocab,
+        canvas.mask_id,
+    )
+    narrow = draw(canvas, generators(2)).hidden
+    assert torch.equal(draw(wide, generators(2)).hidden[..., 3:], narrow)
+
+
+def test_draws_of_one_row_differ_from_each_other_and_repeat_with_the_seed() -> None:
+    canvas = small_canvas(2, 30)
+    one, two = (draw(canvas, generators(2), num_draws=3) for _ in range(2))
+    assert torch.equal(one.hidden, two.hidden)
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        assert bool((one.hidden[a] != one.hidden[b]).any(-1).all())
+    assert not torch.equal(one.hidden, draw(canvas, generators(2, seed=1), num_draws=3).hidden)

@@ -1,0 +1,158 @@
+"""Scoring against the public trainer, against a naive computation, and against exact sums."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Canvas, Passes, Rollout
+from tests.mmrl.canvases import generators, mmada_canvas, small_canvas
+from tests.mmrl.estimators.test_masks import behind, draw, rollout_of
+from tests.models.networks import bare_policy, small_network
+
+
+def finished(rows: int = 3, positions: int = 6, padding: bool = False) -> Rollout:
+    canvas = small_canvas(rows, positions, padding=padding)
+    policy = bare_policy(small_network(1))
+    return sample(policy, canvas, SamplerConfig(steps=3), generators(rows))
+
+
+def naive(
+    policy: SimpleNamespace, canvas: Canvas, passes: Passes, cfg_scale: float, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies from the logits of every position over the whole vocabulary."""
+    logprobs, entropies = [], []
+    for hidden, scored in zip(passes.hidden, passes.scored, strict=True):
+        tokens = canvas.tokens.masked_fill(hidden, canvas.mask_id)
+        logits = policy.model(input_ids=tokens, attention_mask=canvas.attend).logits
+        if cfg_scale:
+            twin = torch.where(canvas.response, tokens, canvas.uncond_tokens)
+            other = policy.model(input_ids=twin, attention_mask=canvas.uncond_attend).logits
+            logits = (1 + cfg_scale) * logits - cfg_scale * other
+        low, high = canvas.vocab
+        logp = (logits[..., low:high] / temperature).log_softmax(-1)
+        codes = (canvas.tokens - low).clamp(0, high - low - 1)
+        logprobs.append(logp.gather(-1, codes[..., None]).squeeze(-1) * scored)
+        entropies.append(-(logp.exp() * logp).sum(-1) * scored)
+    return torch.stack(logprobs), torch.stack(entropies)
+
+
+def test_log_probs_are_those_of_mask_grpos_trainer(
+    mmada: SimpleNamespace, mmada_cases: dict[str, Tensor]
+) -> None:
+    canvas = mmada_canvas(mmada_cases, masked_padding=False)
+    codes = 7 * torch.arange(16).expand(2, -1)
+    canvas.tokens[canvas.response] = (codes + canvas.vocab[0]).flatten()
+    length, first = canvas.tokens.shape[1], int(canvas.response[0].int().argmax())
+    for iteration in range(4):
+        seeds = [behind(iteration + 1, row * length + first) for row in range(2)]
+        passes = draw(canvas, seeds, iteration=iteration, min_mask_rate=0.5)
+        hidden = passes.hidden[:, canvas.response].view(2, 16)
+        assert torch.equal(hidden, mmada_cases["maskgrpo/logps/hidden"][iteration])
+        passes.scored = canvas.response[None]
+        with torch.no_grad():
+            logprobs = score(mmada, canvas, passes)[0][:, canvas.response].view(2, 16)
+        expected = mmada_cases["maskgrpo/logps/logprobs"][iteration]
+        torch.testing.assert_close(logprobs, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("padding", [False, True])
+def test_scores_and_gradients_equal_the_naive_ones(
+    cfg_scale: float, temperature: float, padding: bool
+) -> None:
+    policy, canvas = bare_policy(small_network()), finished(padding=padding).canvas
+    passes = draw(canvas, generators(3), num_draws=3, iteration=1)
+    weight = torch.randn(passes.scored.shape, generator=generators(1)[0])
+    results = []
+    for compute in (score, naive):
+        policy.model.zero_grad()
+        logprobs, entropy = compute(policy, canvas, passes, cfg_scale, temperature)
+        (logprobs * weight).sum().backward()
+        gradients = [parameter.grad.clone() for parameter in policy.model.parameters()]
+        results.append([logprobs.detach(), entropy.detach(), *gradients])
+    for ours, expected in zip(*results, strict=True):
+        assert (ours - expected).abs().max() <= 5e-5 * max(1.0, float(expected.abs().max()))
+
+
+def test_only_scored_positions_carry_a_value_or_a_gradient() -> None:
+    policy, canvas = bare_policy(small_network()), finished().canvas
+    passes = draw(canvas, generators(3), num_draws=2)
+    passes.scored = passes.hidden & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
+    logprobs, entropy = score(policy, canvas, passes)
+    assert bool((logprobs[~passes.scored] == 0).all() and (entropy[~passes.scored] == 0).all())
+    assert bool((logprobs[passes.scored] < 0).all()) and not entropy.requires_grad
+    logprobs.masked_fill(passes.scored, 0).sum().backward()
+    assert all(bool((p.grad == 0).all()) for p in policy.model.parameters() if p.grad is not None)
+    policy.model.zero_grad()
+    score(policy, canvas, passes)[0].sum().backward()
+    low, high = canvas.vocab
+    gradient = policy.model.head.weight.grad
+    assert bool((gradient[:low] == 0).all() and (gradient[high:] == 0).all())
+    assert bool((gradient[low:high] != 0).any())
+
+
+def test_the_same_weights_give_the_same_scores_bit_for_bit_with_and_without_gradient() -> None:
+    policy, canvas = bare_policy(small_network()), finished().canvas
+    passes = draw(canvas, generators(3), num_draws=2)
+    new, _ = score(policy, canvas, passes)
+    with torch.no_grad():
+        old, _ = score(policy, canvas, passes)
+    assert torch.equal((new - old).exp(), torch.ones_like(new))
+
+
+def test_scores_do_not_depend_on_the_other_rows_of_the_batch() -> None:
+    policy, canvas = bare_policy(small_network()), finished(padding=True).canvas
+    passes = draw(canvas, generators(3), num_draws=2)
+    whole, _ = score(policy, canvas, passes)
+    for row in range(3):
+        one = slice(row, row + 1)
+        alone, _ = score(policy, canvas[one], passes[one])
+        torch.testing.assert_close(alone, whole[:, one], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_the_mean_over_draws_is_the_exact_sum_over_all_masks() -> None:
+    policy, row = bare_policy(small_network(2)), finished(1, 3).canvas
+    rate, draws = 0.4, 4000
+    singles, exact = [], 0.0
+    for bits in itertools.product([False, True], repeat=3):
+        hidden = torch.zeros(1, *row.tokens.shape, dtype=torch.bool)
+        hidden[:, row.response] = torch.tensor(bits)
+        value = float(score(policy, row, Passes(hidden, hidden, hidden.float()))[0].sum())
+        exact += rate ** sum(bits) * (1 - rate) ** (3 - sum(bits)) * value
+        if sum(bits) == 1:
+            singles.append(value)
+    # a draw that hides nothing hides one position instead, each equally likely
+    exact += (1 - rate) ** 3 * sum(singles) / 3
+    canvas = row[torch.zeros(draws, dtype=torch.long)]
+    settings = Draw(1, 5, 1, 0.0, generators(draws))
+    passes = MASKS["random"](rollout_of(canvas), settings)
+    values = BOUNDS["elbo"](score(policy, canvas, passes)[0], passes).values.flatten()
+    error = float(values.std()) / draws**0.5
+    assert abs(float(values.mean()) - exact) < 3 * error
+    assert error < 0.02 * abs(exact)
+
+
+@torch.no_grad()
+def test_hiding_everything_scores_every_token_given_the_prompt() -> None:
+    policy, canvas = bare_policy(small_network()), finished().canvas
+    passes = draw(canvas, [], "full", num_draws=2)
+    logprobs, _ = score(policy, canvas, passes)
+    assert torch.equal(logprobs[0], logprobs[1])
+    assert torch.equal(logprobs[0] < 0, canvas.response)
+
+
+@torch.no_grad()
+def test_a_canvas_written_in_one_step_scores_as_the_sampler_recorded() -> None:
+    policy = bare_policy(small_network())
+    config = SamplerConfig(steps=1, cfg_scale=1.0, temperature=0.8)
+    done = sample(policy, small_canvas(4, 6), config, generators(4))
+    passes = draw(done.canvas, [], "full")
+    logprobs, _ = score(policy, done.canvas, passes, cfg_scale=1.0, temperature=0.8)
+    torch.testing.assert_close(logprobs[0], done.logprobs, atol=1e-5, rtol=0)
