@@ -50,8 +50,11 @@ def add_adapter(network: MaskedTokenModel, settings: LoraSettings, seed: int) ->
     """
     from peft import LoraConfig, get_peft_model
 
+    from mmrl.lora_layer import InPlaceLora
+
     names = [ROLES[role] for role in settings.target_modules]
     config = LoraConfig(r=settings.r, lora_alpha=settings.lora_alpha, target_modules=names)
+    config._register_custom_module({nn.Linear: InPlaceLora})
     model = get_peft_model(network, config)  # type: ignore[arg-type]
     draw = generator(seed, "adapter")
     for name, parameter in model.named_parameters():
@@ -82,7 +85,8 @@ def plain_state(network: nn.Module) -> dict[str, Tensor]:
             state[name.replace(".base_layer.", ".")] = tensor
     for name, module in network.named_modules():
         if isinstance(module, Linear):
-            weight = f"{name}.weight"
-            for adapter in module.active_adapters:
-                state[weight] = state[weight] + module.get_delta_weight(adapter)
+            weight = state[f"{name}.weight"]
+            deltas = [module.get_delta_weight(adapter).float() for adapter in module.active_adapters]
+            # on the CPU, one layer at a time: a second copy of the weights need not fit the device
+            state[f"{name}.weight"] = sum(deltas, weight.float()).to("cpu", weight.dtype)
     return state

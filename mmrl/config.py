@@ -100,8 +100,16 @@ def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> 
 
 
 def to_yaml(config: Any) -> str:
-    """The resolved configuration as YAML text."""
-    return OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config)))
+    """The resolved configuration as YAML text; Python objects, such as a reward, by their repr."""
+    return OmegaConf.to_yaml(OmegaConf.create(_plain(dataclasses.asdict(config))))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 
 def _split(word: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 COLORS = ("#1f5fbf", "#c4501b", "#1b8a5a", "#8a3fb0", "#b08a00", "#4a4a4a", "#c02670", "#008a9a")
 WIDTH, HEIGHT = 520, 260
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 58, 18, 12, 40
 
 
 @dataclass
@@ -56,7 +56,8 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
         parts.append(_legend(n, curve, color))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="100%"'
-        f' font-family="system-ui,sans-serif" font-size="12">{"".join(parts)}</svg>'
+        f' font-family="system-ui,sans-serif" font-size="12">'
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>'
     )
 
 

@@ -8,60 +8,104 @@ unchanged.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 from mmrl.types import Prompt
+
+T = TypeVar("T")
 
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 """GenEval's tags (arXiv 2310.11513)."""
 
 
-def load_prompts(path_or_hub_id: str, task: str, split: str = "train") -> list[Prompt]:
+def load_prompts(
+    path_or_hub_id: str, task: str, split: str = "train", limit: int | None = None
+) -> list[Prompt]:
     """Prompts of a file or of a hub data set.
 
     Args:
         path_or_hub_id: a .jsonl, .json or .parquet file, or a hub id when no such file exists.
         task: layout of the prompts.
         split: of a hub data set.
+        limit: at most this many prompts, see `spread`; None takes all.
 
     Raises:
-        ConfigError: no such file or data set, a line that is not JSON, a row without a prompt, an
-            unknown GenEval tag, or no rows at all. Messages name file and line.
+        ConfigError: no such file or data set, a file that is not text, a line that is not JSON, a
+            row without a prompt, GenEval metadata that is malformed or has an unknown tag, or no
+            rows at all. Messages name file and line.
     """
     rows = _rows(path_or_hub_id, split)
     stem = Path(path_or_hub_id).stem
     prompts = [_prompt(row, place, task, f"{stem}-{n}") for n, (place, row) in enumerate(rows)]
     if not prompts:
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts.")
-    return prompts
+    return spread(prompts, limit)
+
+
+def spread(rows: Sequence[T], limit: int | None) -> list[T]:
+    """At most `limit` rows at even distances, so that a file sorted by tag keeps all its tags.
+
+    Raises:
+        ConfigError: a limit below 1.
+    """
+    if limit is None:
+        return list(rows)
+    check(limit >= 1, "limit", limit, "null or at least 1")
+    count = min(limit, len(rows))
+    return [rows[n * len(rows) // count] for n in range(count)]
 
 
 def _rows(source: str, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place for messages, row) of every row."""
     path = Path(source)
     if path.suffix == ".jsonl" and path.is_file():
-        for n, line in enumerate(path.read_text().splitlines(), start=1):
+        # splitlines() would also cut at separators that JSON allows inside a string
+        for n, line in enumerate(_text(path).split("\n"), start=1):
             if line.strip():
                 place = f"{source}, line {n}"
                 yield place, _json(line, place)
     elif path.suffix == ".json" and path.is_file():
-        listed = _json(path.read_text(), source)
+        listed = _json(_text(path), source)
         if not isinstance(listed, list):
             raise ConfigError(f"'{source}' must hold a JSON list of rows.")
         yield from ((f"{source}, entry {n}", row) for n, row in enumerate(listed))
     else:
         rows = _dataset(path, split)
-        yield from ((f"{source}, row {n}", row) for n, row in enumerate(rows))
+        yield from ((f"{source}, row {n}", _without_nulls(row)) for n, row in enumerate(rows))
+
+
+def _without_nulls(value: Any) -> Any:
+    """Columnar files give every clause the keys of all clauses; what one lacks is null there."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{path}' is not UTF-8 text: {error}. Save it as UTF-8.") from error
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow
+    from pyarrow.parquet import read_table
+
+    try:
+        return read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ConfigError(f"'{path}' is not a readable parquet file: {error}") from error
 
 
 def _dataset(path: Path, split: str) -> Any:
-    from datasets import Dataset, load_dataset
+    from datasets import load_dataset
 
     if path.suffix == ".parquet" and path.is_file():
-        return Dataset.from_parquet(str(path))
+        return _parquet(path)
     if path.suffix in (".jsonl", ".json", ".parquet"):
         raise ConfigError(f"'{path}' is not a file; give a prompt file or a hub id.")
     try:
@@ -86,11 +130,27 @@ def _prompt(row: Any, place: str, task: str, default_id: str) -> Prompt:
     text = row.get("prompt", row.get("text"))
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(f"{place} has no text under 'prompt' or 'text'; it has {sorted(row)}.")
-    if "include" in row and row.get("tag") not in TAGS:
-        raise ConfigError(f"{place}: tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}.")
+    if "include" in row:
+        _check_geneval(row, place)
     rest = {k: v for k, v in row.items() if k not in ("id", "prompt", "text", "answer")}
-    answer = row.get("answer")
+    name, answer = row.get("id"), row.get("answer")
     return Prompt(
-        str(row.get("id", default_id)), task, text,
+        default_id if name is None else str(name), task, text,
         answer=None if answer is None else str(answer), metadata=rest,
     )  # fmt: skip
+
+
+def _check_geneval(row: dict[str, Any], place: str) -> None:
+    """What every reward relies on; which classes and colours there are is each reward's own."""
+    if row.get("tag") not in TAGS:
+        raise ConfigError(f"{place}: tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}.")
+    for key in ("include", "exclude"):
+        clauses = row.get(key) or []
+        listed = isinstance(clauses, list) and all(
+            isinstance(clause, dict) and {"class", "count"} <= clause.keys() for clause in clauses
+        )
+        if not listed or (key == "include" and not clauses):
+            raise ConfigError(
+                f"{place}: {key} is {row[key]!r}; it must be a list of clauses such as"
+                ' {"class": "bird", "count": 1}.'
+            )

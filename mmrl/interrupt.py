@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from types import FrameType
 
 logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+SAME_REQUEST = 2.0
+"""Seconds in which further signals belong to the first: launchers pass Ctrl-C on to processes that
+the terminal has already told."""
+
+
 class StopRequest:
-    """While open, the first Ctrl-C (or SIGTERM) only sets `requested`; a second one interrupts."""
+    """While open, the first Ctrl-C (or SIGTERM) only sets `requested`; a later one interrupts."""
 
     def __init__(self) -> None:
         self.requested = False
+        self.since = 0.0
 
     def __enter__(self) -> StopRequest:
         self.previous = {number: signal.getsignal(number) for number in SIGNALS}
@@ -27,9 +34,11 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.requested and time.monotonic() - self.since > SAME_REQUEST:
             raise KeyboardInterrupt
-        self.requested = True
+        if self.requested:
+            return
+        self.requested, self.since = True, time.monotonic()
         logger.warning(
             "%s: finishing this step and writing a checkpoint; once more stops at once",
             signal.Signals(number).name,

@@ -2,127 +2,139 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-import torch
+from huggingface_hub import constants
+from PIL import Image
 
-from mmrl.adapter import ROLES
 from mmrl.config import to_yaml
-from mmrl.rl_config import RLConfig
+from mmrl.memory import MMADA_8B, estimate, known_config, total
+from mmrl.rl_config import RLConfig, is_hub_id
 from mmrl.tasks import Task
+from mmrl.types import Sample
 from models.checkpoint import FAMILIES
-from models.core import CoreConfig, MaskedTokenModel
+from rewards.terms import build_term
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+BLANK: dict[str, Callable[[int], Any]] = {
+    "text_to_image": lambda side: Image.new("RGB", (side, side), "white"),
+}
+"""Task -> a completion that every reward of the task must be able to score."""
 
 
 def describe(config: RLConfig, world_size: int = 1) -> str:
-    """Settings, plan and memory estimate of a run; nothing is loaded but prompts.
+    """Settings, plan, rewards and memory estimate of a run.
+
+    No weights of the policy are loaded and nothing is downloaded; rewards whose checkpoints are
+    on this machine are built and score two blank completions.
 
     Raises:
         ConfigError: settings that cannot run.
     """
     config.check_geometry(world_size)
     tasks = [Task(name, options) for name, options in config.tasks.items()]
-    lines = [to_yaml(config), "plan", f"  policy      {config.model.path}"]
-    lines += [f"  run         {config.output_dir}, {config.max_steps} steps, seed {config.seed}"]
+    lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
-        lines += [f"  {line}" for line in _task(config, task)]
-    lines += ["memory", *(f"  {line}" for line in _memory(config, tasks))]
+        lines += [f"  {line}" for line in _task(config, task, world_size)]
+    with offline():
+        lines += ["rewards", *(f"  {line}" for task in tasks for line in probe(config, task))]
+    lines.append("memory per device, estimated")
+    lines += [f"  {line}" for line in _memory(config, tasks, world_size)]
     return "\n".join(lines) + "\n"
 
 
-def _task(config: RLConfig, task: Task) -> Iterator[str]:
+def _run(config: RLConfig, world_size: int) -> Iterator[str]:
+    for key, path in (("policy", config.model.path), ("images", config.model.vq)):
+        if path is not None:
+            yield f"{key:<12}{path}{'' if known_config(path) else _elsewhere(path)}"
+    yield (
+        f"run         {config.output_dir}, {config.max_steps} steps, seed {config.seed},"
+        f" {world_size} process{'' if world_size == 1 else 'es'}"
+    )
+    due = [("evaluation", config.eval_steps), ("checkpoint", config.save_steps)]
+    every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
+    yield f"            {', '.join(every)}"
+
+
+def _elsewhere(path: str) -> str:
+    if is_hub_id(path):
+        return ", not on this machine: loaded from the hub"
+    return ", which is MISSING: no such directory, and not a hub id"
+
+
+def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
-    per_step = settings.num_prompts * settings.num_generations
-    branches = 2 if sampler.cfg_scale else 1
-    micro = per_step // config.per_device_train_batch_size
-    scored = 1 + (algorithm.num_iterations > 1) + (algorithm.beta > 0)
-    rewards = ", ".join(f"{r.get('weight', 1)} x {r['name']}" for r in settings.rewards)
+    rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
+    micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
+    forwards = algorithm.num_draws * (1 + (algorithm.num_iterations > 1) + (algorithm.beta > 0))
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {len(task.prompts)} to train on, {len(task.eval_prompts)} held out"
-    yield f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} a step"
     yield (
-        f"sampler     {sampler.name}, {sampler.steps} steps of {branches * per_step} rows"
+        f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} ="
+        f" {task.rollouts_per_step} a step"
+    )
+    yield (
+        f"sampler     {sampler.name}, {sampler.steps} denoising steps of {rows} rows"
         f" (guidance {sampler.cfg_scale:g})"
     )
-    yield f"rewards     {rewards}"
     yield (
         f"algorithm   {algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"
         f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}"
     )
     yield (
-        f"update      {micro * algorithm.num_iterations * algorithm.num_draws} micro-batches of"
-        f" {config.per_device_train_batch_size}, {scored} forwards each, 1 backward"
+        f"update      {algorithm.num_iterations} optimiser steps of {micro} micro-batches of"
+        f" {config.per_device_train_batch_size} rollouts per process,"
+        f" {forwards} forward and {algorithm.num_draws} backward passes each"
     )
 
 
-def _memory(config: RLConfig, tasks: list[Task]) -> Iterator[str]:
-    raw = local_config(config.model.path)
-    if raw is None:
-        yield (
-            f"{config.model.path} is not on this machine; sizes below are those of LLaDA-8B"
-            " with MMaDA's vocabulary"
-        )
+def probe(config: RLConfig, task: Task) -> Iterator[str]:
+    """One line per reward: its scores of two blank completions, or what it lacks."""
+    blank = BLANK.get(task.config.task, lambda side: "")(config.model.image_size or 256)
+    samples = [
+        Sample(prompt.text, blank, {**prompt.metadata, "answer": prompt.answer})
+        for prompt in task.prompts[:2]
+    ]
+    for n, entry in enumerate(task.config.rewards):
+        name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
+        yield f"{name:<24}{_probed(entry, f'tasks.{task.name}.rewards[{n}]', samples)}"
+
+
+def _probed(entry: Mapping[str, Any], where: str, samples: list[Sample]) -> str:
+    started = time.perf_counter()
+    try:
+        scores = list(build_term(entry, where).reward(samples))
+    except Exception as error:  # rewards are foreign code: whatever one raises is what it lacks
+        return f"cannot run here: {error}"
+    shown = ", ".join("none" if score is None else f"{score:.4g}" for score in scores)
+    return f"blank completions score {shown} ({time.perf_counter() - started:.1f} s)"
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Nothing is downloaded meanwhile; what is cached is found."""
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:
+    raw = known_config(config.model.path)
+    if raw is None or raw.get("model_type") not in FAMILIES:
+        yield f"{config.model.path} is not on this machine; sizes are those of MMaDA-8B"
         raw = MMADA_8B
-    core = FAMILIES[raw["model_type"]].core_config(raw)
-    for name, size in estimate(config, core, tasks).items():
-        yield f"{name:<12}{size / 2**30:8.2f} GiB"
+    parts = estimate(config, raw, tasks, world_size)
+    for name, size in [*parts.items(), ("total", total(parts))]:
+        unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)
+        yield f"{name:<12}{size / 2**power:9.2f} {unit}{_NOTES.get(name, '')}"
 
 
-def estimate(config: RLConfig, core: CoreConfig, tasks: list[Task]) -> dict[str, float]:
-    """Bytes per device of weights, gradients with optimiser, reference and activations.
-
-    Activations are those one micro-batch keeps for the backward pass: about 18 vectors of the
-    hidden and 4 of the MLP width per token and block, or one per block with checkpointing, and the
-    logits of the response positions over the response vocabulary.
-    """
-    with torch.device("meta"):
-        network = MaskedTokenModel(core)
-    weights = sum(p.numel() for p in network.parameters())
-    size, lora = BYTES[config.model.dtype], config.model.lora
-    trained = weights if lora is None else adapter_size(network, lora.r, lora.target_modules)
-    rows = config.per_device_train_batch_size
-    branches = max(2 if task.algorithm.cfg_scale else 1 for task in tasks)
-    length = config.model.max_prompt_length + 1024
-    vectors = 18 * core.hidden_size + 4 * core.mlp_size
-    if config.model.gradient_checkpointing:
-        vectors = core.hidden_size + vectors // core.num_layers
-    activations = (
-        rows * branches * length * core.num_layers * vectors * (2 if config.bf16 else size)
-    )
-    frozen = weights * size if config.needs_reference and lora is None else 0
-    return {
-        "weights": weights * size,
-        "optimiser": trained * (size + 8),
-        "reference": frozen,
-        "activations": activations,
-    }
-
-
-def adapter_size(network: MaskedTokenModel, rank: int, roles: list[str]) -> int:
-    """Parameters of a LoRA adapter of a rank on the layers of some roles."""
-    ends = tuple(ROLES[role] for role in roles)
-    layers = [module for name, module in network.named_modules() if name.endswith(ends)]
-    return sum(rank * (m.in_features + m.out_features) for m in layers)  # type: ignore[operator]
-
-
-def local_config(path: str) -> dict[str, Any] | None:
-    """`config.json` of a checkpoint on this machine, None when it is not here."""
-    file = Path(path) / "config.json"
-    return json.loads(file.read_text()) if file.is_file() else None
-
-
-MMADA_8B = {
-    "model_type": "mmada",
-    "d_model": 4096,
-    "n_layers": 32,
-    "n_heads": 32,
-    "mlp_hidden_size": 12288,
-    "rope_theta": 500000.0,
-    "embedding_size": 134656,
+_NOTES = {
+    "update": "  activations of a micro-batch",
+    "sampling": "  logits, not at the same time as the update",
+    "total": "  image tokenizer and rewards come on top",
 }
-"""Sizes of Gen-Verse/MMaDA-8B, for estimates without the checkpoint."""

@@ -17,9 +17,9 @@ from tqdm import tqdm
 from mmrl.checkpoint import prune_checkpoints, write_directory
 from mmrl.completions import write_completions
 from mmrl.evaluation import evaluate, write_grid
-from mmrl.metric_window import MetricWindow
 from mmrl.report import write_report
 from mmrl.run_directory import RunDirectory
+from mmrl.shared_evaluation import gathered, share
 from mmrl.tasks import Task
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class Progress:
     ) -> None:
         self.config, self.run, self.trainer, self.tasks = config, run, trainer, tasks
         self.accelerator = trainer.accelerator
-        self.window = MetricWindow()
         self.batches: Mapping[str, RolloutBatch] = {}
         self.saved = self.evaluated = -1
 
     def __enter__(self) -> Progress:
-        self.run.truncate_metrics(self.trainer.step)
+        # a run that starts anew leaves no line, not even of the evaluation before its first step
+        self.run.truncate_metrics(self.trainer.step or -1)
         self.saved = self.trainer.step
         if self.config.report_to:
             self.accelerator.init_trackers("mmrl", _flat(asdict(self.config)))
@@ -77,11 +77,11 @@ class Progress:
             values |= {prefix + key: value for key, value in batch.metrics.items()}
         now = time.perf_counter()
         values["step_time"], self.clock = now - self.clock, now
-        self.window.add({k: v for k, v in values.items() if math.isfinite(v)})
+        self.trainer.window.add({k: v for k, v in values.items() if math.isfinite(v)})
         self.bar.update()
         self.bar.set_postfix_str(_line(values), refresh=False)
         if self._due(self.config.logging_steps):
-            self._log(self.window.take())
+            self._log(self.trainer.window.take())
 
     def evaluate_when_due(self) -> None:
         """Score held-out prompts at the first step, every `eval_steps`, and at the last step."""
@@ -95,17 +95,24 @@ class Progress:
         if self.config.save_steps and self._due(self.config.save_steps):
             self._checkpoint()
 
-    def finish(self) -> None:
-        """The last checkpoint or the final model, and the report."""
-        if self.trainer.step >= self.config.max_steps:
+    def finish(self) -> bool:
+        """Write the final model, or the checkpoint of a run that was stopped, and the report.
+
+        Returns:
+            Whether the run reached its last step.
+        """
+        finished = self.trainer.step >= self.config.max_steps
+        if finished:
             self._write(self.run.final, self.trainer.save_model)
             logger.info("finished; the model is in %s", self.run.final)
-        elif self.saved != self.trainer.step:
-            self._checkpoint()
+        else:
+            if self.saved != self.trainer.step:
+                self._checkpoint()
             logger.info("stopped; resume_from_checkpoint=auto continues")
         if self.run.is_main:
             write_report(self.run.path)
             logger.info("report: %s", self.run.path / "report.html")
+        return finished
 
     def _evaluate(self) -> None:
         self.evaluated = step = self.trainer.step
@@ -113,11 +120,12 @@ class Progress:
             if not task.eval_prompts:
                 continue
             started = time.perf_counter()
-            with self.accelerator.autocast():
-                result = evaluate(
-                    self.trainer.policy, task.eval_prompts, task.eval_sampler, task.eval_scorer,
-                    seed=self.config.seed, batch_size=task.config.rollout_batch_size,
-                )  # fmt: skip
+            mine = share(len(task.eval_prompts), self.accelerator)
+            part = evaluate(
+                self.trainer.policy, task.eval_prompts[mine], task.eval_sampler, task.eval_scorer,
+                seed=self.config.seed, batch_size=task.config.rollout_batch_size,
+            )  # fmt: skip
+            result = gathered(part, task.eval_prompts, mine, self.config.eval_images)
             values = {f"eval/{name}/{key}": value for key, value in result.metrics().items()}
             values["time/eval_s"] = time.perf_counter() - started
             self._log(values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 import os
 import re
 from collections import defaultdict
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mmrl.curves import Series, line_plot
+from mmrl.curves import COLORS, Series, line_plot
 
 CURVES = {
     "Reward": r"^(.*/)?reward$",
@@ -30,26 +31,34 @@ CURVES = {
 }
 """Title -> pattern of the metrics drawn together."""
 
+WINDOW = 10
+"""Values in a running mean."""
+
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:1080px;
 margin:2rem auto;padding:0 1rem}h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(480px,1fr));gap:1rem}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:1rem}
 figure{margin:0;border:1px solid #ddd;border-radius:6px;padding:.6rem}
 figcaption{font-weight:600;margin-bottom:.3rem}table{border-collapse:collapse}
 td,th{padding:.25rem .9rem;border-bottom:1px solid #e5e5e5;text-align:right}
 td:first-child,th:first-child{text-align:left}.up{color:#0a7d33}.down{color:#b3261e}
-img{max-width:100%;image-rendering:pixelated}pre{background:#f6f6f6;padding:1rem;overflow:auto}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(480px,1fr));gap:1rem}
+.mean td{font-weight:600;border-top:1px solid #bbb}
+.task figure{margin-bottom:1rem}img{max-width:100%}.note{color:#555;font-size:.9rem}
+pre{background:#f6f6f6;padding:1rem;overflow:auto}
 """
 
 
 def write_report(run: Path) -> Path:
-    """Write `report.html` of a run directory from its metrics, samples and configuration."""
-    lines = _metrics(run / "metrics.jsonl")
+    """Write `report.html` of a run directory from its metrics, samples and configuration.
+
+    Whatever of these is missing is left out.
+    """
+    lines = read_metrics(run / "metrics.jsonl")
     body = [f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
     body += [_scores(lines), _images(run / "samples"), _plots(lines), _settings(run)]
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
         f"<title>{html.escape(run.name)}</title><style>{STYLE}</style>"
         f"<body>{''.join(body)}</body></html>\n"
     )
@@ -59,90 +68,165 @@ def write_report(run: Path) -> Path:
     return target
 
 
-def _metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Lines of `metrics.jsonl` in order of steps; a last line that a kill cut short is left out."""
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(line, dict) and _is_number(line.get("step")):
+            lines.append(line)
+    return sorted(lines, key=lambda line: line["step"])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
-    """Every metric whose name fits, as points (step, value); nulls are left out."""
-    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    """Every metric whose name fits, as points (step, value).
+
+    What is not a finite number is left out; of several values at a step the last counts.
+    """
+    points: dict[str, dict[float, float]] = defaultdict(dict)
     for line in lines:
         for key, value in line.items():
-            if value is not None and key != "step" and re.match(pattern, key):
-                points[key].append((line["step"], value))
-    return [Series(name, points[name]) for name in sorted(points)]
+            if key != "step" and _is_number(value) and re.match(pattern, key):
+                points[key][line["step"]] = value
+    return [Series(name, sorted(points[name].items())) for name in points]
 
 
 def _summary(lines: list[dict[str, Any]]) -> str:
-    rewards = [line["reward"] for line in lines if line.get("reward") is not None]
+    rewards = series(lines, CURVES["Reward"])
     if not rewards:
         return "<p>No steps yet.</p>"
-    seconds = sum(line.get("step_time") or 0.0 for line in lines)
-    return (
-        f"<p>{lines[-1]['step']} steps in {seconds / 60:.1f} minutes of training. Mean reward of"
-        f" the rollouts: {rewards[0]:.3f} in the first step, {rewards[-1]:.3f} in the last.</p>"
-    )
+    seconds = sum(value for metric in series(lines, "^step_time$") for _, value in metric.points)
+    said = [f"{lines[-1]['step']} steps in {_spell(seconds)} of training."]
+    for metric in rewards:
+        first, last = _mean(metric.points[:WINDOW]), _mean(metric.points[-WINDOW:])
+        task = metric.name.removesuffix("reward").strip("/")
+        of = f" of {html.escape(task)}" if task else ""
+        said.append(
+            f"Mean reward of the rollouts{of}: {first:.3f} over the first and {last:.3f} over the"
+            f" last {min(WINDOW, len(metric.points))} logged steps."
+        )
+    return f"<p>{' '.join(said)}</p>"
+
+
+def _mean(points: list[tuple[float, float]]) -> float:
+    return sum(value for _, value in points) / len(points)
+
+
+def _spell(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
 
 
 def _scores(lines: list[dict[str, Any]]) -> str:
     """Held-out scores of the first and the last evaluation, by reward and tag."""
-    rows = []
+    tables = defaultdict(list)
     for metric in series(lines, r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"):
-        first, last = metric.points[0], metric.points[-1]
-        errors = {step: _at(lines, step, f"{metric.name}/stderr") for step, _ in (first, last)}
+        _, task, reward, *tag = metric.name.split("/")
+        tables[task, reward].append((tag[0] if tag else "", metric))
+    parts = []
+    for (task, reward), rows in tables.items():
+        steps = sorted({metric.points[place][0] for _, metric in rows for place in (0, -1)})
+        head = "".join(f"<th>step {step}</th>" for step in dict.fromkeys((steps[0], steps[-1])))
+        head += "<th>change</th>" if len(steps) > 1 else ""
+        ordered = sorted(rows, key=lambda row: row[0] == "")
+        body = "".join(
+            _score_row(tag or "all prompts", metric, lines, len(steps) > 1)
+            for tag, metric in ordered
+        )
+        title = f"<th>{html.escape(task)}: {html.escape(reward)}</th>"
+        parts.append(f"<table><tr>{title}{head}</tr>{body}</table><br>")
+    if not parts:
+        return ""
+    note = '<p class="note">On held-out prompts; ± is one standard error.</p>'
+    return f"<h2>Scores</h2>{''.join(parts)}{note}"
+
+
+def _score_row(name: str, metric: Series, lines: list[dict[str, Any]], compared: bool) -> str:
+    """One line of a table: the first score and, if there are several, the last and the change."""
+    beside = series(lines, f"^{re.escape(metric.name)}/stderr$")
+    errors = dict(beside[0].points) if beside else {}
+    first, last = metric.points[0], metric.points[-1]
+    shown = (first, last) if compared else (first,)
+    cells = [f"{v:.3f} ± {errors[s]:.3f}" if s in errors else f"{v:.3f}" for s, v in shown]
+    row = "mean" if name == "all prompts" else "part"
+    found = "".join(f"<td>{cell}</td>" for cell in (html.escape(name), *cells))
+    if compared:
         change = last[1] - first[1]
         side = "up" if change > 0 else "down" if change < 0 else ""
-        cells = [f"{v:.3f} ± {errors[s]:.3f}" for s, v in (first, last)]
-        name = html.escape(metric.name.removeprefix("eval/"))
-        rows.append(
-            f"<tr><td>{name}</td><td>{cells[0]}</td><td>{cells[1]}</td>"
-            f'<td class="{side}">{change:+.3f}</td></tr>'
-        )
-    if not rows:
-        return ""
-    head = "<tr><th>held-out prompts</th><th>before</th><th>after</th><th>change</th></tr>"
-    return f"<h2>Scores</h2><table>{head}{''.join(rows)}</table><p>± is one standard error.</p>"
-
-
-def _at(lines: list[dict[str, Any]], step: float, key: str) -> float:
-    found = [line[key] for line in lines if line["step"] == step and line.get(key) is not None]
-    return found[-1] if found else 0.0
+        found += f'<td class="{side}">{change:+.3f}</td>'
+    return f'<tr class="{row}">{found}</tr>'
 
 
 def _images(folder: Path) -> str:
     """The first and the last image grid of every task."""
-    grids: dict[str, list[Path]] = defaultdict(list)
-    for path in sorted(folder.glob("eval_*.png")):
-        grids[path.stem.removeprefix("eval_").rsplit("_", 1)[0]].append(path)
+    grids: dict[str, list[tuple[int, Path]]] = defaultdict(list)
+    for path in folder.glob("eval_*_*.png"):
+        task, _, step = path.stem.removeprefix("eval_").rpartition("_")
+        if step.isdigit():
+            grids[task].append((int(step), path))
     parts = []
-    for task, paths in grids.items():
-        shown = dict.fromkeys((paths[0], paths[-1]))
+    for task, found in sorted(grids.items()):
+        shown = dict.fromkeys((min(found), max(found)))
         figures = "".join(
-            f"<figure><figcaption>step {int(path.stem.rsplit('_', 1)[1])}</figcaption>"
-            f'<img alt="samples" src="data:image/png;base64,'
+            f"<figure><figcaption>step {step}</figcaption>"
+            f'<img alt="samples at step {step}" src="data:image/png;base64,'
             f'{base64.b64encode(path.read_bytes()).decode()}"></figure>'
-            for path in shown
+            for step, path in shown
         )
-        parts.append(f'<h2>Images, {html.escape(task)}</h2><div class="pair">{figures}</div>')
+        title = f"<h2>Images: {html.escape(task)}</h2>"
+        parts.append(f'<div class="task">{title}{figures}</div>')
     return "".join(parts)
 
 
 def _plots(lines: list[dict[str, Any]]) -> str:
-    figures = []
-    for title, pattern in CURVES.items():
-        found = series(lines, pattern)
-        if found:
-            plot = line_plot(found, x_label="step")
-            figures.append(f"<figure><figcaption>{title}</figcaption>{plot}</figure>")
-    return f'<h2>Curves</h2><div class="plots">{"".join(figures)}</div>' if figures else ""
+    figures = [_figure(title, series(lines, pattern)) for title, pattern in CURVES.items()]
+    by_tag: dict[str, list[Series]] = defaultdict(list)
+    for metric in series(lines, r"^eval/[^/]+/[^/]+/(?!stderr)[^/]+$"):
+        _, task, reward, tag = metric.name.split("/")
+        by_tag[f"Held-out score by tag: {task}, {reward}"].append(Series(tag, metric.points))
+    # beside the held-out score, which is the third of CURVES
+    figures[3:3] = [_figure(title, curves) for title, curves in by_tag.items()]
+    if not any(figures):
+        return ""
+    note = f"Faint lines are single values, strong ones running means over {WINDOW} of them."
+    return (
+        f'<h2>Curves</h2><div class="plots">{"".join(figures)}</div>'
+        f'<p class="note">{note} Beside each name: its first and its last value.</p>'
+    )
+
+
+def _figure(title: str, found: list[Series]) -> str:
+    found = [curve for curve in found if len(curve.points) > 1]
+    if not found:
+        return ""
+    drawn = [line for n, curve in enumerate(found) for line in _smoothed(curve, n)]
+    plot = line_plot(drawn, x_label="step")
+    return f"<figure><figcaption>{html.escape(title)}</figcaption>{plot}</figure>"
+
+
+def _smoothed(curve: Series, place: int) -> list[Series]:
+    """A long curve as a faint line and its running mean, a short one as it is."""
+    color, points = COLORS[place % len(COLORS)], curve.points
+    if len(points) < 4 * WINDOW:
+        return [Series(curve.name, points, color)]
+    means = [
+        (step, _mean(points[max(0, n + 1 - WINDOW) : n + 1])) for n, (step, _) in enumerate(points)
+    ]
+    return [Series("", points, color, 1.0, 0.35), Series(curve.name, means, color)]
 
 
 def _settings(run: Path) -> str:
     parts = []
     for name in ("config.yaml", "env.txt"):
         if (run / name).is_file():
-            text = html.escape((run / name).read_text())
+            text = html.escape((run / name).read_text(encoding="utf-8"))
             parts.append(f"<details><summary>{name}</summary><pre>{text}</pre></details>")
     return f"<h2>Settings</h2>{''.join(parts)}" if parts else ""

@@ -9,15 +9,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 
 from mmrl.checkpoint import CheckpointError, find_checkpoint
-from mmrl.config import ConfigError, load_config
+from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
 from mmrl.plan import describe
 from mmrl.progress import Progress
@@ -40,24 +42,30 @@ def train(config: RLConfig) -> Path:
         config: settings; `load_config(RLConfig, ["config=….yaml"])` builds them.
 
     Returns:
-        The run directory. After Ctrl-C the last checkpoint is there to resume from.
+        The run directory.
 
     Raises:
+        KeyboardInterrupt: after Ctrl-C, when the step is finished and its checkpoint written.
         ConfigError: settings that cannot run, before any model loads.
+        FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
     accelerator = Accelerator(
-        mixed_precision="bf16" if config.bf16 else "no",
+        cpu=not torch.accelerator.is_available(),  # else launched processes do not find each other
+        mixed_precision="no",  # bf16 is autocast around the network alone, see mmrl.precision
         log_with=list[Any](config.report_to) or None,
         project_dir=config.output_dir,
     )
     rank, world_size = accelerator.process_index, accelerator.num_processes
     config.check_geometry(world_size)
+    config.check_checkpoints()
     tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
     if checkpoint is None:
-        run.check_fresh()
+        run.check_fresh(restart=config.resume_from_checkpoint == "auto")
+    for task in tasks.values():
+        task.build_rewards()
     accelerator.wait_for_everyone()
     with RunLog(run, rank), StopRequest() as stop:
         run.create(config)
@@ -68,16 +76,16 @@ def train(config: RLConfig) -> Path:
         with Progress(config, run, trainer, tasks) as progress:
             while trainer.step < config.max_steps and not progress.any_rank(stop.requested):
                 step = trainer.step
-                with accelerator.autocast():
-                    batches = {
-                        name: roll_out(task, policy, step, config.seed, rank, world_size)
-                        for name, task in tasks.items()
-                    }
+                batches = {
+                    name: roll_out(task, policy, step, config.seed, rank, world_size)
+                    for name, task in tasks.items()
+                }
                 metrics = trainer.update({name: (tasks[name], batches[name]) for name in batches})
                 progress.record(metrics, batches)
                 progress.evaluate_when_due()
                 progress.checkpoint_when_due()
-            progress.finish()
+            if not progress.finish():
+                raise KeyboardInterrupt
     return run.path
 
 
@@ -86,10 +94,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(RLConfig, arguments)
         if config.dry_run:
-            sys.stdout.write(describe(config))
+            sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
             return 0
         train(config)
-    except (ConfigError, RewardError, CheckpointError, DivergenceError, FileNotFoundError) as error:
+    except (ValueError, OSError, RewardError, CheckpointError, DivergenceError) as error:
+        logger.debug("the run ended with", exc_info=True)
         sys.stderr.write(f"error: {error}\n")
         return 1
     except KeyboardInterrupt:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers.trainer_utils import SchedulerType
 
 from mmrl.adapter import LoraSettings
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.tasks import TaskConfig
+
+TRACKERS = ("tensorboard", "wandb")
 
 
 @dataclass(kw_only=True)
@@ -42,6 +47,15 @@ def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
     names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy")
     return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether a text has the form of a repository of the Hugging Face hub, `owner/name`."""
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        return False
+    return True
 
 
 @dataclass(kw_only=True)
@@ -109,6 +123,10 @@ class RLConfig:
         for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
         check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
+        limit = self.save_total_limit
+        check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
+        for tracker in self.report_to:
+            check_choice("report_to", tracker, TRACKERS)
         names = [item.value for item in SchedulerType]
         check_choice("lr_scheduler_type", self.lr_scheduler_type, names)
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
@@ -129,6 +147,12 @@ class RLConfig:
     def needs_reference(self) -> bool:
         """Whether any task has a KL to the reference policy."""
         return any(self._algorithm(name).beta > 0 for name in self.tasks)
+
+    def check_checkpoints(self) -> None:
+        """Raise a ConfigError where a checkpoint is neither a directory nor possibly on the hub."""
+        for key, path in (("model.path", self.model.path), ("model.vq", self.model.vq)):
+            here = path is None or Path(path).expanduser().is_dir() or is_hub_id(path)
+            check(here, key, path, "an existing directory or a hub id", "There is neither.")
 
     def check_geometry(self, world_size: int) -> None:
         """Raise a ConfigError unless rollouts divide among devices and micro-batches."""

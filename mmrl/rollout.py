@@ -92,7 +92,9 @@ def roll_out(
     metrics |= {
         "time/rollout_s": sampled - started,
         "time/reward_s": time.perf_counter() - sampled,
-        "perf/tokens_per_s": float(rollout.canvas.response.sum()) / (sampled - started),
+        "perf/tokens_per_s": world_size
+        * float(rollout.canvas.response.sum())
+        / (sampled - started),
     }
     return RolloutBatch(
         prompts, rollout, completions, torch.tensor(rewards), advantages, names,

@@ -29,6 +29,7 @@ from mmrl.config import ConfigError, to_yaml
 
 logger = logging.getLogger(__name__)
 PACKAGES = ("torch", "transformers", "accelerate", "peft", "datasets", "safetensors", "omegaconf")
+OWN = ("mmrl", "models", "rewards", "eval", "__main__")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -42,9 +43,14 @@ class RunDirectory:
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
 
-    def check_fresh(self) -> None:
-        """Raise a ConfigError when the directory already holds a run."""
-        if self.metrics.exists() or self.final.exists() or any(self.checkpoints.glob("*")):
+    def check_fresh(self, restart: bool = False) -> None:
+        """Raise a ConfigError when the directory already holds a run.
+
+        Args:
+            restart: accept what a run that ended before its first checkpoint has left.
+        """
+        begun = self.metrics.exists() or any(self.checkpoints.glob("*"))
+        if self.final.exists() or (begun and not restart):
             raise ConfigError(
                 f"output_dir is '{self.path}', which already holds a run. Continue it with "
                 "resume_from_checkpoint=auto, or choose another output_dir, or remove it."
@@ -102,6 +108,7 @@ class RunLog:
             self.handlers.append(_ConsoleHandler())
         for handler in self.handlers:
             handler.setFormatter(logging.Formatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
+            handler.addFilter(_own_or_warning)
 
     def __enter__(self) -> RunLog:
         root = logging.getLogger()
@@ -117,6 +124,11 @@ class RunLog:
         for handler in self.handlers:
             root.removeHandler(handler)
             handler.close()
+
+
+def _own_or_warning(record: logging.LogRecord) -> bool:
+    """Whether a record comes from this project, or is a warning of a library."""
+    return record.levelno >= logging.WARNING or record.name.split(".")[0] in OWN
 
 
 class _ConsoleHandler(logging.Handler):

@@ -12,8 +12,8 @@ from mmrl.data import load_prompts
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
-from rewards import check_reward
 from rewards.scoring import Scorer
+from rewards.terms import check_entries
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class TaskConfig:
     eval_sampler: SamplerConfig | None = None
     """Sampler of evaluations; null takes `sampler`."""
     eval_limit: int | None = None
-    """At most this many held-out prompts; null takes all."""
+    """At most this many held-out prompts, spread over the file; null takes all."""
     rewards: list[dict[str, Any]] = field(default_factory=list)
     """Terms of the reward: name, weight, scale, offset and the reward's own options."""
     eval_rewards: list[dict[str, Any]] = field(default_factory=list)
@@ -70,16 +70,17 @@ class Task:
         check_choice(f"{where}.eval_sampler.name", self.eval_sampler.name, RULES)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
         if not config.rewards:
-            raise ConfigError(
-                f"{where}.rewards is empty; name at least one, such as {{name: clip}}."
-            )
-        for n, entry in enumerate([*config.rewards, *config.eval_rewards]):
-            check_reward(entry, f"{where}.rewards[{n}]")
+            raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
+        check_entries(config.rewards, f"{where}.rewards")
+        if config.eval_rewards:
+            check_entries(config.eval_rewards, f"{where}.eval_rewards")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
         self.prompts = load_prompts(config.prompts, config.task)
         self.eval_prompts: list[Prompt] = []
         if config.eval_prompts:
-            self.eval_prompts = load_prompts(config.eval_prompts, config.task)[: config.eval_limit]
+            self.eval_prompts = load_prompts(
+                config.eval_prompts, config.task, limit=config.eval_limit
+            )
 
     @property
     def eval_sampler(self) -> SamplerConfig:
@@ -97,6 +98,10 @@ class Task:
         if not self.config.eval_rewards:
             return self.scorer
         return Scorer(self.config.eval_rewards, self.config.max_failures)
+
+    def build_rewards(self) -> tuple[Scorer, Scorer]:
+        """Build all rewards now, so that a missing checkpoint is known before the policy loads."""
+        return self.scorer, self.eval_scorer
 
     @property
     def rollouts_per_step(self) -> int:

@@ -24,7 +24,9 @@ from transformers import get_scheduler
 from mmrl.adapter import adapter_off, add_adapter, plain_state
 from mmrl.algorithms import BatchSize, LossInputs, policy_loss
 from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.metric_window import MetricWindow
 from mmrl.optimizers import build_optimizers
+from mmrl.precision import autocast_forward
 from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
 from mmrl.tasks import Task
@@ -62,7 +64,10 @@ class Trainer:
         self.config, self.policy, self.accelerator = config, policy, accelerator
         self.step = 0
         policy.network.gradient_checkpointing = config.model.gradient_checkpointing
+        self.window = MetricWindow()
         self.frozen = self._freeze_reference()
+        if config.bf16:
+            autocast_forward(policy.network, accelerator.device)
         if config.model.lora is not None:
             policy.model = add_adapter(policy.network, config.model.lora, config.seed)
         self.trained = policy.model
@@ -86,10 +91,7 @@ class Trainer:
     def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
         iterations = max(task.algorithm.num_iterations for task, _ in work)
         started = time.perf_counter()
-        with self.accelerator.autocast():
-            plans = [
-                [self._prepare(task, batch, i) for task, batch in work] for i in range(iterations)
-            ]
+        plans = [[self._prepare(task, batch, i) for task, batch in work] for i in range(iterations)]
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
         for plan in plans:
@@ -150,8 +152,7 @@ class Trainer:
     def _loss(self, item: Prepared, m: int) -> tuple[Tensor, dict[str, Tensor]]:
         """This micro-batch's share of the loss of its inner iteration."""
         rows = self._micro_batches(len(item.batch))[m]
-        with self.accelerator.autocast():
-            new, entropy = self._score(item, rows)
+        new, entropy = self._score(item, rows)
         old = item.old[m]
         inputs = LossInputs(
             item.passes[rows],
@@ -184,12 +185,11 @@ class Trainer:
     def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:
         """Counts over all processes."""
         counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
-        local = torch.tensor([len(batch), int(passes.scored.sum()), int(counts.sum())])
-        total = torch.as_tensor(
-            self.accelerator.reduce(local.to(self.policy.device), "sum")
-        ).tolist()
-        longest = int(batch.rollout.canvas.response.sum(1).max())
-        return BatchSize(*total, longest=longest, passes=len(passes))
+        longest = batch.rollout.canvas.response.sum(1).max()
+        local = torch.tensor([[len(batch), passes.scored.sum(), counts.sum(), longest]])
+        everyone = torch.as_tensor(self.accelerator.gather(local.to(self.policy.device)))
+        rollouts, tokens, entries, _ = everyone.sum(0).tolist()
+        return BatchSize(rollouts, tokens, entries, int(everyone[:, 3].max()))
 
     def _clip(self) -> Tensor:
         """Clip the gradient of the batch; return its norm before."""
@@ -228,7 +228,11 @@ class Trainer:
         """A frozen copy of the weights where a KL is wanted and no adapter can be switched off."""
         if self.config.model.lora is not None or not self.config.needs_reference:
             return None
-        return copy.deepcopy(self.policy.network).requires_grad_(False).eval()
+        frozen = copy.deepcopy(self.policy.network).requires_grad_(False).eval()
+        frozen.set_attention(self.config.model.attn_implementation)
+        if self.config.bf16:
+            autocast_forward(frozen, self.accelerator.device)
+        return frozen
 
     def save_model(self, folder: Path) -> None:
         """Write the model in its public format, the adapter merged into it. Rank 0 writes."""

@@ -1,4 +1,4 @@
-"""What a RL checkpoint holds beside the model: trained tensors, optimiser, schedule, step.
+"""What an RL checkpoint holds beside the model: trained tensors, optimiser, open metrics, step.
 
 Draws need no state: every generator is named by the seed and the step. The reference policy needs
 none either: it is the checkpoint that the run started from.
@@ -40,6 +40,7 @@ def write_state(trainer: Trainer, folder: Path) -> None:
         "trained": _trained(trainer),
         "optimizer": trainer.optimizer.state_dict(),
         "schedule": trainer.schedule.state_dict(),
+        "window": trainer.window.state_dict(),
     }
     torch.save(state, folder / NAME)
 
@@ -56,6 +57,7 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
         _assign(_trained(trainer), state["trained"])
         trainer.optimizer.load_state_dict(state["optimizer"])
         trainer.schedule.load_state_dict(state["schedule"])
+        trainer.window.load_state_dict(state["window"])
         trainer.step = int(state["step"])
     except (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
         raise ConfigError(

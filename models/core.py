@@ -71,20 +71,20 @@ class RMSNorm(nn.Module):
 def rope_table(
     length: int, head_dim: int, theta: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of the rotary angles, each [length, head_dim] float32.
+    """Cosine and signed sine of the rotary angles, each [length, head_dim] float32.
 
-    Computed on demand rather than stored as a buffer, so that casting the model never rounds the
-    frequencies.
+    The sine of the lower half is negated, which is what the rotation needs. Computed on demand
+    rather than stored as a buffer, so that casting the model never rounds the frequencies.
     """
     exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
     positions = torch.arange(length, device=device, dtype=torch.float32)
     angles = torch.outer(positions, 1.0 / theta**exponents)
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
-    """Rotate [B, H, n, head_dim] by the half-split rotary embedding; cos, sin [..., n, head_dim].
+    """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`.
 
     `fp32` rotates in float32 and casts back (LLaDA, MMaDA); otherwise in the dtype of x
     (LLaDA-V, Dream, SDAR).
@@ -92,8 +92,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     dtype = x.dtype
     work = torch.float32 if fp32 else dtype
     x, cos, sin = x.to(work), cos.to(work), sin.to(work)
-    low, high = x.chunk(2, dim=-1)
-    return (x * cos + torch.cat((-high, low), dim=-1) * sin).to(dtype)
+    # in place where autograd allows: fewer buffers between those that the backward pass keeps
+    swapped = x.roll(x.shape[-1] // 2, dims=-1).mul_(sin)
+    return (x * cos).add_(swapped).to(dtype)
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

@@ -134,12 +134,18 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
 
     Raises:
         FileNotFoundError: it has none; `load_model` loads the network alone.
+        ValueError: it cannot be read.
     """
     if not (directory / "tokenizer.json").is_file():
         raise FileNotFoundError(
             f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"
         )
-    return PreTrainedTokenizerFast.from_pretrained(directory)
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(directory)
+    except Exception as error:  # tokenizers raises bare exceptions for files it cannot parse
+        raise ValueError(
+            f"the tokenizer of {directory} cannot be read ({error}); copy or download it again"
+        ) from error
 
 
 def image_grid(config: Mapping[str, Any], vq: MagvitV2, image_size: int | None) -> tuple[int, int]:

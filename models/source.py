@@ -24,7 +24,7 @@ def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
         FileNotFoundError: neither an existing directory nor a repository the hub returned.
     """
     path = Path(path_or_hub_id).expanduser()
-    if path.is_dir():
+    if str(path_or_hub_id) and path.is_dir():
         return path
     try:
         return _download(str(path_or_hub_id), pickled)

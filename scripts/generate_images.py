@@ -2,14 +2,16 @@
 
     python scripts/generate_images.py prompt="a red circle and a blue square"
     python scripts/generate_images.py model=Gen-Verse/MMaDA-8B-MixCoT vq=showlab/magvitv2 \
-        prompt="a fox in the snow" image_size=512 cfg_scale=3.5 steps=50 name=maskgit device=cuda
+        prompt="a fox in the snow" image_size=512 cfg_scale=3.5 steps=50 name=maskgit
 
-Writes `grid.png`, `film.gif` and `film.png` (the same steps side by side) into `out`. The film
-comes from the step at which each token was written; cells that are still masked are painted grey.
+Writes `grid.png`, `film.gif` and `film.png` (one row per image, the steps side by side) into `out`.
+The film comes from the step at which each token was written: the finished image, with the cells
+that were still masked after a step painted grey.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +19,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from PIL import Image, ImageDraw, ImageFont  # noqa: E402
+from PIL import Image, ImageDraw  # noqa: E402
 
 from mmrl.config import ConfigError, check, check_choice, load_config  # noqa: E402
 from mmrl.data import load_prompts  # noqa: E402
+from mmrl.device import find_device  # noqa: E402
+from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
 from models import Policy, load_policy  # noqa: E402
 
 TASK = "text_to_image"
-GREY = (176, 176, 176)
+GREY, EDGE = (228, 228, 228), (204, 204, 204)
 CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
 
 
@@ -36,7 +40,9 @@ class Config(SamplerConfig):
     """Sampler settings and where prompts, model and pictures are."""
 
     model: str = str(CHECKPOINTS / "mmada")
+    """Path or hub id."""
     vq: str = str(CHECKPOINTS / "magvit")
+    """Path or hub id of its image tokenizer."""
     prompt: str = ""
     """One prompt, or several separated by `|`."""
     prompts: str = ""
@@ -44,21 +50,37 @@ class Config(SamplerConfig):
     num_images: int = 4
     """Images per prompt."""
     limit: int = 8
-    """At most this many prompts of a file."""
-    max_prompt_length: int = 64
+    """At most this many prompts of a file, taken at even distances."""
+    batch_size: int = 16
+    """Images sampled at once; changes speed and memory only."""
+    max_prompt_length: int = 256
+    """Longest prompt in tokens; longer ones are cut."""
     image_size: int | None = None
+    """Side of the images in pixels; null follows the checkpoint."""
     dtype: str = "float32"
-    device: str = "cpu"
+    """Of the weights."""
+    device: str = "auto"
+    """`auto` takes the GPU if there is one."""
     seed: int = 0
+    """Names every draw."""
     out: str = "runs/images"
+    """Folder of the pictures."""
     cell: int = 128
-    """Smallest side of an image in the pictures, in pixels."""
+    """Smallest side of an image in the grid and side of one in the film, in pixels."""
+    film_images: int = 8
+    """Images in the film."""
+    film_columns: int = 10
+    """Steps in the still film."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("name", self.name, RULES)
-        check(bool(self.prompt) != bool(self.prompts), "prompt", self.prompt, "given, or prompts")
-        check(self.num_images >= 1, "num_images", self.num_images, "at least 1")
+        check_choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
+        one = bool(self.prompt.strip(" |")) != bool(self.prompts)
+        check(one, "prompt", self.prompt, "a text, or empty when prompts names a file")
+        for key in ("num_images", "limit", "batch_size", "cell", "film_images"):
+            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        check(self.film_columns >= 2, "film_columns", self.film_columns, "at least 2")
 
 
 def generate(config: Config) -> list[Path]:
@@ -68,41 +90,43 @@ def generate(config: Config) -> list[Path]:
         config.model,
         vq=config.vq,
         dtype=config.dtype,
-        device=config.device,
+        device=find_device(config.device),
         max_prompt_length=config.max_prompt_length,
         image_size=config.image_size,
     )
-    rows = [prompt for prompt in prompts for _ in range(config.num_images)]
-    draws = [
-        generator(config.seed, "images", prompt.text, n)
-        for prompt in prompts
-        for n in range(config.num_images)
-    ]
-    rollout = sample(policy, policy.canvas(rows), config, draws)
-    images = [scaled(image, config.cell) for image in policy.decode(rollout.canvas, rows)]
+    images, frames = _sampled(policy, prompts, config)
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "grid.png", out / "film.gif", out / "film.png"]
-    captioned(images, [prompt.text for prompt in prompts]).save(paths[0])
-    frames = film(policy, rollout, rows, config.num_images, config.cell)
-    times = [250] * (len(frames) - 1) + [1500]
-    frames[0].save(paths[1], save_all=True, append_images=frames[1:], duration=times, loop=0)
-    stacked([strip(frames)]).save(paths[2])
+    each = [images[n : n + config.num_images] for n in range(0, len(images), config.num_images)]
+    captioned(each, [prompt.text for prompt in prompts], config.cell).save(paths[0])
+    steps = zip(*frames, strict=True)
+    film = [page([Cell(cell) for cell in step], config.num_images) for step in steps]
+    times = [250] * (len(film) - 1) + [1500]
+    film[0].save(paths[1], save_all=True, append_images=film[1:], duration=times, loop=0)
+    still(frames, config.film_columns).save(paths[2])
     return paths
 
 
-def film(
-    policy: Policy, rollout: Rollout, rows: list[Prompt], columns: int, cell: int
-) -> list[Image.Image]:
-    """One frame per denoising step: all images, unwritten cells grey."""
-    images = [scaled(image, cell) for image in policy.decode(rollout.canvas, rows)]
-    steps = range(-1, int(rollout.written_at.max()) + 1)
-    frames = []
-    for step in steps:
-        shown = [painted(image, rollout, b, step) for b, image in enumerate(images)]
-        lines = [shown[n : n + columns] for n in range(0, len(shown), columns)]
-        frames.append(stacked([strip(line) for line in lines]))
-    return frames
+def _sampled(
+    policy: Policy, prompts: list[Prompt], config: Config
+) -> tuple[list[Image.Image], list[list[Image.Image]]]:
+    """Finished images, and the frames of the first `film_images` of them."""
+    rows = [(prompt, n) for prompt in prompts for n in range(config.num_images)]
+    images: list[Image.Image] = []
+    frames: list[list[Image.Image]] = []
+    for first in range(0, len(rows), config.batch_size):
+        chunk = rows[first : first + config.batch_size]
+        some = [prompt for prompt, _ in chunk]
+        draws = [generator(config.seed, "images", prompt.text, n) for prompt, n in chunk]
+        rollout = sample(policy, policy.canvas(some), config, draws)
+        decoded = list(policy.decode(rollout.canvas, some))
+        for row in range(min(len(chunk), config.film_images - len(frames))):
+            small = scaled(decoded[row], config.cell)
+            steps = range(-1, config.steps)
+            frames.append([painted(small, rollout, row, step) for step in steps])
+        images += decoded
+    return images, frames
 
 
 def painted(image: Image.Image, rollout: Rollout, row: int, step: int) -> Image.Image:
@@ -115,63 +139,48 @@ def painted(image: Image.Image, rollout: Rollout, row: int, step: int) -> Image.
     for y, x in (written > step).nonzero().tolist():
         box = (x * image.width // width, y * image.height // height)
         end = ((x + 1) * image.width // width - 1, (y + 1) * image.height // height - 1)
-        draw.rectangle((*box, *end), fill=GREY)
+        draw.rectangle((*box, *end), fill=GREY, outline=EDGE)
     return shown
 
 
-def captioned(images: list[Image.Image], captions: list[str]) -> Image.Image:
+def captioned(groups: list[list[Image.Image]], captions: list[str], cell: int) -> Image.Image:
     """A row of images per caption, the caption above it."""
-    each = len(images) // len(captions)
-    lines = []
-    for n, text in enumerate(captions):
-        line = strip(images[n * each : (n + 1) * each])
-        label = Image.new("RGB", (line.width, 22), "white")
-        ImageDraw.Draw(label).text((4, 3), text, fill="black", font=ImageFont.load_default(14))
-        lines += [label, line]
-    return stacked(lines)
+    parts = []
+    for images, text in zip(groups, captions, strict=True):
+        line = page([Cell(enlarged(image, cell)) for image in images], len(images))
+        parts += [heading(text, line.width), line]
+    return stacked(parts)
 
 
-def strip(images: list[Image.Image]) -> Image.Image:
-    """Images side by side."""
-    gap = 4
-    width = sum(image.width + gap for image in images) + gap
-    line = Image.new("RGB", (width, images[0].height + gap), "white")
-    left = gap
-    for image in images:
-        line.paste(image, (left, 0))
-        left += image.width + gap
-    return line
-
-
-def stacked(lines: list[Image.Image]) -> Image.Image:
-    """Images below each other."""
-    page = Image.new("RGB", (max(i.width for i in lines), sum(i.height for i in lines)), "white")
-    top = 0
-    for line in lines:
-        page.paste(line, (0, top))
-        top += line.height
-    return page
-
-
-def scaled(image: Image.Image, cell: int) -> Image.Image:
-    """The image enlarged to at least `cell` pixels a side, without blur."""
-    factor = max(1, -(-cell // image.width))
-    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+def still(frames: list[list[Image.Image]], columns: int) -> Image.Image:
+    """One row per image; `columns` of its steps side by side, the first and the last among them."""
+    last = len(frames[0]) - 1
+    steps = sorted({round(n * last / (columns - 1)) for n in range(columns)})
+    cells = [
+        Cell(film[step], [(f"step {step} of {last}", BLACK)]) for film in frames for step in steps
+    ]
+    return page(cells, len(steps))
 
 
 def _prompts(config: Config) -> list[Prompt]:
     if config.prompts:
-        return load_prompts(config.prompts, TASK)[: config.limit]
-    texts = [text.strip() for text in config.prompt.split("|")]
+        return load_prompts(config.prompts, TASK, limit=config.limit)
+    texts = [text.strip() for text in config.prompt.split("|") if text.strip()]
     return [Prompt(str(n), TASK, text) for n, text in enumerate(texts)]
+
+
+def _quoted(word: str) -> str:
+    """A command-line word whose prompt stays text, whatever it would mean in YAML."""
+    key, equals, value = word.partition("=")
+    return f"prompt={json.dumps(value, ensure_ascii=False)}" if key + equals == "prompt=" else word
 
 
 def main(arguments: list[str]) -> int:
     """Generate as the command line says; return the exit status."""
     try:
-        for path in generate(load_config(Config, arguments)):
+        for path in generate(load_config(Config, [_quoted(word) for word in arguments])):
             print(path)
-    except (ConfigError, FileNotFoundError, ValueError) as error:
+    except (ConfigError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

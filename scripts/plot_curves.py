@@ -8,7 +8,7 @@ Each run is a thin line, their mean a thick one; control runs are grey.
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrl.config import ConfigError, check, load_config  # noqa: E402
 from mmrl.curves import Series, line_plot  # noqa: E402
+from mmrl.report import read_metrics, series  # noqa: E402
 
 BLUE, GREY = "#1f5fbf", "#777777"
 
@@ -30,7 +31,13 @@ class Config:
     control: str = ""
     """Run directories of the control, separated by spaces."""
     metric: str = "eval/shapes/strict"
+    """Name in metrics.jsonl."""
+    name: str = "trained"
+    """What the legend calls the runs."""
+    control_name: str = "shuffled advantages"
+    """What it calls the control."""
     out: str = "curves.svg"
+    """The picture."""
 
     def __post_init__(self) -> None:
         check(self.runs != "", "runs", self.runs, "one or more run directories")
@@ -40,16 +47,16 @@ def points(run: str, metric: str) -> list[tuple[float, float]]:
     """(step, value) of a metric in a run."""
     path = Path(run) / "metrics.jsonl"
     check(path.is_file(), "runs", run, "a run directory with a metrics.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    found = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
+    found = series(read_metrics(path), f"^{re.escape(metric)}$")
     check(bool(found), "metric", metric, f"a metric of {run}")
-    return found
+    return found[0].points
 
 
 def curves(runs: list[str], metric: str, name: str, color: str) -> list[Series]:
     """Thin lines of the runs and the mean over the steps that all of them have."""
     each = [dict(points(run, metric)) for run in runs]
     shared = sorted(set.intersection(*(set(run) for run in each)))
+    check(bool(shared), "runs", " ".join(runs), "runs with values at the same steps")
     mean = [(step, sum(run[step] for run in each) / len(each)) for step in shared]
     thin = [Series("", sorted(run.items()), color, width=1.0, opacity=0.5) for run in each]
     return [*thin, Series(f"{name}, mean of {len(each)}", mean, color, width=2.6)]
@@ -59,9 +66,10 @@ def main(arguments: list[str]) -> int:
     """Draw what the command line says; return the exit status."""
     try:
         config = load_config(Config, arguments)
-        drawn = curves(config.runs.split(), config.metric, "trained", BLUE)
+        drawn = curves(config.runs.split(), config.metric, config.name, BLUE)
         if config.control:
-            drawn += curves(config.control.split(), config.metric, "shuffled advantages", GREY)
+            control = config.control.split()
+            drawn += curves(control, config.metric, config.control_name, GREY)
         Path(config.out).write_text(line_plot(drawn, "step", config.metric) + "\n")
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

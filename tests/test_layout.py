@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("mmrl", "models", "rewards", "eval")
 TEXT_SUFFIXES = {".py", ".yaml", ".toml", ".md", ".txt", ".sh", ""}
-SKIPPED_FOLDERS = {".git", ".venv", "runs", "build", "__pycache__"}
+SKIPPED_FOLDERS = {".hypothesis", ".git", ".venv", "runs", "build", "__pycache__"}
 
 
 def own_files(*suffixes: str, under: str = ".") -> list[Path]:

@@ -80,6 +80,7 @@ class AlgorithmConfig:
         rate = self.min_mask_rate
         check(0 <= rate <= 1, "algorithm.min_mask_rate", rate, "between 0 and 1")
         check(self.epsilon >= 0, "algorithm.epsilon", self.epsilon, "0 or more")
+        check(self.upper_epsilon >= 0, "algorithm.epsilon_high", self.epsilon_high, "0 or more")
         check(self.beta >= 0, "algorithm.beta", self.beta, "0 or more")
         check(self.temperature > 0, "algorithm.temperature", self.temperature, "above 0")
         check(self.cfg_scale >= 0, "algorithm.cfg_scale", self.cfg_scale, "0 or more")

@@ -25,15 +25,13 @@ class BatchSize:
         rollouts: rows of the batch.
         tokens: scored tokens of all passes.
         entries: entries of the bound that count; the tokens, unless the bound sums them up.
-        longest: response positions of a row.
-        passes: mask draws K.
+        longest: most response positions of a row.
     """
 
     rollouts: int
     tokens: int
     entries: int
     longest: int
-    passes: int
 
     def per_token(self) -> BatchSize:
         """The same batch for terms that are always per token, such as the KL."""
@@ -43,7 +41,7 @@ class BatchSize:
 def grpo(counts: Tensor, size: BatchSize) -> Tensor:
     """[K, B, L] bool -> weights that average within a row and pass, then over rows and passes."""
     per_row = counts.sum(-1, keepdim=True).clamp(min=1)
-    return counts / per_row / (size.rollouts * size.passes)
+    return counts / per_row / (size.rollouts * len(counts))
 
 
 def dapo(counts: Tensor, size: BatchSize) -> Tensor:
@@ -53,7 +51,7 @@ def dapo(counts: Tensor, size: BatchSize) -> Tensor:
 
 def dr_grpo(counts: Tensor, size: BatchSize) -> Tensor:
     """Weights that divide by a constant, free of length bias (arXiv 2503.20783)."""
-    return counts / (size.rollouts * size.longest * size.passes)
+    return counts / (size.rollouts * size.longest * len(counts))
 
 
 AGGREGATIONS: dict[str, Callable[[Tensor, BatchSize], Tensor]] = {

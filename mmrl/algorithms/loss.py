@@ -74,8 +74,10 @@ def policy_loss(
         "entropy": inputs.entropy.sum() / max(1, size.tokens),
     }
     if inputs.reference is not None:
-        difference = KL[config.kl](inputs.new, inputs.reference) * inputs.passes.scored
-        per_token = AGGREGATIONS[config.aggregation](inputs.passes.scored, size.per_token())
+        scored = inputs.passes.scored
+        # both 0 elsewhere, so that nothing there can overflow and spoil the gradient
+        difference = KL[config.kl](inputs.new * scored, inputs.reference * scored)
+        per_token = AGGREGATIONS[config.aggregation](scored, size.per_token())
         loss = loss + config.beta * (difference * per_token).sum()
         metrics["kl"] = difference.detach().sum() / max(1, size.tokens)
     return loss, metrics

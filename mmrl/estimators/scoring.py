@@ -42,12 +42,13 @@ def score(
     for k in range(len(passes)):
         scored = passes.scored[k]
         masked = replace(canvas, tokens=canvas.tokens.masked_fill(passes.hidden[k], canvas.mask_id))
-        logits = guided_logits(policy, masked, scored, cfg_scale).float() / temperature
-        logp = logits.log_softmax(-1)
+        logits = guided_logits(policy, masked, scored, cfg_scale).float()
+        logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
+        del logits
         target = (canvas.tokens[scored] - canvas.vocab[0]).unsqueeze(-1)
         index = torch.zeros(shape, dtype=torch.bool, device=scored.device)
         index[k] = scored
         logprobs = logprobs.masked_scatter(index, logp.gather(-1, target).squeeze(-1))
         with torch.no_grad():
-            entropy[index] = -(logp.exp() * logp).nan_to_num().sum(-1)
+            entropy[index] = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
     return logprobs, entropy

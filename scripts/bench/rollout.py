@@ -1,16 +1,13 @@
-"""Rollout of one group of images: `mmrl.samplers` and the straightforward way.
+"""Rollout of one group of images: from the same uniforms two ways write the same canvases.
 
     python scripts/bench/rollout.py [mask_policy=ignore] [width=64 layers=2 …]
-
-Both ways draw the same uniforms, so they must write the same canvases.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from setting import Measured, Setting, compare, group, policy
+from setting import Measured, Setting, compare, fastest, group, policy
 from torch import Tensor
 
 from mmrl.randomness import generator
@@ -41,21 +38,16 @@ def straightforward(s: Setting) -> Measured:
 
 
 def timed(s: Setting, canvas: Canvas, run: Callable[[int], Tensor]) -> Measured:
-    """Image tokens per second of the fastest repeat, after a warm-up of one step; the codes."""
+    """The time of all steps, after a warm-up of one, and the codes."""
     run(1)
-    seconds = []
-    for _ in range(s.repeats):
-        started = time.perf_counter()
-        tokens = run(s.steps)
-        seconds.append(time.perf_counter() - started)
+    seconds, cpu_seconds, tokens = fastest(lambda: run(s.steps), s.repeats)
     codes = tokens[canvas.response].view(s.batch, -1) - canvas.vocab[0]
-    return s.batch * s.grid**2 / min(seconds), codes.tolist()
+    return seconds, cpu_seconds, codes.tolist()
 
 
 @torch.no_grad()
 def every_step(s: Setting, network: Any, canvas: Canvas, steps: int) -> Tensor:
-    tokens, first = canvas.tokens.clone(), int(canvas.response[0].int().argmax())
-    image = slice(first, first + s.grid**2)
+    tokens, image = canvas.tokens.clone(), slice(s.text_length + 1, -1)
     seeds = row_seeds(generators(s), s.batch)
     both = None if canvas.attend is None else torch.cat((canvas.attend, canvas.uncond_attend))
     for step in range(steps):
@@ -65,19 +57,19 @@ def every_step(s: Setting, network: Any, canvas: Canvas, steps: int) -> Tensor:
         logits = network.model(torch.cat((tokens, twin)), attention_mask=both).logits
         conditional, unconditional = logits[:, image, slice(*canvas.vocab)].chunk(2)
         guided = (1 + s.cfg_scale) * conditional - s.cfg_scale * unconditional
-        drawn = categorical(
-            guided.softmax(-1).flatten(0, 1), state.uniform("token")[:, image].flatten()
-        )
+        probs, uniforms = guided.softmax(-1).flatten(0, 1), state.uniform("token")[:, image]
+        drawn = categorical(probs, uniforms.flatten()).view_as(uniforms).long() + canvas.vocab[0]
         written = emerge.candidates(state)[:, image]
-        drawn = drawn.view_as(written) + canvas.vocab[0]
         tokens[:, image] = torch.where(written, drawn, tokens[:, image])
     return tokens
 
 
 def quality(ours: list[list[int]], other: list[list[int]]) -> dict[str, Any]:
-    equal = torch.tensor(ours) == torch.tensor(other)
-    return {"same_canvases": bool(equal.all()), "same_tokens": float(equal.float().mean())}
+    equal = (torch.tensor(ours) == torch.tensor(other)).float().mean().item()
+    return {"same_canvases": ours == other, "same_tokens": equal}
 
+
+WAYS = {"ours": ours, "straightforward": straightforward}
 
 if __name__ == "__main__":
-    compare("rollout", {"ours": ours, "straightforward": straightforward}, quality)
+    compare("rollout", WAYS, quality)

@@ -24,6 +24,14 @@ def test_the_standard_error_is_the_sample_deviation_over_the_root_of_n() -> None
     assert table["colors"]["stderr"] == pytest.approx(math.sqrt(1 / 3) / 2)
 
 
+def test_images_of_one_prompt_do_not_pass_for_independent_prompts() -> None:
+    prompts = [prompt for prompt in _prompts(["colors"] * 4) for _ in range(3)]
+    scores = [score for score in (1.0, 0.0, 1.0, 0.0) for _ in range(3)]
+    table = by_tag(prompts, scores)
+    assert table["colors"]["n"] == 12
+    assert table["colors"]["stderr"] == pytest.approx(math.sqrt(1 / 3) / 2)
+
+
 def test_a_score_that_does_not_apply_is_left_out() -> None:
     table = by_tag(_prompts(["colors", "colors"]), [1.0, math.nan])
     assert table["colors"] == {"mean": 1.0, "stderr": 0.0, "n": 1.0}

@@ -1,4 +1,4 @@
-"""The numbers of the public code at tiny size, and the network they belong to."""
+"""The numbers of the public code at tiny size, the network they belong to, and a tiny policy."""
 
 from types import SimpleNamespace
 
@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from models import load_model
+from tests.mmrl.runs import write_world
 from tests.models.networks import FIXTURES, bare_policy, write_mmada
 
 
@@ -20,3 +21,9 @@ def mmada(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 def mmada_cases() -> dict[str, Tensor]:
     """Inputs and outputs of the public code for that network."""
     return load_file(FIXTURES / "mmada" / "cases.safetensors")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Paths of an untrained policy of two blocks and of prompts, see `write_world`."""
+    return write_world(tmp_path_factory.mktemp("world"))

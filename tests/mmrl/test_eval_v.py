@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.config import load_config
-from mmrl.eval_v import EvalConfig, main
+from mmrl.eval_v import main
 
 ROOT = Path(__file__).resolve().parents[2]
+RING = {"class": "ring", "count": 1}
 CONFIG = f"config={ROOT / 'configs' / 'eval' / 'shapes_t2i.yaml'}"
 
 
@@ -23,7 +23,10 @@ def test_the_benchmark_writes_table_scores_images_and_folders(tmp_path: Path) ->
     each = [sample["strict"] for sample in scores["samples"]]
     assert table["n"] == 6 and table["mean"] == pytest.approx(sum(each) / 6)
     assert scores["config"]["sampler"]["steps"] == 2
-    assert "mean over tags" in (tmp_path / "table.txt").read_text()
+    assert len({row["id"].rsplit("-", 1)[0] for row in scores["samples"]}) == 1
+    assert set(scores["tables"]["strict"]) >= {"counting", "position", "color_attr"}
+    assert "mean over tags" in (tmp_path / "table.txt").read_text(encoding="utf-8")
+    assert (tmp_path / "images.png").is_file()
     assert (tmp_path / "folders" / "00005" / "samples" / "00000.png").is_file()
 
 
@@ -45,15 +48,34 @@ def test_scores_do_not_depend_on_the_batch_size(tmp_path: Path) -> None:
         ("prompts=nowhere.jsonl", "nowhere.jsonl"),
         ("rewards=[{name: shape}]", "Did you mean 'shapes'"),
         ("limits=3", "Did you mean 'limit'"),
+        ("limit=0", "limit is 0"),
+        ("device=abacus", "device is 'abacus'"),
+        ("rewards=[]", "rewards is empty and geneval_dir is null"),
     ],
 )
 def test_bad_settings_are_refused_by_name(
-    word: str, message: str, capsys: pytest.CaptureFixture[str]
+    word: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([CONFIG, word]) == 1
+    assert main([CONFIG, f"output_dir={tmp_path}", word]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_every_evaluation_config_parses() -> None:
-    for path in sorted((ROOT / "configs" / "eval").glob("*.yaml")):
-        load_config(EvalConfig, [f"config={path}"])
+def test_a_dry_run_prints_the_plan_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [CONFIG, "dry_run=true", "limit=12", f"output_dir={tmp_path / 'out'}"]
+    assert main([*words, "model.path=not/there"]) == 0
+    said = capsys.readouterr().out
+    assert "12: single_object 2, two_object 2" in said
+    assert "8 steps of 24 rows" in said and "strict, partial" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_reward_that_does_not_apply_is_null_in_the_scores(tmp_path: Path) -> None:
+    rows = [{"prompt": "a red ring"}, {"prompt": "a ring", "tag": "colors", "include": [RING]}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [CONFIG, f"prompts={tmp_path / 'rows.jsonl'}", "sampler.steps=1"]
+    assert main([*words, f"output_dir={tmp_path}"]) == 0
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["samples"][0]["strict"] is None
+    assert scores["tables"]["strict"]["mean over prompts"]["n"] == 1

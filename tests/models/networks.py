@@ -50,8 +50,8 @@ def small_network(seed: int = 0, **changes: object) -> MaskedTokenModel:
     """A random network whose predictions are far from uniform."""
     generator = Generator().manual_seed(seed)
     model = MaskedTokenModel(small_core(**changes))
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 or name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.25, generator=generator)
     with torch.no_grad():
         model.head.weight.mul_(2.0)

@@ -1,38 +1,70 @@
-import subprocess
+import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[2]
+from mmrl.image_grid import GAP
 
-
-def _generate(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "generate_images.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "generate_images.py"
+SPEC = importlib.util.spec_from_file_location("generate_images", SCRIPT)
+assert SPEC is not None and SPEC.loader is not None
+demo = importlib.util.module_from_spec(SPEC)
+sys.modules["generate_images"] = demo
+SPEC.loader.exec_module(demo)
 
 
 def test_the_demo_writes_a_grid_and_a_film_of_every_step(tmp_path: Path) -> None:
-    words = ("prompt=a red circle|two green diamonds", "num_images=2", "steps=4", "cell=64")
-    done = _generate(*words, f"out={tmp_path}")
-    assert done.returncode == 0, done.stderr
+    words = ["prompt=a red circle|two green diamonds", "num_images=2", "steps=4", "cell=64"]
+    assert demo.main([*words, f"out={tmp_path}"]) == 0
     with Image.open(tmp_path / "film.gif") as film:
         assert film.n_frames == 5
-        film.seek(0)
-        first = film.convert("RGB").getcolors(maxcolors=100_000)
-    greys = sum(n for n, color in first if max(color) - min(color) < 8 and 160 < color[0] < 190)
-    assert greys > 0.7 * sum(n for n, _ in first)
+        shares = []
+        for frame in range(5):
+            film.seek(frame)
+            colors = film.convert("RGB").getcolors(maxcolors=100_000)
+            masked = sum(n for n, color in colors if color in (demo.GREY, demo.EDGE))
+            shares.append(masked / sum(n for n, _ in colors))
+    assert shares[0] > 0.7 and shares[-1] < 0.1
+    assert shares == sorted(shares, reverse=True)
     with Image.open(tmp_path / "grid.png") as grid:
-        assert grid.width == 2 * (64 + 4) + 4
+        assert grid.width == 2 * (64 + GAP) + GAP
+    with Image.open(tmp_path / "film.png") as still:
+        assert still.width == 5 * (64 + GAP) + GAP
 
 
-def test_equal_seeds_give_equal_pictures(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        _generate("prompt=a red circle", "num_images=1", "steps=3", f"out={tmp_path / name}")
-    assert (tmp_path / "a/grid.png").read_bytes() == (tmp_path / "b/grid.png").read_bytes()
+def test_pictures_depend_on_the_seed_and_not_on_the_batch_size(tmp_path: Path) -> None:
+    words = ["prompt=a red circle", "num_images=3", "steps=3"]
+    for name, word in {"a": "seed=1", "b": "batch_size=2", "c": "seed=0"}.items():
+        assert demo.main([*words, word, f"out={tmp_path / name}"]) == 0
+    a, b, c = ((tmp_path / name / "grid.png").read_bytes() for name in "abc")
+    assert b == c != a
 
 
-def test_a_missing_prompt_and_an_unknown_sampler_are_refused(tmp_path: Path) -> None:
-    assert "prompt is ''" in _generate(f"out={tmp_path}").stderr
-    unknown = _generate("prompt=x", "name=emerges", f"out={tmp_path}")
-    assert unknown.returncode == 1 and "Did you mean 'emerge'" in unknown.stderr
+@pytest.mark.parametrize(
+    "text", ["a fox: in snow", "12", "yes", "a # b", '"quoted" {x}', "ein Fuß 🦊"]
+)
+def test_a_prompt_is_taken_literally(text: str) -> None:
+    config = demo.load_config(demo.Config, [demo._quoted(f"prompt={text}")])
+    assert config.prompt == text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "prompt is ''"),
+        (["prompt= | "], "prompt is ' | '; it must be a text"),
+        (["prompt=x", "name=emerges"], "Did you mean 'emerge'"),
+        (["prompt=x", "prompts=nowhere.jsonl"], "or empty when prompts names a file"),
+        (["prompts=nowhere.jsonl"], "nowhere.jsonl"),
+        (["prompt=x", "model=nowhere"], "nowhere"),
+        (["prompt=x", "device=abacus"], "device is 'abacus'"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert demo.main([*words, f"out={tmp_path / 'out'}"]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

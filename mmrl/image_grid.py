@@ -1,0 +1,87 @@
+"""Images with captions, arranged on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PIL import Image, ImageDraw, ImageFont
+
+GAP = 6
+FONT_SIZE = 12
+LINE = 15
+WHITE, BLACK = (255, 255, 255), (32, 32, 32)
+
+
+@dataclass
+class Cell:
+    """An image and the lines below it, each with its colour."""
+
+    image: Image.Image
+    lines: Sequence[tuple[str, tuple[int, int, int]]] = ()
+
+
+def page(cells: Sequence[Cell], columns: int) -> Image.Image:
+    """Cells row by row on white; images of one size, captions wrapped to their width."""
+    width, height = cells[0].image.size
+    captions = [_wrapped(cell, width) for cell in cells]
+    pitch = width + GAP, height + LINE * max(map(len, captions)) + GAP
+    rows = -(-len(cells) // columns)
+    across = min(columns, len(cells))
+    sheet = Image.new("RGB", (across * pitch[0] + GAP, rows * pitch[1] + GAP), WHITE)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(FONT_SIZE)
+    for n, (cell, lines) in enumerate(zip(cells, captions, strict=True)):
+        left, top = GAP + n % columns * pitch[0], GAP + n // columns * pitch[1]
+        sheet.paste(cell.image, (left, top))
+        for k, (text, color) in enumerate(lines):
+            draw.text((left, top + height + k * LINE), text, color, font)
+    return sheet
+
+
+def stacked(pages: Sequence[Image.Image]) -> Image.Image:
+    """Pages below each other."""
+    width, height = max(p.width for p in pages), sum(p.height for p in pages)
+    sheet = Image.new("RGB", (width, height), WHITE)
+    top = 0
+    for part in pages:
+        sheet.paste(part, (0, top))
+        top += part.height
+    return sheet
+
+
+def heading(text: str, width: int) -> Image.Image:
+    """A caption above a row of images, wrapped to its width."""
+    lines = _lines(text, width - 2 * GAP)
+    label = Image.new("RGB", (width, len(lines) * LINE + GAP), WHITE)
+    draw, font = ImageDraw.Draw(label), ImageFont.load_default(FONT_SIZE)
+    for k, line in enumerate(lines):
+        draw.text((GAP, GAP + k * LINE), line, BLACK, font)
+    return label
+
+
+def scaled(image: Image.Image, side: int) -> Image.Image:
+    """The image `side` pixels wide; small ones are enlarged without blur."""
+    filter_ = Image.Resampling.LANCZOS if image.width > side else Image.Resampling.NEAREST
+    return image.resize((side, round(image.height * side / image.width)), filter_)
+
+
+def enlarged(image: Image.Image, side: int) -> Image.Image:
+    """The image a whole number of times as large, at least `side` pixels wide."""
+    return scaled(image, image.width * max(1, -(-side // image.width)))
+
+
+def _wrapped(cell: Cell, width: int) -> list[tuple[str, tuple[int, int, int]]]:
+    return [(line, color) for text, color in cell.lines for line in _lines(text, width)]
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """The text in lines that fit; a word longer than a line stays whole."""
+    font = ImageFont.load_default(FONT_SIZE)
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines

@@ -1,0 +1,123 @@
+"""Device memory of a run, estimated from sizes alone.
+
+Counted are the tensors that grow with the model or the batch. The image tokenizer, rewards on the
+same device and what the allocator keeps in reserve come on top.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+
+from mmrl.adapter import ROLES
+from mmrl.rl_config import RLConfig
+from mmrl.tasks import Task
+from models.checkpoint import FAMILIES
+from models.core import MaskedTokenModel
+from models.magvit import MagvitConfig
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+MMADA_8B = {
+    "model_type": "mmada",
+    "d_model": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "mlp_hidden_size": 12288,
+    "rope_theta": 500000.0,
+    "embedding_size": 134656,
+    "num_vq_tokens": 1024,
+    "codebook_size": 8192,
+}
+"""Sizes of Gen-Verse/MMaDA-8B, for estimates without the checkpoint."""
+
+
+def estimate(
+    config: RLConfig, raw: Mapping[str, Any], tasks: Sequence[Task], world_size: int = 1
+) -> dict[str, float]:
+    """Bytes per device, by what holds them.
+
+    Args:
+        config: of the run.
+        raw: `config.json` of the policy.
+        tasks: of the run.
+        world_size: number of processes; several keep a second copy of the gradients to reduce.
+
+    Returns:
+        `weights`, `adapter`, `gradients`, `optimiser`, `reference`, `update` (of a micro-batch) and
+        `sampling` (of a batch of rollouts); the last two are never held at once.
+    """
+    core = FAMILIES[raw["model_type"]].core_config(raw)
+    with torch.device("meta"):
+        network = MaskedTokenModel(core)
+    weights = sum(p.numel() for p in network.parameters())
+    size, lora = BYTES[config.model.dtype], config.model.lora
+    # peft holds adapters of half-precision weights in float32
+    adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
+    trained = weights * size if lora is None else adapter * 4
+    response = response_length(config, raw)
+    logits = 4.0 * response * raw.get("codebook_size", MMADA_8B["codebook_size"])
+    tokens = (config.model.max_prompt_length + response + 3) * (2 if config.bf16 else size)
+    # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
+    block = 18 * core.hidden_size + 4 * core.mlp_size
+    checkpointing = config.model.gradient_checkpointing
+    kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
+    at_work = tokens * (block if checkpointing else 0) + 3 * logits
+    micro = [_branches(task) * (task.algorithm.num_draws * kept + at_work) for task in tasks]
+    return {
+        "weights": weights * size,
+        "adapter": adapter * 4,
+        "gradients": trained * (1 if world_size == 1 else 2),
+        "optimiser": trained * 2,
+        "reference": weights * size if config.needs_reference and lora is None else 0,
+        "update": max(micro) * config.per_device_train_batch_size,
+        "sampling": max(_sampled(task, world_size) for task in tasks) * 4 * logits,
+    }
+
+
+def total(parts: Mapping[str, float]) -> float:
+    """Bytes at the worst moment: everything that stays, and the larger of update and sampling."""
+    stays = sum(size for name, size in parts.items() if name not in ("update", "sampling"))
+    return stays + max(parts["update"], parts["sampling"])
+
+
+def _branches(task: Task) -> int:
+    return 2 if task.algorithm.cfg_scale else 1
+
+
+def _sampled(task: Task, world_size: int) -> int:
+    rows = min(task.config.rollout_batch_size, task.rollouts_per_step // world_size)
+    return rows * (2 if task.config.sampler.cfg_scale else 1)
+
+
+def response_length(config: RLConfig, raw: Mapping[str, Any]) -> int:
+    """Image codes of a response, from the image size or else the checkpoint."""
+    if config.model.image_size is None:
+        return int(raw.get("num_vq_tokens", MMADA_8B["num_vq_tokens"]))
+    vq = known_config(config.model.vq or "") or {}
+    levels = len(vq.get("encoder_ch_mult", MagvitConfig().encoder_ch_mult))
+    return (config.model.image_size // 2 ** (levels - 1)) ** 2
+
+
+def adapter_size(network: MaskedTokenModel, rank: int, roles: list[str]) -> int:
+    """Parameters of a LoRA adapter of a rank on the layers of some roles."""
+    ends = tuple(ROLES[role] for role in roles)
+    layers = [module for name, module in network.named_modules() if name.endswith(ends)]
+    return sum(rank * (m.in_features + m.out_features) for m in layers)  # type: ignore[operator]
+
+
+def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
+    """`config.json` of a checkpoint on this machine, a directory or cached; None if neither."""
+    file: Any = Path(path_or_hub_id) / "config.json"
+    if not file.is_file():
+        try:
+            file = try_to_load_from_cache(path_or_hub_id, "config.json")
+        except HFValidationError:
+            return None
+    return json.loads(Path(file).read_text()) if isinstance(file, str | Path) else None

@@ -1,0 +1,79 @@
+"""Advantages against numbers by hand and against TRL's formula written out."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import group_advantages, group_statistics
+
+NAN = float("nan")
+
+
+def advantages(rewards: list[float], num_generations: int, scale: str) -> list[float]:
+    return group_advantages(torch.tensor(rewards), num_generations, scale).tolist()
+
+
+def trl(rewards: Tensor, num_generations: int, scale: str) -> Tensor:
+    """GRPO as TRL writes it: nan-aware mean and sample deviation, 1e-4 in the denominator."""
+    groups = rewards.view(-1, num_generations)
+    mean = groups.nanmean(1).repeat_interleave(num_generations)
+    if scale == "batch":
+        known = rewards[~rewards.isnan()]
+        deviation = known.std().expand_as(rewards)
+    else:
+        each = torch.stack([group[~group.isnan()].std() for group in groups])
+        deviation = each.repeat_interleave(num_generations)
+    centred = rewards - mean
+    return centred if scale == "none" else centred / (deviation + 1e-4)
+
+
+def test_a_group_by_hand() -> None:
+    # mean 2, sample deviation sqrt((1 + 1) / 2) = 1
+    assert advantages([1.0, 2.0, 3.0], 3, "group") == pytest.approx([-1 / 1.0001, 0, 1 / 1.0001])
+
+
+def test_without_scaling_the_advantage_is_the_distance_to_the_mean() -> None:
+    rewards = [1.0, 2.0, 6.0, 0.0, 4.0, 5.0]
+    assert advantages(rewards, 3, "none") == [-2.0, -1.0, 3.0, -3.0, 1.0, 2.0]
+
+
+def test_the_batch_deviation_is_that_of_all_rewards() -> None:
+    rewards = [0.0, 2.0, 4.0, 6.0]
+    deviation = math.sqrt((9 + 1 + 1 + 9) / 3) + 1e-4
+    expected = [-1 / deviation, 1 / deviation, -1 / deviation, 1 / deviation]
+    assert advantages(rewards, 2, "batch") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_equal_rewards_have_no_advantage(scale: str) -> None:
+    rewards = [0.1, 0.1, 0.1, 0.7, 0.7, 0.7]
+    assert advantages(rewards, 3, scale) == pytest.approx([0.0] * 6, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_rollouts_without_a_reward_are_left_out_and_get_no_advantage(scale: str) -> None:
+    got = advantages([1.0, NAN, 3.0, NAN, NAN, NAN], 3, scale)
+    size = 1.0 if scale == "none" else 1 / (math.sqrt(2.0) + 1e-4)
+    assert got == pytest.approx([-size, 0.0, size, 0.0, 0.0, 0.0])
+
+
+def test_a_single_reward_in_a_group_has_no_advantage() -> None:
+    assert advantages([NAN, 5.0], 2, "group") == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("missing", [[], [3, 7, 8]])
+def test_advantages_are_those_of_trl(scale: str, missing: list[int]) -> None:
+    rewards = torch.rand(24, generator=torch.Generator().manual_seed(0)).double()
+    rewards[missing] = NAN
+    expected = trl(rewards, 6, scale).nan_to_num(0.0)
+    torch.testing.assert_close(group_advantages(rewards, 6, scale).double(), expected)
+
+
+def test_statistics_are_the_mean_the_spread_in_groups_and_the_share_without_spread() -> None:
+    values = group_statistics(torch.tensor([1.0, 3.0, 2.0, 2.0, NAN, NAN]), 2)
+    assert values["reward"] == 2.0
+    assert values["reward_std"] == pytest.approx(math.sqrt(2.0) / 3)
+    assert values["frac_reward_zero_std"] == pytest.approx(2 / 3)

@@ -1,0 +1,46 @@
+"""KL estimators: closed forms, sign, and the divergence they estimate."""
+
+import math
+
+import pytest
+import torch
+
+from mmrl.algorithms.kl import KL
+
+POLICY = torch.tensor([-1.0, -2.0, -0.5])
+REFERENCE = torch.tensor([-1.5, -1.0, -0.5])
+
+
+def test_estimators_by_hand() -> None:
+    torch.testing.assert_close(KL["k1"](POLICY, REFERENCE), torch.tensor([0.5, -1.0, 0.0]))
+    torch.testing.assert_close(KL["k2"](POLICY, REFERENCE), torch.tensor([0.125, 0.5, 0.0]))
+    third = torch.tensor([math.exp(-0.5) + 0.5 - 1, math.exp(1.0) - 1 - 1, 0.0])
+    torch.testing.assert_close(KL["k3"](POLICY, REFERENCE), third)
+
+
+@pytest.mark.parametrize("name", sorted(KL))
+def test_equal_policies_have_no_divergence(name: str) -> None:
+    assert bool((KL[name](POLICY, POLICY.clone()) == 0).all())
+
+
+@pytest.mark.parametrize("name", ["k2", "k3"])
+def test_k2_and_k3_are_never_negative(name: str) -> None:
+    draws = -5 * torch.rand(2, 1000, generator=torch.Generator().manual_seed(0))
+    assert float(KL[name](draws[0], draws[1]).min()) >= 0
+
+
+@pytest.mark.parametrize("name", ["k1", "k3"])
+def test_the_mean_over_the_policy_is_the_divergence(name: str) -> None:
+    policy, reference = (torch.randn(7, generator=torch.Generator().manual_seed(n)) for n in (1, 2))
+    logp, logq = policy.double().log_softmax(0), reference.double().log_softmax(0)
+    exact = (logp.exp() * (logp - logq)).sum()
+    torch.testing.assert_close((logp.exp() * KL[name](logp, logq)).sum(), exact)
+
+
+def test_the_mean_gradient_of_k2_is_that_of_the_divergence() -> None:
+    logits = torch.randn(7, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
+    logq = torch.randn(7, generator=torch.Generator().manual_seed(2)).double().log_softmax(0)
+    logp = logits.log_softmax(0)
+    [exact] = torch.autograd.grad((logp.exp() * (logp - logq)).sum(), logits, retain_graph=True)
+    estimated = (logp.exp().detach() * KL["k2"](logp, logq)).sum()
+    torch.testing.assert_close(torch.autograd.grad(estimated, logits)[0], exact)

@@ -1,0 +1,167 @@
+"""The loss: cases by hand, the direction of its gradient, clipping, and what it counts."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import AlgorithmConfig, BatchSize, LossInputs, policy_loss
+from mmrl.algorithms.aggregation import AGGREGATIONS
+from mmrl.algorithms.kl import KL
+from mmrl.algorithms.ratios import RATIO_LEVELS
+from mmrl.estimators import BOUNDS
+from mmrl.types import Passes
+
+# one draw, two rollouts: two scored positions and one
+SCORED = torch.tensor([[[True, False, True], [False, True, False]]])
+SIZE = BatchSize(rollouts=2, tokens=3, entries=3, longest=3)
+RATIOS = torch.tensor([[[1.1, 1.0, 0.5], [1.0, 1.5, 1.0]]])
+ADVANTAGES = torch.tensor([1.0, -2.0])
+REFERENCE = torch.full((1, 2, 3), -1.3)
+
+
+def inputs(
+    log_ratio: Tensor | None = None,
+    advantages: Tensor = ADVANTAGES,
+    scored: Tensor = SCORED,
+    reference: Tensor | None = None,
+) -> LossInputs:
+    """New log-probs of -1 at the scored positions, old ones so that the ratios are `RATIOS`."""
+    log_ratio = RATIOS.log() if log_ratio is None else log_ratio
+    new = torch.full(scored.shape, -1.0) * scored
+    old = (new - log_ratio) * scored
+    passes = Passes(scored, scored, scored.float())
+    kept = None if reference is None else reference * scored
+    return LossInputs(passes, new.requires_grad_(), old, kept, torch.ones_like(old), advantages)
+
+
+def loss(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> tuple[Tensor, dict]:
+    return policy_loss(given, AlgorithmConfig(**columns), size)
+
+
+def gradient(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> Tensor:
+    given.new.grad = None
+    loss(given, size, **columns)[0].backward()
+    assert given.new.grad is not None
+    return given.new.grad
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [
+        # clipped terms: 1.1 and 0.5 with advantage 1 (0.5 lies below the range, but the minimum
+        # keeps it), 1.5 with advantage -2 (the minimum keeps -3 although the ratio is clipped)
+        ("grpo", -((1.1 + 0.5) / 2 + (-3.0)) / 2),
+        ("dapo", -(1.1 + 0.5 - 3.0) / 3),
+        ("dr_grpo", -(1.1 + 0.5 - 3.0) / (2 * 3)),
+    ],
+)
+def test_a_batch_by_hand(aggregation: str, expected: float) -> None:
+    value, _ = loss(inputs(), aggregation=aggregation, epsilon=0.2)
+    assert value.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "share"), [("grpo", 1.0), ("dapo", 1.0), ("dr_grpo", 3 / 6)]
+)
+def test_the_divergence_is_added_with_its_weight(aggregation: str, share: float) -> None:
+    k3 = math.exp(-0.3) + 0.3 - 1
+    columns = {"aggregation": aggregation, "kl": "k3"}
+    with_kl, metrics = loss(inputs(reference=REFERENCE), beta=0.5, **columns)
+    without, _ = loss(inputs(), beta=0.5, **columns)
+    assert (with_kl - without).item() == pytest.approx(0.5 * k3 * share, rel=1e-5)
+    assert float(metrics["kl"]) == pytest.approx(k3, rel=1e-5)
+
+
+def test_the_evidence_bound_is_one_ratio_per_rollout() -> None:
+    scored = SCORED.expand(2, -1, -1)
+    log_ratio = torch.tensor([[0.2, 0.0, 0.1], [0.0, -0.3, 0.0]]).expand(2, -1, -1)
+    size = BatchSize(rollouts=2, tokens=6, entries=2, longest=3)
+    given = inputs(log_ratio, torch.tensor([1.0, 1.0]), scored)
+    value, metrics = loss(given, size, bound="elbo", aggregation="grpo", epsilon=10.0)
+    ratios = (math.exp(0.3), math.exp(-0.3))
+    assert value.item() == pytest.approx(-sum(ratios) / 2)
+    assert float(metrics["ratio"]) == pytest.approx(sum(ratios) / 2)
+
+
+COLUMNS = [
+    {"bound": bound, "ratio_level": level, "aggregation": aggregation}
+    for bound in BOUNDS
+    for level in RATIO_LEVELS
+    for aggregation in AGGREGATIONS
+]
+
+
+@pytest.mark.parametrize("columns", COLUMNS, ids=lambda c: "-".join(c.values()))
+def test_a_positive_advantage_raises_the_logprobs_and_a_negative_one_lowers_them(
+    columns: dict,
+) -> None:
+    size = BatchSize(2, 3, 2 if columns["bound"] == "elbo" else 3, 3)
+    step = -gradient(inputs(torch.zeros(1, 2, 3)), size, **columns)
+    assert bool((step[0, 0][SCORED[0, 0]] > 0).all())
+    assert bool((step[0, 1][SCORED[0, 1]] < 0).all())
+    assert bool((step[~SCORED] == 0).all())
+
+
+def test_outside_the_range_a_ratio_has_a_gradient_only_back_towards_it() -> None:
+    ratios = torch.tensor([[[1.5, 1.0, 0.5], [1.5, 1.0, 0.5]]]).log()
+    scored = torch.tensor([[[True, False, True], [True, False, True]]])
+    size = BatchSize(2, 4, 4, 3)
+    step = gradient(inputs(ratios, torch.tensor([1.0, -1.0]), scored), size, epsilon=0.2)
+    # advantage 1: 1.5 is far enough up; advantage -1: 0.5 is far enough down
+    assert (step[0] != 0).tolist() == [[False, False, True], [True, False, False]]
+
+
+def test_the_upper_range_can_be_wider_than_the_lower_one() -> None:
+    given = inputs(torch.full((1, 2, 3), 1.25).log(), torch.tensor([1.0, 1.0]))
+    narrow, clipped = loss(given, epsilon=0.2)
+    wide, free = loss(given, epsilon=0.2, epsilon_high=0.3)
+    assert narrow.item() == pytest.approx(-1.2) and wide.item() == pytest.approx(-1.25)
+    assert float(clipped["clip_ratio/high_mean"]) == pytest.approx(1.0)
+    assert float(free["clip_ratio/high_mean"]) == 0
+
+
+def test_clip_metrics_count_only_ratios_that_are_held_back() -> None:
+    _, metrics = loss(inputs(), epsilon=0.2)
+    # 0.5 with advantage 1 and 1.5 with advantage -2 move back into the range
+    assert float(metrics["clip_ratio/low_mean"]) == 0 == float(metrics["clip_ratio/high_mean"])
+    _, metrics = loss(inputs(advantages=-ADVANTAGES), epsilon=0.2)
+    assert float(metrics["clip_ratio/low_mean"]) == pytest.approx(1 / 3)
+    assert float(metrics["clip_ratio/high_mean"]) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("level", sorted(RATIO_LEVELS))
+@pytest.mark.parametrize("kl", sorted(KL))
+def test_positions_that_were_not_hidden_change_nothing(level: str, kl: str) -> None:
+    columns = {"ratio_level": level, "kl": kl, "beta": 0.1}
+    given, other = inputs(reference=REFERENCE), inputs(reference=REFERENCE)
+    with torch.no_grad():
+        other.new[~SCORED] = 500.0
+        other.old[~SCORED] = -500.0
+        other.reference[~SCORED] = 500.0  # type: ignore[index]
+    one, another = (loss(case, **columns) for case in (given, other))
+    assert torch.equal(one[0], another[0])
+    assert torch.equal(one[1]["kl"], another[1]["kl"])
+    assert torch.equal(one[1]["ratio"], another[1]["ratio"])
+    assert torch.equal(gradient(given, **columns), gradient(other, **columns))
+
+
+@pytest.mark.parametrize("columns", COLUMNS, ids=lambda c: "-".join(c.values()))
+def test_parts_of_a_batch_add_up_to_its_loss_and_metrics(columns: dict) -> None:
+    size = BatchSize(2, 3, 2 if columns["bound"] == "elbo" else 3, 3)
+    whole, metrics = loss(inputs(reference=REFERENCE), size, beta=0.1, **columns)
+    total, sums = torch.zeros(()), dict.fromkeys(metrics, 0.0)
+    for row in (slice(0, 1), slice(1, 2)):
+        full = inputs(reference=REFERENCE)
+        assert full.reference is not None
+        part = LossInputs(
+            full.passes[row], full.new[:, row], full.old[:, row], full.reference[:, row],
+            full.entropy[:, row], full.advantages[row],
+        )  # fmt: skip
+        value, some = loss(part, size, beta=0.1, **columns)
+        total = total + value
+        sums = {name: sums[name] + float(some[name]) for name in sums}
+    torch.testing.assert_close(total, whole)
+    assert sums == pytest.approx({name: value.item() for name, value in metrics.items()})

@@ -1,0 +1,137 @@
+"""Runs of the loop that take a second: an untrained policy of two blocks on prompts of shapes."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from accelerate import Accelerator
+
+from mmrl.adapter import LoraSettings
+from mmrl.objectives.masked import MaskedConfig, NetworkConfig, new_policy
+from mmrl.rl_config import ModelConfig, RLConfig, policy_options
+from mmrl.rollout import RolloutBatch, roll_out
+from mmrl.run_directory import RunDirectory
+from mmrl.samplers import SamplerConfig
+from mmrl.tasks import Task, TaskConfig
+from mmrl.trainer import Trainer
+from mmrl.types import Sample
+from models import load_policy
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = ROOT / "datasets" / "shapes"
+VQ = str(SHAPES / "checkpoints" / "magvit")
+LORA = {"r": 4, "lora_alpha": 8}
+
+
+def write_world(folder: Path) -> SimpleNamespace:
+    """A tiny policy and prompt files: `policy`, `prompts`, `held_out`."""
+    options = MaskedConfig(
+        data="-",
+        tokenizer=str(SHAPES / "tokenizer"),
+        vq=VQ,
+        image_size=32,
+        max_prompt_length=24,
+        network=NetworkConfig(d_model=32, n_layers=2, n_heads=2, mlp_hidden_size=64),
+    )
+    policy = new_policy(options, seed=0)
+    for name, parameter in policy.network.named_parameters():
+        if parameter.ndim == 2 and "embed" not in name:
+            parameter.data *= 4.0  # far from uniform, so that errors show
+    policy.save(folder / "policy")
+    lines = (SHAPES / "train.jsonl").read_text().splitlines(keepends=True)
+    (folder / "prompts.jsonl").write_text("".join(lines[::400]))
+    (folder / "held_out.jsonl").write_text("".join(lines[1::600]))
+    names = ("policy", "prompts.jsonl", "held_out.jsonl")
+    return SimpleNamespace(**{name.split(".")[0]: str(folder / name) for name in names})
+
+
+def redness(samples: list[Sample]) -> list[float]:
+    """Mean of the red channel, in [0, 1]."""
+    return [float(_red(sample)) for sample in samples]
+
+
+def _red(sample: Sample) -> float:
+    red = sample.completion.getchannel("R").histogram()  # type: ignore[union-attr]
+    return sum(n * count for n, count in enumerate(red)) / 255 / sum(red)
+
+
+RED = {"name": "redness", "reward": redness}
+
+
+def task_config(world: SimpleNamespace, **changes: Any) -> TaskConfig:
+    """Two prompts of four images, three denoising steps, scored by how red they are."""
+    values = {
+        "prompts": world.prompts,
+        "num_prompts": 2,
+        "num_generations": 4,
+        "sampler": SamplerConfig(steps=3),
+        "rewards": [RED],
+    }
+    return TaskConfig(**{**values, **changes})
+
+
+def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+    """Settings of a run; `algorithm`, `lora` and `task` are put where they belong."""
+    algorithm = {"name": "mask_grpo", "num_iterations": 2, **changes.pop("algorithm", {})}
+    lora = changes.pop("lora", None)
+    model = ModelConfig(
+        path=world.policy,
+        vq=VQ,
+        max_prompt_length=24,
+        lora=None if lora is None else LoraSettings(**lora),
+        **changes.pop("model", {}),
+    )
+    task = task_config(world, algorithm=algorithm, **changes.pop("task", {}))
+    values = {
+        "model": model,
+        "tasks": {"shapes": task},
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-3,
+        "max_steps": 4,
+        "save_steps": 2,
+    }
+    return RLConfig(output_dir=str(output), **{**values, **changes})
+
+
+def command_line(world: SimpleNamespace, output: Path) -> list[str]:
+    """The words of a run with the shapes reward, for processes of their own."""
+    task = "tasks.shapes"
+    return [
+        f"output_dir={output}",
+        f"model.path={world.policy}",
+        f"model.vq={VQ}",
+        "model.max_prompt_length=24",
+        f"{task}.prompts={world.prompts}",
+        f"{task}.num_prompts=2",
+        f"{task}.num_generations=4",
+        f"{task}.sampler.steps=3",
+        f"{task}.rewards=[{{name: shapes, mode: partial}}]",
+        f"{task}.algorithm={{num_iterations: 2}}",
+        "per_device_train_batch_size=4",
+        "learning_rate=1e-3",
+    ]
+
+
+def trainer_of(config: RLConfig) -> Trainer:
+    """A trainer on a policy freshly loaded."""
+    accelerator = Accelerator(cpu=True, mixed_precision="no")
+    return Trainer(config, load_policy(**policy_options(config.model)), accelerator)
+
+
+def rollouts(config: RLConfig, trainer: Trainer) -> dict[str, tuple[Task, RolloutBatch]]:
+    """The scored rollouts of the trainer's next step."""
+    work = {}
+    for name, options in config.tasks.items():
+        task = Task(name, options)
+        batch = roll_out(task, trainer.policy, trainer.step, config.seed, 0, 1)
+        work[name] = (task, batch)
+    return work
+
+
+def metrics(output: Path) -> list[dict[str, float]]:
+    """The metrics of a run without those that measure time."""
+    timed = ("time/", "perf/", "step_time")
+    lines = RunDirectory(output).read_metrics()
+    return [
+        {k: v for k, v in line.items() if not any(part in k for part in timed)} for line in lines
+    ]

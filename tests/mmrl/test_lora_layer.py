@@ -1,0 +1,81 @@
+"""The lean LoRA layer computes what peft's does."""
+
+import copy
+
+import pytest
+import torch
+from peft import PeftModel
+from peft.tuners.lora import Linear
+from torch import Generator, Tensor
+
+from mmrl.adapter import LoraSettings, adapter_off, add_adapter
+from mmrl.lora_layer import InPlaceLora
+from tests.models.networks import small_network
+
+IDS = torch.randint(40, (3, 12), generator=Generator().manual_seed(1))
+
+
+@pytest.fixture
+def adapted() -> PeftModel:
+    """A network whose adapters have moved from their start."""
+    model = add_adapter(small_network(qkv_bias=True), LoraSettings(r=4), seed=0)
+    draw = Generator().manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1, generator=draw)
+    return model
+
+
+def with_peft_layers(model: PeftModel) -> PeftModel:
+    """The same model with peft's own layers."""
+    plain = copy.deepcopy(model)
+    for module in plain.modules():
+        if isinstance(module, InPlaceLora):
+            module.__class__ = Linear
+    return plain
+
+
+def gradients(model: PeftModel) -> list[Tensor]:
+    model(input_ids=IDS).logits.square().mean().backward()
+    return [p.grad for p in model.parameters() if p.requires_grad]
+
+
+def test_every_chosen_layer_is_a_lean_one(adapted: PeftModel) -> None:
+    layers = [module for module in adapted.modules() if isinstance(module, Linear)]
+    assert len(layers) == 2 * 7 and all(isinstance(layer, InPlaceLora) for layer in layers)
+
+
+def test_outputs_and_gradients_are_those_of_peft(adapted: PeftModel) -> None:
+    plain = with_peft_layers(adapted)
+    difference = adapted(input_ids=IDS).logits - plain(input_ids=IDS).logits
+    assert difference.abs().max() < 1e-4
+    for ours, expected in zip(gradients(adapted), gradients(plain), strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-3)
+
+
+@torch.no_grad()
+def test_the_adapter_can_be_switched_off_and_merged(adapted: PeftModel) -> None:
+    with adapter_off(adapted):
+        off = adapted(input_ids=IDS).logits
+    assert torch.equal(off, small_network(qkv_bias=True)(input_ids=IDS).logits)
+    on = adapted(input_ids=IDS).logits
+    assert (on - off).abs().max() > 1e-2
+    adapted.merge_adapter()
+    torch.testing.assert_close(adapted(input_ids=IDS).logits, on, atol=1e-4, rtol=0)
+
+
+def test_lower_precision_stays_as_close_as_with_peft(adapted: PeftModel) -> None:
+    exact = adapted(input_ids=IDS).logits
+    plain = with_peft_layers(adapted)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours, theirs = adapted(input_ids=IDS).logits, plain(input_ids=IDS).logits
+        assert all(bool(g.isfinite().all()) for g in gradients(adapted))
+    assert (ours - exact).abs().mean() < 1.5 * (theirs - exact).abs().mean()
+
+
+@torch.no_grad()
+def test_half_precision_weights_with_float32_adapters_are_left_to_peft() -> None:
+    model = add_adapter(small_network().bfloat16(), LoraSettings(r=4), seed=0)
+    assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
+    expected = with_peft_layers(model)(input_ids=IDS).logits
+    assert torch.equal(model(input_ids=IDS).logits, expected)

@@ -1,0 +1,186 @@
+"""`dry_run=true`: the plan, what rewards lack, and the memory estimate, without weights."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import constants
+
+from mmrl.memory import MMADA_8B, adapter_size, estimate, known_config, response_length, total
+from mmrl.plan import describe
+from mmrl.rl import main
+from mmrl.rl_config import ModelConfig, RLConfig
+from mmrl.tasks import Task
+from models.checkpoint import FAMILIES
+from models.core import MaskedTokenModel
+from tests.mmrl.runs import LORA, VQ, command_line, rollouts, run_config, trainer_of
+
+CLIP = "tasks.shapes.rewards=[{name: clip, weight: 2.0}]"
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: Any, **__: Any) -> None:
+        pytest.fail("weights were loaded")
+
+    monkeypatch.setattr("mmrl.rl.load_policy", load)
+
+
+def parts(config: RLConfig, raw: dict | None = None, world_size: int = 1) -> dict[str, float]:
+    raw = raw or known_config(config.model.path) or {}
+    tasks = [Task(name, options) for name, options in config.tasks.items()]
+    return estimate(config, raw, tasks, world_size)
+
+
+def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], no_weights: None
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "tasks.shapes.sampler.cfg_scale=2.0"]
+    started = time.perf_counter()
+    assert main([*words, "dry_run=true"]) == 0
+    assert time.perf_counter() - started < 5
+    said = " ".join(capsys.readouterr().out.split())
+    for promise in (
+        "learning_rate: 0.001", "6 to train on, 0 held out", "2 prompts x 4 = 8 a step",
+        "emerge, 3 denoising steps of 16 rows (guidance 2)", "mask_grpo: masks random",
+        "2 optimiser steps of 2 micro-batches of 4 rollouts", "3 forward and 1 backward passes",
+        "1 x shapes blank completions score", "no evaluation, checkpoint every 50 steps", "total",
+    ):  # fmt: skip
+        assert promise in said, promise
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], no_weights: None
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "dry_run=true"]
+    assert main([*words, "per_device_train_batch_size=5"]) == 1
+    assert "[1, 2, 4, 8]" in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_the_processes_it_was_launched_with(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    assert "1 micro-batches of 4 rollouts per process" in describe(config, world_size=2)
+    with pytest.raises(ValueError, match="multiple of the 3 processes"):
+        describe(config, world_size=3)
+
+
+def test_a_reward_that_is_not_on_this_machine_is_named_and_nothing_is_downloaded(
+    world: SimpleNamespace,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    assert main([*command_line(world, tmp_path / "run"), CLIP, "dry_run=true"]) == 0
+    said = capsys.readouterr().out
+    assert "2 x clip" in said and "cannot run here: clip.model" in said
+    assert constants.HF_HUB_OFFLINE is False
+
+
+def test_a_reward_that_fails_on_a_blank_completion_is_named(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    config.tasks["shapes"].rewards = [{"name": "mine", "reward": lambda samples: 1 / 0}]
+    assert "cannot run here: division by zero" in describe(config)
+
+
+def test_a_policy_that_is_not_here_is_estimated_by_the_sizes_of_the_8b_model(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    config.model = ModelConfig(path="owner/name", vq=VQ)
+    said = describe(config)
+    assert "owner/name, not on this machine: loaded from the hub" in said
+    assert "sizes are those of MMaDA-8B" in said
+    config.model.path = "no/such/place"
+    assert "no/such/place, which is MISSING" in describe(config)
+
+
+def test_weights_and_optimiser_are_those_of_the_trainer(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    for name, changes in (
+        ("full", {"algorithm": {"beta": 0.1}}),
+        ("lora", {"lora": LORA, "model": {"dtype": "bfloat16"}}),
+    ):
+        config = run_config(world, tmp_path / name, **changes)
+        trainer = trainer_of(config)
+        trainer.update(rollouts(config, trainer))
+        named = list(trainer.trained.named_parameters())
+        states = [m for state in trainer.optimizer.state.values() for m in state.values()]
+        expected = parts(config)
+        assert expected["adapter"] == bytes_of(p for n, p in named if ".lora_" in n)
+        assert expected["weights"] == bytes_of(p for n, p in named if ".lora_" not in n)
+        assert expected["optimiser"] == bytes_of(moment for moment in states if moment.ndim)
+        frozen = trainer.frozen
+        assert expected["reference"] == (bytes_of(frozen.parameters()) if frozen else 0)
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_activations_are_estimated_within_a_factor(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None, bf16: bool
+) -> None:
+    algorithm = {"mask": "full", "num_iterations": 1, "num_draws": 2}
+    config = run_config(world, tmp_path, lora=lora, algorithm=algorithm, bf16=bf16)
+    trainer = trainer_of(config)
+    task, batch = rollouts(config, trainer)["shapes"]
+    prepared, kept = trainer._prepare(task, batch, 0), {}
+    weights = {p.untyped_storage().data_ptr() for p in trainer.trained.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss, _ = trainer._loss(prepared, 0)
+    assert loss.requires_grad
+    estimated = parts(config)["update"]
+    assert 0.5 < estimated / sum(kept.values()) < 2.0
+    config.model.gradient_checkpointing = True
+    assert parts(config)["update"] < estimated
+
+
+def test_the_8b_sizes_are_those_of_the_public_checkpoint() -> None:
+    with torch.device("meta"):
+        network = MaskedTokenModel(FAMILIES["mmada"].core_config(MMADA_8B))
+    block = 4 * 4096**2 + 3 * 4096 * 12288 + 2 * 4096
+    expected = 2 * 134656 * 4096 + 32 * block + 4096
+    assert sum(p.numel() for p in network.parameters()) == expected
+    assert adapter_size(network, 128, ["q", "down"]) == 32 * 128 * (2 * 4096 + 4096 + 12288)
+
+
+def test_the_response_follows_the_image_size_or_else_the_checkpoint(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    raw = known_config(world.policy)
+    assert raw is not None and response_length(config, raw) == 64
+    config.model.image_size = 16
+    assert response_length(config, raw) == 16
+    config.model.vq, config.model.image_size = "showlab/magvitv2", 512
+    assert response_length(config, raw) == 1024
+
+
+def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_gradients(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    one, two = parts(config), parts(config, world_size=2)
+    assert two["gradients"] == 2 * one["gradients"] and two["weights"] == one["weights"]
+    assert total(one) == sum(one.values()) - min(one["update"], one["sampling"])

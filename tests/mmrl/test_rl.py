@@ -1,0 +1,228 @@
+"""Whole runs on a tiny policy: what they leave behind, exact resume, processes, learning."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mmrl.checkpoint import checkpoint_steps
+from mmrl.config import load_config
+from mmrl.rl import RLConfig, main, train
+from mmrl.samplers import SamplerConfig
+from models import load_policy
+from tests.mmrl.runs import LORA, ROOT, VQ, command_line, metrics, run_config
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    left, right = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+def process(words: list[str], *launcher: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", *launcher, "mmrl.rl", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+def wait_for(path: Path, running: subprocess.Popen) -> None:
+    for _ in range(1200):
+        if path.exists():
+            return
+        assert running.poll() is None, running.communicate()[1].decode()
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not appear")
+
+
+def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: Path) -> None:
+    task = {"eval_prompts": world.held_out}
+    config = run_config(world, tmp_path / "run", eval_steps=2, save_total_limit=1, task=task)
+    run = train(config)
+    assert run == tmp_path / "run"
+    found = {str(path.relative_to(run)) for path in run.rglob("*")}
+    assert found >= {
+        "config.yaml", "env.txt", "train.log", "metrics.jsonl", "report.html",
+        "samples/completions_shapes_000004.parquet", "samples/eval_shapes_000000.png",
+        "samples/eval_shapes_000002.png", "samples/eval_shapes_000004.png",
+        "checkpoints/4/trainer_state.pt", "checkpoints/4/model.safetensors",
+        "final/model.safetensors", "final/config.json", "final/tokenizer.json",
+    }  # fmt: skip
+    assert checkpoint_steps(run / "checkpoints") == [4]
+    assert not [name for name in found if "partial" in name]
+    lines = metrics(run)
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4]
+    assert [line["step"] for line in lines if "eval/shapes/redness" in line] == [0, 2, 4]
+    trained = next(line for line in lines if "loss" in line)
+    assert trained.keys() >= {
+        "reward", "reward_std", "frac_reward_zero_std", "rewards/redness/mean", "ratio", "kl",
+        "clip_ratio/low_mean", "clip_ratio/high_mean", "entropy", "grad_norm", "learning_rate",
+        "sampling/sampling_logp_difference/mean",
+    }  # fmt: skip
+    assert load_policy(run / "final", VQ).mask_id == load_policy(world.policy, VQ).mask_id
+    log = (run / "train.log").read_text()
+    assert "finished" in log and "huggingface" not in log
+
+
+def test_completions_are_stored_with_their_rewards(world: SimpleNamespace, tmp_path: Path) -> None:
+    train(run_config(world, tmp_path / "run"))
+    table = pq.read_table(tmp_path / "run" / "samples" / "completions_shapes_000002.parquet")
+    rows = table.to_pylist()
+    assert len(rows) == 8 and {row["step"] for row in rows} == {2}
+    assert [row["reward"] for row in rows] == pytest.approx([row["redness"] for row in rows])
+    assert all(row["completion"]["bytes"].startswith(b"\x89PNG") for row in rows)
+    assert sum(row["advantage"] for row in rows[:4]) == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_four_steps_equal_two_a_stop_and_two_more(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+) -> None:
+    changes = {
+        "lora": lora, "algorithm": {"beta": 0.05}, "logging_steps": 3, "bf16": lora is None,
+        "task": {"eval_prompts": world.held_out}, "eval_steps": 1, "warmup_steps": 3,
+    }  # fmt: skip
+    train(run_config(world, tmp_path / "whole", max_steps=6, **changes))
+    train(run_config(world, tmp_path / "parts", max_steps=2, **changes))
+    for steps in (4, 6):
+        resumed = {"max_steps": steps, "resume_from_checkpoint": "auto", **changes}
+        train(run_config(world, tmp_path / "parts", **resumed))
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
+    path = str(tmp_path / "whole" / "checkpoints" / "4")
+    resumed = {"max_steps": 6, "resume_from_checkpoint": path, **changes}
+    train(run_config(world, tmp_path / "branch", **resumed))
+    assert same_weights(tmp_path / "branch" / "final", tmp_path / "whole" / "final")
+
+
+def test_a_killed_run_continues_as_if_nothing_had_happened(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    words = [*command_line(world, tmp_path / "killed"), "save_steps=2", "save_total_limit=null"]
+    running = process([*words, "max_steps=100000"])
+    wait_for(tmp_path / "killed" / "checkpoints" / "4", running)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    last = checkpoint_steps(tmp_path / "killed" / "checkpoints")[-1] + 2
+    resume = [*words, "resume_from_checkpoint=auto", f"max_steps={last}"]
+    assert main(resume) == 0
+    whole = [*command_line(world, tmp_path / "whole"), f"max_steps={last}", "save_steps=0"]
+    assert main(whole) == 0
+    assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
+    assert same_weights(tmp_path / "killed" / "final", tmp_path / "whole" / "final")
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path / "run", max_steps=2, resume_from_checkpoint="auto")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 0, "old": 1}\n{"step": 1, "ol')
+    train(config)
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2]
+
+
+def test_equal_seeds_give_equal_runs(world: SimpleNamespace, tmp_path: Path) -> None:
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        train(run_config(world, tmp_path / name, max_steps=2, seed=seed))
+    assert metrics(tmp_path / "one") == metrics(tmp_path / "same")
+    assert same_weights(tmp_path / "one" / "final", tmp_path / "same" / "final")
+    assert not same_weights(tmp_path / "one" / "final", tmp_path / "other" / "final")
+
+
+def test_the_cut_into_batches_changes_no_canvas_and_no_reward(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    for name, size in (("whole", 64), ("cut", 3)):
+        task = {"rollout_batch_size": size}
+        train(run_config(world, tmp_path / name, max_steps=1, save_steps=1, task=task))
+    whole, cut = (completions(tmp_path / name, 1) for name in ("whole", "cut"))
+    assert whole == cut
+
+
+def completions(run: Path, step: int) -> list[dict]:
+    path = run / "samples" / f"completions_shapes_{step:06d}.parquet"
+    return pq.read_table(path).to_pylist()
+
+
+def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    common = [
+        "max_steps=2", "save_steps=1", "eval_steps=2", "eval_images=3", "learning_rate=1e-4",
+        "tasks.shapes.algorithm.beta=0.1", f"tasks.shapes.eval_prompts={world.held_out}",
+    ]  # fmt: skip
+    settings = str(ROOT / "configs" / "accelerate" / "cpu2.yaml")
+    launcher = ("accelerate.commands.launch", "--config_file", settings, "-m")
+    pair = process([*command_line(world, tmp_path / "two"), *common], *launcher)
+    assert main([*command_line(world, tmp_path / "one"), *common]) == 0
+    assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()
+    for step in (1, 2):
+        one, two = (completions(tmp_path / name, step) for name in ("one", "two"))
+        assert [row["completion"] for row in two] == [row["completion"] for row in one]
+        assert [row["reward"] for row in two] == [row["reward"] for row in one]
+        advantages = [row["advantage"] for row in one]
+        assert [row["advantage"] for row in two] == pytest.approx(advantages, abs=1e-6)
+    for one, two in itertools.zip_longest(metrics(tmp_path / "one"), metrics(tmp_path / "two")):
+        assert one.keys() == two.keys()
+        for key, value in one.items():
+            assert two[key] == pytest.approx(value, rel=1e-3, abs=1e-6), key
+    grids = [tmp_path / name / "samples" / "eval_shapes_000002.png" for name in ("one", "two")]
+    assert grids[0].read_bytes() == grids[1].read_bytes()
+    assert (tmp_path / "two" / "train.rank1.log").exists()
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["learns", "control"])
+def test_the_mean_reward_rises_and_with_shuffled_advantages_it_does_not(
+    world: SimpleNamespace, tmp_path: Path, shuffled: bool
+) -> None:
+    task = {
+        "num_prompts": 4, "num_generations": 8, "sampler": SamplerConfig(steps=2),
+        "shuffle_advantages": shuffled,
+    }  # fmt: skip
+    algorithm = {"num_iterations": 1, "min_mask_rate": 0.5, "beta": 0.0}
+    config = run_config(
+        world, tmp_path / "run", task=task, algorithm=algorithm, learning_rate=1e-2,
+        per_device_train_batch_size=32, max_steps=15, save_steps=0,
+    )  # fmt: skip
+    train(config)
+    rewards = [line["reward"] for line in metrics(tmp_path / "run")]
+    gain = sum(rewards[-3:]) / 3 - sum(rewards[:3]) / 3
+    assert abs(gain) < 0.04 if shuffled else gain > 0.1
+
+
+def test_the_resolved_configuration_starts_the_same_run_again(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=0"]
+    assert main(words) == 0
+    again = [f"config={tmp_path / 'run' / 'config.yaml'}", f"output_dir={tmp_path / 'again'}"]
+    assert load_config(RLConfig, again).tasks["shapes"].sampler.steps == 3
+    assert main(again) == 0
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "again")
+
+
+def test_a_reward_of_ones_own_is_written_to_the_configuration_by_name(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    train(run_config(world, tmp_path / "run", max_steps=1, save_steps=0))
+    assert "redness" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_trackers_see_what_the_metrics_file_sees(world: SimpleNamespace, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    config = run_config(world, tmp_path / "run", max_steps=1, save_steps=0)
+    config.report_to = ["tensorboard"]
+    train(config)
+    assert list((tmp_path / "run").rglob("events.out.tfevents*"))
+    assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["step"] == 1

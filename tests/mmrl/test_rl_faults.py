@@ -1,0 +1,313 @@
+"""What a run does with bad input, failing rewards, a full disk and Ctrl-C."""
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mmrl.checkpoint import checkpoint_steps
+from mmrl.rl import main, train
+from mmrl.trainer import Trainer
+from mmrl.types import Sample
+from models import load_policy
+from rewards import REWARDS
+from tests.mmrl.runs import RED, VQ, command_line, metrics, redness, run_config
+from tests.mmrl.test_rl import process, same_weights, wait_for
+
+
+def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line a run ends with that cannot be run."""
+    capsys.readouterr()
+    assert main(words) == 1
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("error: "), message
+    return message
+
+
+def loadable(run: Path) -> list[int]:
+    """Steps of the checkpoints of a run, every one of which loads as a policy."""
+    steps = checkpoint_steps(run / "checkpoints")
+    for step in steps:
+        load_policy(run / "checkpoints" / str(step), VQ)
+    return steps
+
+
+BAD_SETTINGS = [
+    (["learning_rat=1"], ["learning_rat", "Did you mean 'learning_rate'?"]),
+    (["tasks.shapes.sampler.stepz=3"], ["tasks.shapes.sampler.stepz", "'steps'"]),
+    (["model.lora.rank=3"], ["model.lora.rank", "Allowed here: r, "]),
+    (["max_steps=many"], ["max_steps", "many"]),
+    (["max_steps=0"], ["max_steps is 0", "at least 1"]),
+    (["bf16=maybe"], ["bf16", "maybe"]),
+    (["tasks.shapes.num_generations=1"], ["num_generations is 1", "at least 2"]),
+    (["per_device_train_batch_size=3"], ["per_device_train_batch_size is 3", "[1, 2, 4, 8]"]),
+    (["save_total_limit=0"], ["save_total_limit is 0", "null or at least 1"]),
+    (["report_to=[tensorbord]"], ["report_to", "Did you mean 'tensorboard'?"]),
+    (["lr_scheduler_type=cosin"], ["lr_scheduler_type", "Did you mean 'cosine'?"]),
+    (["model.lora.target_modules=[q,kay]"], ["model.lora.target_modules", "'kay'"]),
+    (["tasks.shapes.sampler.name=emerg"], ["tasks.shapes.sampler.name", "Did you mean 'emerge'?"]),
+    (["tasks.shapes.algorithm.name=grpo"], ["tasks.shapes.algorithm.name", "mask_grpo"]),
+    (["tasks.shapes.algorithm.masks=full"], ["tasks.shapes.algorithm.masks", "'mask'"]),
+    (["tasks.shapes.rewards=[]"], ["tasks.shapes.rewards is empty", "{name: clip}"]),
+    (["tasks.shapes.rewards=[{name: shape}]"], ["tasks.shapes.rewards[0]", "'shapes'"]),
+    (["tasks.shapes.rewards=[{name: shapes, mod: x}]"], ["tasks.shapes.rewards[0].mod", "mode"]),
+    (["tasks.shapes.rewards=[{name: shapes},{name: shapes}]"], ["more than once", "`key`"]),
+    (["tasks.shapes.prompts=nowhere.jsonl"], ["'nowhere.jsonl' is not a file"]),
+    (["model.path=./nowhere"], ["model.path is './nowhere'", "an existing directory or a hub id"]),
+    (["model.vq=/no/such/place"], ["model.vq is '/no/such/place'", "an existing directory"]),
+    (["resume_from_checkpoint=nowhere"], ["resume_from_checkpoint", "nowhere", "auto"]),
+    (["config=configs/rl/nothing.yaml"], ["configs/rl/nothing.yaml", "no such file"]),
+    (["quickly"], ["'quickly'", "key=value"]),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), BAD_SETTINGS, ids=lambda value: value[0])
+def test_a_setting_that_cannot_run_is_named_before_any_model_loads(
+    words: list[str],
+    named: list[str],
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def load(*_: Any, **__: Any) -> None:
+        pytest.fail("a model was loaded")
+
+    monkeypatch.setattr("mmrl.rl.load_policy", load)
+    message = failed([*command_line(world, tmp_path / "run"), *words], capsys)
+    for word in named:
+        assert word in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_broken_line_of_the_prompts_is_named(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "a red ring"}\n{"prompt": "a red\n')
+    words = [*command_line(world, tmp_path / "run"), f"tasks.shapes.prompts={prompts}"]
+    message = failed(words, capsys)
+    assert "prompts.jsonl, line 2 is not JSON" in message
+
+
+def test_a_directory_that_holds_a_run_is_not_written_over(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=0"]
+    assert main(words) == 0
+    before = metrics(tmp_path / "run")
+    for more in ([], ["resume_from_checkpoint=auto"]):
+        message = failed([*words, *more], capsys)
+        assert "output_dir" in message and "already holds a run" in message
+    assert metrics(tmp_path / "run") == before
+
+
+def test_a_missing_reward_checkpoint_is_known_before_the_policy_loads(
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("mmrl.rl.load_policy", lambda *_, **__: pytest.fail("a model was loaded"))
+    rewards = "tasks.shapes.rewards=[{name: hps, version: v2.1, checkpoint: /no/such/file}]"
+    message = failed([*command_line(world, tmp_path / "run"), rewards], capsys)
+    assert "/no/such/file" in message
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_checkpoint_cut_short_is_one_clear_line(
+    file: str, world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy"
+    policy.mkdir()
+    for path in Path(world.policy).iterdir():
+        content = path.read_bytes()
+        kept = len(content) // 2 if path.name == file else len(content)
+        (policy / path.name).write_bytes(content[:kept])
+    message = failed([*command_line(world, tmp_path / "run"), f"model.path={policy}"], capsys)
+    assert str(policy) in message
+
+
+def test_a_checkpoint_of_other_settings_is_not_resumed_from(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=1"]
+    assert main(words) == 0
+    again = [*words, "resume_from_checkpoint=auto", "max_steps=2"]
+    assert "cannot be resumed from" in failed([*again, "model.lora.r=4"], capsys)
+    state = tmp_path / "run" / "checkpoints" / "1" / "trainer_state.pt"
+    state.write_bytes(state.read_bytes()[:2000])
+    assert "cannot be resumed from" in failed(again, capsys)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raises", "ZeroDivisionError('no pixels left')"),
+        ("nan", "returned nan"),
+        ("short", "returned 7 scores for 8 samples"),
+    ],
+)
+def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
+    how: str,
+    said: str,
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(REWARDS, "broken", "tests.mmrl.broken_reward:BrokenReward")
+    run = tmp_path / "run"
+    words = [*command_line(world, run), "save_steps=1", "max_steps=4"]
+    rewards = f"tasks.shapes.rewards=[{{name: broken, how: {how}}}]"
+    message = failed([*words, rewards], capsys)
+    assert "reward 'broken' failed" in message and said in message and "max_failures" in message
+    assert loadable(run) == [1, 2]
+    repaired = f"tasks.shapes.rewards=[{{name: broken, how: {how}, after: 100}}]"
+    assert main([*words, repaired, "resume_from_checkpoint=auto"]) == 0
+
+
+def test_allowed_failures_are_counted_and_never_a_zero(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    def sometimes(samples: list[Sample]) -> list[float | None]:
+        return [float("nan"), None, *redness(samples)[2:]]
+
+    task = {"rewards": [{"name": "some", "reward": sometimes}], "max_failures": 0.5}
+    train(run_config(world, tmp_path / "run", max_steps=1, task=task))
+    [line] = metrics(tmp_path / "run")
+    assert (line["rewards/some/failures"], line["rewards/some/none"]) == (1, 1)
+    assert line["reward"] > 0.2
+
+
+@contextmanager
+def full_disk(limit: int = 100_000) -> Iterator[None]:
+    """No file can grow beyond the limit, which is what writing to a full disk comes down to."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    original, run = Trainer.save, tmp_path / "run"
+
+    def save(self: Trainer, folder: Path) -> None:
+        with full_disk(100_000 if self.step == 4 else resource.RLIM_INFINITY):
+            original(self, folder)
+
+    monkeypatch.setattr(Trainer, "save", save)
+    words = [*command_line(world, run), "save_steps=2", "max_steps=6"]
+    message = failed(words, capsys)
+    assert "checkpoints/4" in message and "earlier checkpoints are intact" in message
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["2"]
+    assert loadable(run) == [2]
+    monkeypatch.undo()
+    assert main([*words, "resume_from_checkpoint=auto"]) == 0
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted_in(phase: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Settings of a run that gets Ctrl-C in a phase of its second step (or in its evaluation)."""
+    calls = []
+
+    def rewarding(samples: list[Sample]) -> list[float]:
+        calls.append(1)
+        if len(calls) == 2:
+            interrupt()
+        return redness(samples)
+
+    if phase == "update":
+        original: Callable = Trainer._loss
+
+        def loss(self: Trainer, *arguments: Any) -> Any:
+            if self.step == 1:
+                interrupt()
+            return original(self, *arguments)
+
+        monkeypatch.setattr(Trainer, "_loss", loss)
+        return {}
+    key, other = ("rewards", "eval_rewards") if phase == "rollout" else ("eval_rewards", "rewards")
+    return {key: [{"name": "redness", "reward": rewarding}], other: [RED]}
+
+
+@pytest.mark.parametrize("phase", ["rollout", "update", "evaluation"])
+def test_ctrl_c_finishes_the_step_and_the_run_resumes_exactly(
+    phase: str, world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"eval_steps": 2, "save_steps": 0, "max_steps": 4}
+    task = {"eval_prompts": world.held_out}
+    with monkeypatch.context() as patch:
+        interrupting = {**task, **interrupted_in(phase, patch)}
+        with pytest.raises(KeyboardInterrupt):
+            train(run_config(world, tmp_path / "run", task=interrupting, **changes))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert loadable(tmp_path / "run") == [2]
+    assert not (tmp_path / "run" / "final").exists()
+    changes["task"] = {**task, "eval_rewards": [RED]}
+    resumed = {"resume_from_checkpoint": "auto", **changes}
+    train(run_config(world, tmp_path / "run", **resumed))
+    train(run_config(world, tmp_path / "whole", **changes))
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert same_weights(tmp_path / "run" / "final", tmp_path / "whole" / "final")
+
+
+def test_ctrl_c_before_the_first_step_leaves_a_directory_that_starts_again(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    def evaluating(samples: list[Sample]) -> list[float]:
+        interrupt()
+        return redness(samples)
+
+    task = {"eval_prompts": world.held_out, "eval_rewards": [{"name": "r", "reward": evaluating}]}
+    with pytest.raises(KeyboardInterrupt):
+        train(run_config(world, tmp_path / "run", task=task, eval_steps=1))
+    again = {"max_steps": 1, "resume_from_checkpoint": "auto"}
+    train(run_config(world, tmp_path / "run", **again))
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [1]
+
+
+def test_a_second_ctrl_c_stops_at_once(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmrl.interrupt.SAME_REQUEST", 0.0)
+
+    def rewarding(samples: list[Sample]) -> list[float]:
+        interrupt()
+        interrupt()
+        pytest.fail("the second Ctrl-C did not interrupt")
+
+    task = {"rewards": [{"name": "r", "reward": rewarding}]}
+    with pytest.raises(KeyboardInterrupt):
+        train(run_config(world, tmp_path / "run", task=task))
+    assert loadable(tmp_path / "run") == []
+
+
+def test_ctrl_c_on_the_command_line_ends_cleanly(world: SimpleNamespace, tmp_path: Path) -> None:
+    words = command_line(world, tmp_path / "run")
+    running: subprocess.Popen = process([*words, "max_steps=100000", "save_steps=0"])
+    wait_for(tmp_path / "run" / "metrics.jsonl", running)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 130
+    said = running.communicate()[1].decode()
+    assert "Traceback" not in said and said.strip().splitlines()[-1] == "stopped"
+    [step] = loadable(tmp_path / "run")
+    assert metrics(tmp_path / "run")[-1]["step"] == step
+    assert main([*words, "resume_from_checkpoint=auto", f"max_steps={step + 1}"]) == 0

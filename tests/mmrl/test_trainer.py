@@ -1,0 +1,232 @@
+"""One update: what holds before the first step, micro-batches, adapters, several tasks."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.adapter import ROLES, adapter_off
+from mmrl.estimators import score
+from mmrl.trainer import DivergenceError, Trainer
+from models import load_policy
+from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
+
+STILL = {"warmup_steps": 1000, "learning_rate": 1e-30}
+"""The policy does not move, so what holds in the first inner iteration holds in all of them."""
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in trainer.trained.named_parameters()}
+
+
+def updated(config: Any, steps: int = 1) -> tuple[Trainer, dict[str, float]]:
+    trainer = trainer_of(config)
+    values: dict[str, float] = {}
+    for _ in range(steps):
+        values = trainer.update(rollouts(config, trainer))
+    return trainer, values
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": {"num_iterations": 1}},
+        {"algorithm": {"num_iterations": 2}},
+        {"algorithm": {"num_iterations": 2, "num_draws": 2, "cfg_scale": 1.5}, "bf16": True},
+        {"algorithm": {"name": "diffu_grpo"}, "model": {"attn_implementation": "eager"}},
+        {"algorithm": {"bound": "elbo"}, "model": {"gradient_checkpointing": True}},
+    ],
+    ids=["once", "twice", "guided-bf16", "eager", "elbo"],
+)
+def test_at_the_start_every_ratio_is_one_and_there_is_no_divergence(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None, changes: dict
+) -> None:
+    changes = {**changes, "algorithm": {"beta": 0.1, **changes["algorithm"]}}
+    _, values = updated(run_config(world, tmp_path, lora=lora, **STILL, **changes))
+    assert (values["ratio"], values["approx_kl"], values["kl"]) == (1.0, 0.0, 0.0)
+    assert values["clip_ratio/low_mean"] == values["clip_ratio/high_mean"] == 0
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_once_the_policy_has_moved_old_and_reference_policy_are_left_behind(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+) -> None:
+    _, values = updated(run_config(world, tmp_path, lora=lora, algorithm={"beta": 0.1}))
+    assert values["approx_kl"] > 0 and values["kl"] > 0
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_the_reference_stays_the_policy_of_the_start(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+) -> None:
+    config = run_config(world, tmp_path, lora=lora, algorithm={"beta": 0.1})
+    trainer, _ = updated(config, steps=2)
+    canvas = trainer.policy.canvas(rollouts(config, trainer)["shapes"][1].prompts[:2])
+    start = load_policy(world.policy, VQ, max_prompt_length=24)
+    ask = {"input_ids": canvas.tokens, "attention_mask": canvas.attend}
+    expected = start.model(**ask).logits
+    assert not torch.equal(trainer.policy.model(**ask).logits, expected)
+    with trainer.reference():
+        assert torch.equal(trainer.policy.model(**ask).logits, expected)
+    assert not torch.equal(trainer.policy.model(**ask).logits, expected)
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_the_size_of_micro_batches_changes_nothing_but_rounding(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+) -> None:
+    algorithm = {"beta": 0.1, "num_draws": 2}
+    results = {}
+    for size in (8, 2, 1):
+        config = run_config(
+            world, tmp_path, lora=lora, algorithm=algorithm, per_device_train_batch_size=size,
+            adam_epsilon=1e-3,
+        )  # fmt: skip
+        trainer, values = updated(config)
+        results[size] = weights(trainer), values
+    for size in (2, 1):
+        for name, tensor in results[8][0].items():
+            torch.testing.assert_close(results[size][0][name], tensor, atol=1e-6, rtol=0)
+        for key in ("loss", "grad_norm", "ratio", "kl", "entropy"):
+            assert results[size][1][key] == pytest.approx(results[8][1][key], rel=1e-4, abs=1e-6)
+
+
+def test_a_step_raises_the_logprobs_of_what_was_better_than_its_group(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path, algorithm={"num_iterations": 1, "mask": "full", "beta": 0})
+    trainer = trainer_of(config)
+    task, batch = rollouts(config, trainer)["shapes"]
+    passes = trainer._prepare(task, batch, 0).passes
+    before, _ = score(trainer.policy, batch.rollout.canvas, passes)
+    trainer.update({"shapes": (task, batch)})
+    after, _ = score(trainer.policy, batch.rollout.canvas, passes)
+    gain = (after - before).sum(-1)[0]
+    assert (gain * batch.advantages).sum().item() > 0
+
+
+def test_new_old_and_reference_policy_are_scored_on_the_same_masks(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(world, tmp_path, lora=LORA, algorithm={"beta": 0.1, "num_iterations": 2})
+    trainer = trainer_of(config)
+    seen: dict[str, list[Tensor]] = {"old": [], "reference": [], "new": []}
+
+    def watched(policy: Any, canvas: Any, passes: Any, *options: float) -> Any:
+        off = all(layer.disable_adapters for layer in adapters(trainer))
+        who = "new" if torch.is_grad_enabled() else "reference" if off else "old"
+        seen[who].append(passes.hidden)
+        return score(policy, canvas, passes, *options)
+
+    monkeypatch.setattr("mmrl.trainer.score", watched)
+    trainer.update(rollouts(config, trainer))
+    old, reference, new = (torch.cat(hidden) for hidden in seen.values())
+    assert torch.equal(old, reference) and torch.equal(old, new)
+    first, second = new.chunk(2)
+    assert not torch.equal(first, second)
+
+
+def adapters(trainer: Trainer) -> list[Any]:
+    return [m for m in trainer.policy.network.modules() if hasattr(m, "disable_adapters")]
+
+
+def test_an_adapter_sits_on_all_seven_roles_of_every_layer(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    trainer = trainer_of(run_config(world, tmp_path, lora=LORA))
+    trained = {n for n, p in trainer.trained.named_parameters() if p.requires_grad}
+    expected = {
+        f"base_model.model.blocks.{layer}.{role}.lora_{factor}.default.weight"
+        for layer in range(2)
+        for role in ROLES.values()
+        for factor in "AB"
+    }
+    assert len(ROLES) == 7 and trained == expected
+
+
+def test_the_first_draw_of_an_adapter_depends_on_the_seed_alone(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    torch.rand(3)
+    one, same, other = (
+        weights(trainer_of(run_config(world, tmp_path, lora=LORA, seed=seed))) for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_saved_adapter_is_merged_and_loads_as_an_ordinary_policy(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path, lora=LORA)
+    trainer, _ = updated(config)
+    kept = weights(trainer)
+    trainer.save_model(tmp_path / "model")
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in weights(trainer).items())
+    merged = load_policy(tmp_path / "model", VQ, max_prompt_length=24)
+    canvas = merged.canvas(rollouts(config, trainer)["shapes"][1].prompts[:2])
+    ask = {"input_ids": canvas.tokens, "attention_mask": canvas.attend}
+    with torch.no_grad():
+        trained, saved = trainer.policy.model(**ask).logits, merged.model(**ask).logits
+        with adapter_off(trainer.trained):
+            start = trainer.policy.model(**ask).logits
+    torch.testing.assert_close(saved, trained, atol=1e-5, rtol=1e-5)
+    assert float((saved - start).abs().max()) > 1e-3
+
+
+def test_an_adapter_on_half_precision_weights_is_saved_in_their_precision(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    trainer = trainer_of(run_config(world, tmp_path, lora=LORA, model={"dtype": "bfloat16"}))
+    trainer.save_model(tmp_path / "model")
+    saved, start = (
+        load_policy(path, VQ, dtype="bfloat16").network.state_dict()
+        for path in (tmp_path / "model", world.policy)
+    )
+    assert all(torch.equal(tensor, start[name]) for name, tensor in saved.items())
+    size = (tmp_path / "model" / "model.safetensors").stat().st_size
+    assert size < 0.6 * (Path(world.policy) / "model.safetensors").stat().st_size
+
+
+def gradient(config: Any, names: list[str]) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The gradient of one update on the rollouts of some tasks, and its metrics."""
+    trainer = trainer_of(config)
+    work, before = rollouts(config, trainer), weights(trainer)
+    plain = torch.optim.SGD(trainer.trained.parameters(), lr=1.0)
+    trainer.optimizer = trainer.accelerator.prepare(plain)
+    trainer.schedule = torch.optim.lr_scheduler.LambdaLR(plain, lambda _: 1.0)
+    values = trainer.update({name: work[name] for name in names})
+    return {name: before[name] - after for name, after in weights(trainer).items()}, values
+
+
+def test_two_tasks_train_one_policy_together(world: SimpleNamespace, tmp_path: Path) -> None:
+    changes = {"algorithm": {"num_iterations": 1, "beta": 0.0}, "max_grad_norm": 0.0}
+    config = run_config(world, tmp_path, **changes)
+    algorithm = {"name": "diffu_grpo", "num_iterations": 1, "beta": 0.0}
+    config.tasks["other"] = task_config(world, algorithm=algorithm, num_prompts=1)
+    first, _ = gradient(config, ["shapes"])
+    second, _ = gradient(config, ["other"])
+    config.tasks["other"].weight = 0.5
+    together, values = gradient(config, ["shapes", "other"])
+    for name, tensor in together.items():
+        expected = first[name] + 0.5 * second[name]
+        torch.testing.assert_close(tensor, expected, atol=1e-6, rtol=1e-4)
+    assert values["shapes/ratio"] == values["other/ratio"] == 1.0
+    assert values["shapes/entropy"] != values["other/entropy"]
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_weights_change(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path, algorithm={"num_iterations": 1})
+    trainer = trainer_of(config)
+    work = rollouts(config, trainer)
+    work["shapes"][1].advantages[0] = float("nan")
+    before = weights(trainer)
+    with pytest.raises(DivergenceError, match="learning_rate"):
+        trainer.update(work)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(trainer).items())

@@ -1,0 +1,66 @@
+"""Where checkpoints come from: directories, the local cache of the hub, and what is asked of it."""
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from models import load_model, save_model, source
+from models.source import find_directory
+from tests.models.networks import small_network
+
+
+def snapshot(cache: Path, hub_id: str) -> Path:
+    """The folder in which the hub's client keeps one version of a repository."""
+    repository = cache / f"models--{hub_id.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    folder = repository / "snapshots" / ("0" * 40)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_directory_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model").mkdir()
+    assert find_directory(tmp_path / "model") == find_directory("~/model") == tmp_path / "model"
+
+
+def test_a_hub_id_loads_from_the_local_cache_without_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    save_model(small_network(), snapshot(tmp_path, "somebody/small-model"))
+    assert load_model("somebody/small-model").core == small_network().core
+
+
+@pytest.mark.parametrize("name", ["nobody/no-such-model", "not a hub id", "/no/such/folder", ""])
+def test_what_is_neither_directory_nor_repository_is_named_with_what_to_give(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(FileNotFoundError) as caught:
+        find_directory(name)
+    for part in (repr(name), "neither an existing directory", "hub id such as"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("has_safetensors", [True, False])
+@pytest.mark.parametrize("pickled", [True, False])
+def test_code_is_never_fetched_and_pickles_only_where_they_will_do_and_are_all_there_is(
+    has_safetensors: bool, pickled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def download(hub_id: str, allow_patterns: list[str]) -> str:
+        asked.append(allow_patterns)
+        if has_safetensors:
+            (tmp_path / "model.safetensors").touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr(source, "snapshot_download", download)
+    assert find_directory("somebody/model", pickled=pickled) == tmp_path
+    patterns = {pattern for call in asked for pattern in call}
+    assert {"*.json", "*.safetensors"} <= patterns
+    assert ("pytorch_model.bin" in patterns) == (pickled and not has_safetensors)
+    assert not any(pattern.endswith(("*", ".py", ".bin")) for pattern in asked[0])

@@ -1,0 +1,63 @@
+"""The two ways that the benchmarks compare do the same work, here at a size of seconds."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
+TINY = {
+    "vocabulary": 9000,
+    "width": 32,
+    "layers": 2,
+    "heads": 4,
+    "mlp": 48,
+    "grid": 4,
+    "text_length": 30,
+    "prompt_length": 9,
+    "steps": 6,
+}
+
+
+@pytest.fixture(scope="module", params=["key_padding", "ignore"])
+def words(request: pytest.FixtureRequest) -> list[str]:
+    return [f"{key}={value}" for key, value in TINY.items()] + [f"mask_policy={request.param}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "agreement"), [("rollout", "same_canvases"), ("update", "loss_difference")]
+)
+def test_both_ways_agree_and_each_reports_speed_and_memory(
+    name: str,
+    agreement: str,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    setting, bench = importlib.import_module("setting"), importlib.import_module(name)
+    size = setting.load_config(setting.Setting, words)
+    setting.write_checkpoint(size, tmp_path)
+    found = {way: run(bench, way, [*words, f"checkpoint={tmp_path}"], capsys) for way in bench.WAYS}
+    assert all(line["tokens_per_s"] > 0 and line["peak_mb"] > 0 for line in found.values())
+    quality = bench.quality(*(found[way]["result"] for way in ("ours", "straightforward")))
+    assert quality[agreement] is True or quality[agreement] < 1e-4
+    if name == "update":
+        ours, other = quality["gradient_norms"]
+        assert ours == pytest.approx(other, rel=1e-4) and ours > 0
+
+
+def run(
+    bench: ModuleType, way: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> dict[str, object]:
+    original = sys.argv
+    sys.argv = [str(BENCH / f"{bench.__name__}.py"), *words, f"way={way}"]
+    try:
+        bench.compare(bench.__name__, bench.WAYS, bench.quality)
+    finally:
+        sys.argv = original
+    return json.loads(capsys.readouterr().out)
