@@ -86,7 +86,9 @@ def plain_state(network: nn.Module) -> dict[str, Tensor]:
     for name, module in network.named_modules():
         if isinstance(module, Linear):
             weight = state[f"{name}.weight"]
-            deltas = [module.get_delta_weight(adapter).float() for adapter in module.active_adapters]
+            deltas = [
+                module.get_delta_weight(adapter).float() for adapter in module.active_adapters
+            ]
             # on the CPU, one layer at a time: a second copy of the weights need not fit the device
             state[f"{name}.weight"] = sum(deltas, weight.float()).to("cpu", weight.dtype)
     return state
