@@ -83,12 +83,10 @@ def plain_state(network: nn.Module) -> dict[str, Tensor]:
     for name, tensor in network.state_dict().items():
         if ".lora_" not in name:
             state[name.replace(".base_layer.", ".")] = tensor
-    for name, module in network.named_modules():
+    for layer, module in network.named_modules():
         if isinstance(module, Linear):
-            weight = state[f"{name}.weight"]
-            deltas = [
-                module.get_delta_weight(adapter).float() for adapter in module.active_adapters
-            ]
+            weight = state[f"{layer}.weight"]
+            deltas = [module.get_delta_weight(name).float() for name in module.active_adapters]
             # on the CPU, one layer at a time: a second copy of the weights need not fit the device
-            state[f"{name}.weight"] = sum(deltas, weight.float()).to("cpu", weight.dtype)
+            state[f"{layer}.weight"] = sum(deltas, weight.float()).to("cpu", weight.dtype)
     return state

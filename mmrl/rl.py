@@ -51,7 +51,8 @@ def train(config: RLConfig) -> Path:
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
     accelerator = Accelerator(
-        cpu=not torch.accelerator.is_available(),  # else launched processes do not find each other
+        # without a device, launched processes find each other only where the CPU is asked for
+        cpu=not torch.accelerator.is_available(),
         mixed_precision="no",  # bf16 is autocast around the network alone, see mmrl.precision
         log_with=list[Any](config.report_to) or None,
         project_dir=config.output_dir,

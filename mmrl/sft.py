@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 from transformers.trainer_utils import SchedulerType
@@ -126,7 +127,8 @@ def train(config: SFTConfig) -> bool:
         DivergenceError: the loss is no longer finite.
     """
     options = component(OBJECTIVES, config.objective, where="objective")
-    accelerator = Accelerator()
+    # without a device, launched processes find each other only where the CPU is asked for
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
     if checkpoint is None:

@@ -20,7 +20,7 @@ from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.kl import KL
 from mmrl.algorithms.loss import LossInputs, policy_loss
 from mmrl.algorithms.ratios import RATIO_LEVELS
-from mmrl.config import check, check_choice, merge
+from mmrl.config import ConfigError, check, check_choice, merge
 from mmrl.estimators import BOUNDS, MASKS
 
 __all__ = [
@@ -110,6 +110,11 @@ def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> Algo
     presets = {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
     name = options.get("name", "mask_grpo")
     check_choice(f"{where}.name", name, presets)
-    return merge(
-        AlgorithmConfig, OmegaConf.load(presets[name]), OmegaConf.create(dict(options)), where=where
-    )
+    layers = OmegaConf.load(presets[name]), OmegaConf.create(dict(options))
+    try:
+        return merge(AlgorithmConfig, *layers, where=where)
+    except ConfigError as error:
+        message = str(error)
+        if not message.startswith("algorithm."):
+            raise
+        raise ConfigError(where + message.removeprefix("algorithm")) from error

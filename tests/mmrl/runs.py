@@ -1,10 +1,16 @@
 """Runs of the loop that take a second: an untrained policy of two blocks on prompts of shapes."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
 
 from mmrl.adapter import LoraSettings
 from mmrl.objectives.masked import MaskedConfig, NetworkConfig, new_policy
@@ -135,3 +141,28 @@ def metrics(output: Path) -> list[dict[str, float]]:
     return [
         {k: v for k, v in line.items() if not any(part in k for part in timed)} for line in lines
     ]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Whether two model directories hold the same tensors, bit by bit."""
+    left, right = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+def process(words: list[str], *launcher: str) -> subprocess.Popen:
+    """A run in a process of its own, on one thread."""
+    command = [sys.executable, "-m", *launcher, "mmrl.rl", *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+def wait_for(path: Path, running: subprocess.Popen) -> None:
+    """Wait until a running process has written a file."""
+    for _ in range(1200):
+        if path.exists():
+            return
+        assert running.poll() is None, running.communicate()[1].decode()
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not appear")

@@ -2,47 +2,29 @@
 
 import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import load_config
 from mmrl.rl import RLConfig, main, train
 from mmrl.samplers import SamplerConfig
 from models import load_policy
-from tests.mmrl.runs import LORA, ROOT, VQ, command_line, metrics, run_config
-
-
-def same_weights(one: Path, other: Path) -> bool:
-    left, right = (load_file(folder / "model.safetensors") for folder in (one, other))
-    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
-
-
-def process(words: list[str], *launcher: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", *launcher, "mmrl.rl", *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-
-
-def wait_for(path: Path, running: subprocess.Popen) -> None:
-    for _ in range(1200):
-        if path.exists():
-            return
-        assert running.poll() is None, running.communicate()[1].decode()
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not appear")
+from tests.mmrl.runs import (
+    LORA,
+    ROOT,
+    VQ,
+    command_line,
+    metrics,
+    process,
+    run_config,
+    same_weights,
+    wait_for,
+)
 
 
 def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: Path) -> None:

@@ -18,8 +18,17 @@ from mmrl.trainer import Trainer
 from mmrl.types import Sample
 from models import load_policy
 from rewards import REWARDS
-from tests.mmrl.runs import RED, VQ, command_line, metrics, redness, run_config
-from tests.mmrl.test_rl import process, same_weights, wait_for
+from tests.mmrl.runs import (
+    RED,
+    VQ,
+    command_line,
+    metrics,
+    process,
+    redness,
+    run_config,
+    same_weights,
+    wait_for,
+)
 
 
 def failed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -55,6 +64,7 @@ BAD_SETTINGS = [
     (["tasks.shapes.sampler.name=emerg"], ["tasks.shapes.sampler.name", "Did you mean 'emerge'?"]),
     (["tasks.shapes.algorithm.name=grpo"], ["tasks.shapes.algorithm.name", "mask_grpo"]),
     (["tasks.shapes.algorithm.masks=full"], ["tasks.shapes.algorithm.masks", "'mask'"]),
+    (["tasks.shapes.algorithm.mask=ful"], ["tasks.shapes.algorithm.mask is 'ful'", "'full'"]),
     (["tasks.shapes.rewards=[]"], ["tasks.shapes.rewards is empty", "{name: clip}"]),
     (["tasks.shapes.rewards=[{name: shape}]"], ["tasks.shapes.rewards[0]", "'shapes'"]),
     (["tasks.shapes.rewards=[{name: shapes, mod: x}]"], ["tasks.shapes.rewards[0].mod", "mode"]),
