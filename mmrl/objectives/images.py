@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from models.text_to_image import to_images
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -65,8 +66,7 @@ def image_to_pixels(image: Image.Image, size: int) -> Tensor:
 
 def pixels_to_image(pixels: Tensor) -> Image.Image:
     """Return pixels [3, H, W] of about [-1, 1] as an image, clamped and truncated to 8 bits."""
-    values = ((pixels.float() + 1) / 2).clamp(0, 1) * 255
-    return Image.fromarray(values.permute(1, 2, 0).to(torch.uint8).cpu().numpy())
+    return to_images(pixels.float()[None])[0]
 
 
 def image_grid(rows: list[Tensor], columns: int = 16) -> Image.Image:
