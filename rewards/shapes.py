@@ -3,10 +3,13 @@
 The rules follow GenEval's `evaluate_image` (Ghosh et al., 2023, arXiv:2310.11513): a clause of
 `include` takes its best `count` boxes of the class and needs no fewer, an `exclude` clause fails
 once its count is reached, colours are judged on the boxes taken, positions by box geometry.
+One rule is added: the image must show nothing that the prompt does not ask for. Without it a policy
+learns to fill its images, because an extra object can only help. `exact=False` is GenEval's rule.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -39,7 +42,8 @@ class Verdict:
     Attributes:
         strict: Whether every condition holds.
         partial: Share of the conditions that hold, in [0, 1]. Conditions are: the count of each
-            clause, each of its attributes, each position, each exclusion.
+            clause, each of its attributes, each position, each exclusion; if `exact`, everything
+            shown that was not asked for is one more that fails.
         reason: The conditions that fail, in words; empty when none does.
         objects: What was found in the image.
     """
@@ -56,15 +60,17 @@ class ShapesReward:
     Args:
         mode: `strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share
             of the conditions that hold.
+        exact: Whether anything the prompt does not ask for counts against an image; False is
+            GenEval's rule.
 
     Raises:
         ValueError: If the mode is unknown.
     """
 
-    def __init__(self, mode: Literal["strict", "partial"] = "strict") -> None:
+    def __init__(self, mode: Literal["strict", "partial"] = "strict", exact: bool = True) -> None:
         if mode not in MODES:
             raise ValueError(f"mode={mode!r} is not allowed: use {' or '.join(MODES)}.")
-        self.mode = mode
+        self.mode, self.exact = mode, exact
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Score a batch.
@@ -85,17 +91,18 @@ class ShapesReward:
                 f"The shapes reward looks at images, and the completion of {sample.prompt!r} is "
                 f"a {type(sample.completion).__name__}; use it on text-to-image tasks only."
             )
-        verdict = verify(sample.completion, sample.metadata)
+        verdict = verify(sample.completion, sample.metadata, self.exact)
         return float(verdict.strict) if self.mode == "strict" else verdict.partial
 
 
-def verify(image: Image.Image, metadata: dict[str, Any]) -> Verdict:
+def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> Verdict:
     """Judge an image by its pixels.
 
     Args:
         image: An image of any size.
         metadata: GenEval's `tag`, `include` and, optionally, `exclude`. A clause of `include` may
             also name a `size` and a `background`.
+        exact: Whether an object nobody asked for, or a patch that is no shape, is a failure.
 
     Returns:
         The verdict, with the objects found.
@@ -106,6 +113,8 @@ def verify(image: Image.Image, metadata: dict[str, Any]) -> Verdict:
     check_metadata(metadata)
     detection = detect(image)
     conditions = [*_include(metadata, detection), *_exclude(metadata, detection)]
+    if exact:
+        conditions.extend(_unasked(metadata, detection))
     failed = [text for holds, text in conditions if not holds]
     partial = 1 - len(failed) / len(conditions)
     return Verdict(not failed, partial, "; ".join(failed), detection.objects)
@@ -149,6 +158,15 @@ def _exclude(metadata: dict[str, Any], detection: Detection) -> Iterator[tuple[b
         found = sum(item.shape == clause["class"] for item in detection.objects)
         text = f"expected fewer than {clause['count']} {clause['class']}, found {found}"
         yield found < clause["count"], text
+
+
+def _unasked(metadata: dict[str, Any], detection: Detection) -> Iterator[tuple[bool, str]]:
+    asked = Counter[str]()
+    for clause in metadata["include"]:
+        asked[clause["class"]] += clause["count"]
+    extra = Counter(item.shape for item in detection.objects) - asked
+    for name in [*sorted(extra.elements()), *["patch of no known shape"] * detection.strays]:
+        yield False, f"nobody asked for this {name}"
 
 
 def relations(a: DetectedObject, b: DetectedObject) -> set[str]:

@@ -41,6 +41,7 @@ MIN_FIT = 0.8
 MIN_BACKGROUND_SHARE = 0.25
 MAX_COLOR_DISTANCE = 75.0
 MIN_CONTRAST = 42.0
+STRAY_PIXELS = 6
 EDGE = 0.4
 TEMPLATE_SIDE = 12
 
@@ -70,10 +71,17 @@ class DetectedObject:
 
 @dataclass(frozen=True)
 class Detection:
-    """What an image shows: the name of its background (None if unknown) and its objects."""
+    """What an image shows.
+
+    Attributes:
+        background: One of `BACKGROUNDS`; None if it is none of them.
+        objects: The shapes found, best fit first.
+        strays: Number of patches that stand out from the background and are no shape of the world.
+    """
 
     background: str | None
     objects: tuple[DetectedObject, ...]
+    strays: int
 
 
 def detect(image: Image.Image) -> Detection:
@@ -84,7 +92,7 @@ def detect(image: Image.Image) -> Detection:
 
     Returns:
         The objects, best fit first. Patches that are no shape of the world, or have none of its
-        colours, are left out.
+        colours, are counted as strays; specks below `STRAY_PIXELS` are not.
     """
     pixels = _working_pixels(image)
     flat = pixels.reshape(-1, 3)
@@ -93,18 +101,22 @@ def detect(image: Image.Image) -> Detection:
     counts[: len(COLORS)] = 0
     tone = int(counts.argmax())
     if counts[tone] < MIN_BACKGROUND_SHARE * len(flat):
-        return Detection(None, ())
+        return Detection(None, (), 0)
     ground = flat[nearest == tone].mean(0)
     offset = pixels - ground
     distance = np.sqrt(np.einsum("hwc,hwc->hw", offset, offset))
     labels = np.empty(distance.shape, dtype=np.int32)
     ndimage.label(distance > MIN_CONTRAST, output=labels)
-    found = (
-        _object_in(offset, distance, labels == i + 1, window, ground)
-        for i, window in enumerate(ndimage.find_objects(labels))
-    )
-    objects = sorted((o for o in found if o is not None), key=lambda o: -o.fit)
-    return Detection(_NAMES[tone], tuple(objects))
+    objects, strays = [], 0
+    for i, window in enumerate(ndimage.find_objects(labels)):
+        component = labels == i + 1
+        found = _object_in(offset, distance, component, window, ground)
+        if found is not None:
+            objects.append(found)
+        elif component.sum() >= STRAY_PIXELS:
+            strays += 1
+    objects.sort(key=lambda item: -item.fit)
+    return Detection(_NAMES[tone], tuple(objects), strays)
 
 
 def _working_pixels(image: Image.Image) -> np.ndarray:

@@ -100,8 +100,10 @@ def picture(*objects: tuple[str, str, int, int, int], size: int = 32) -> Image.I
     return render.render({"background": "grey", "objects": placed}, size)
 
 
-def judge(image: Image.Image, *include: dict[str, Any], **metadata: Any) -> Verdict:
-    return verify(image, {"tag": "single_object", "include": list(include), **metadata})
+def judge(
+    image: Image.Image, *include: dict[str, Any], exact: bool = True, **metadata: Any
+) -> Verdict:
+    return verify(image, {"tag": "single_object", "include": list(include), **metadata}, exact)
 
 
 def test_the_verifier_knows_the_palette_and_the_shapes_of_the_renderer() -> None:
@@ -147,11 +149,24 @@ def test_objects_come_with_class_color_size_and_box() -> None:
     assert cross.box == pytest.approx((24 / 32, 24 / 32, 1, 1), abs=0.04)
 
 
-def test_more_objects_than_asked_for_pass_unless_excluded() -> None:
+def test_whatever_nobody_asked_for_fails_an_image() -> None:
+    image = picture(("ring", "red", 2, 0, 0), ("ring", "blue", 2, 4, 0), ("cross", "red", 2, 0, 4))
+    two, cross = {"class": "ring", "count": 2}, {"class": "cross", "count": 1}
+    assert judge(image, two, cross).strict
+    assert judge(image, two).reason == "nobody asked for this cross"
+    verdict = judge(image, {**two, "count": 1})
+    assert not verdict.strict and verdict.partial == pytest.approx(1 / 3)
+    torn = np.array(picture(("ring", "red", 2, 0, 0), ("square", "red", 2, 4, 4)))
+    torn[16:20] = torn[-1, 0]
+    verdict = judge(Image.fromarray(torn), {"class": "ring", "count": 1})
+    assert verdict.reason == "nobody asked for this patch of no known shape"
+
+
+def test_without_exact_more_objects_than_asked_for_pass_unless_excluded() -> None:
     image = picture(("ring", "red", 2, 0, 0), ("ring", "blue", 2, 4, 0), ("ring", "red", 2, 0, 4))
     two, three = {"class": "ring", "count": 2}, {"class": "ring", "count": 3}
-    assert judge(image, two).strict
-    verdict = judge(image, two, exclude=[three])
+    assert judge(image, two, exact=False).strict
+    verdict = judge(image, two, exclude=[three], exact=False)
     assert not verdict.strict and "fewer than 3 ring" in verdict.reason
 
 
@@ -162,7 +177,8 @@ def test_partial_is_the_share_of_conditions_that_hold() -> None:
     verdict = judge(image, red_ring, red_cross)
     assert verdict.partial == 0.75 and not verdict.strict
     assert verdict.reason == "expected 1 red cross, found blue"
-    assert judge(image, red_ring).partial == 1.0
+    assert judge(image, red_ring).partial == pytest.approx(2 / 3)
+    assert judge(image, red_ring, exact=False).partial == 1.0
 
 
 def test_a_wrong_position_earns_nothing_for_the_position() -> None:
