@@ -26,6 +26,7 @@ from mmrl.progress import Progress
 from mmrl.rl_config import RLConfig, policy_options
 from mmrl.rollout import roll_out
 from mmrl.run_directory import RunDirectory, RunLog
+from mmrl.sharding import check_launch
 from mmrl.tasks import Task
 from mmrl.trainer import DivergenceError, Trainer
 from models import load_policy
@@ -50,6 +51,7 @@ def train(config: RLConfig) -> Path:
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
+    check_launch()
     accelerator = Accelerator(
         # without a device, launched processes find each other only where the CPU is asked for
         cpu=not torch.accelerator.is_available(),
@@ -95,6 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(RLConfig, arguments)
         if config.dry_run:
+            check_launch()
             sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
             return 0
         train(config)
