@@ -51,7 +51,7 @@ def train(config: RLConfig) -> Path:
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
-    check_launch()
+    check_launch(config.optimizer)
     accelerator = Accelerator(
         # without a device, launched processes find each other only where the CPU is asked for
         cpu=not torch.accelerator.is_available(),
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(RLConfig, arguments)
         if config.dry_run:
-            check_launch()
+            check_launch(config.optimizer)
             sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
             return 0
         train(config)

@@ -30,6 +30,7 @@ from mmrl.config import ConfigError, check, check_choice, component, load_config
 from mmrl.interrupt import StopRequest
 from mmrl.objectives import OBJECTIVES
 from mmrl.run_directory import RunDirectory, RunLog
+from mmrl.sharding import check_launch
 from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
 
 logger = logging.getLogger(__name__)
@@ -127,6 +128,7 @@ def train(config: SFTConfig) -> bool:
         DivergenceError: the loss is no longer finite.
     """
     options = component(OBJECTIVES, config.objective, where="objective")
+    check_launch(config.optimizer)
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     run = RunDirectory(config.output_dir, accelerator.is_main_process)

@@ -53,8 +53,15 @@ _ADVICE = {
 _FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
 
 
-def check_launch() -> None:
-    """Raise a ConfigError where accelerate was launched with a way of sharding not supported."""
+def check_launch(optimizer: str) -> None:
+    """Check accelerate's configuration, as its launcher hands it on.
+
+    Args:
+        optimizer: name of the optimiser of the run.
+
+    Raises:
+        ConfigError: a way of sharding that is not supported, or not with this optimiser.
+    """
     for variable, (key, value) in _REFUSED.items():
         if _flag(variable):
             raise ConfigError(
@@ -68,6 +75,10 @@ def check_launch() -> None:
             key = key.replace("_transformer_cls_", "_transformer_layer_cls_")
             advice = _ADVICE.get(variable, f"{_FILE}.")
             check(value.lower() == wanted.lower(), key, value, f"{wanted} to shard", advice)
+        check(
+            optimizer == "adamw", "optimizer", optimizer, "adamw where the model is sharded",
+            "Others need whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole.",
+        )  # fmt: skip
 
 
 def is_sharded(accelerator: Accelerator) -> bool:
