@@ -175,7 +175,8 @@ def like(tensor: Tensor, target: Tensor) -> Tensor:
     """A whole tensor as `target` is held: this process's shard of it, or itself."""
     if not isinstance(target, DTensor) or tensor.shape != target.shape:
         return tensor
-    return distribute_tensor(tensor, target.device_mesh, target.placements, src_data_rank=None)
+    part = distribute_tensor(tensor, target.device_mesh, target.placements, src_data_rank=None)
+    return part.clone()  # or it would keep the whole tensor in memory
 
 
 def load_moments(optimizer: Any, state: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward
 from mmrl.sharding import (
     is_sharded,
+    keeping_pace,
     like,
     load_moments,
     prepare,
@@ -97,8 +98,8 @@ class SupervisedTrainer:
         """Return the objective's metrics of the weights that would be saved; empty off rank 0."""
         metrics: dict[str, float] = {}
         self.network.eval()
-        if self.accelerator.is_main_process:
-            with self._saved_weights():
+        with self._saved_weights(), self._keeping_pace():
+            if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
         self.accelerator.wait_for_everyone()
         return metrics
@@ -109,9 +110,9 @@ class SupervisedTrainer:
         if takes_part(self.accelerator):
             with self._saved_weights():
                 state = whole(self.network.state_dict(), main)
-            if main:
-                with stored_as(self.network, state):
-                    self.objective.save(folder)
+                if main:
+                    with stored_as(self.network, state):
+                        self.objective.save(folder)
 
     def save(self, folder: Path) -> None:
         """Write the model and everything needed to continue exactly. Rank 0 writes."""
@@ -130,7 +131,7 @@ class SupervisedTrainer:
         """
         path = checkpoint / STATE_NAME
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=self.sharded)
             own = self.network.state_dict()
             parts = {n: like(t, own[n]) if n in own else t for n, t in state["network"].items()}
             self.network.load_state_dict(parts)
@@ -188,6 +189,9 @@ class SupervisedTrainer:
 
     def _saved_weights(self) -> Any:
         return nullcontext() if self.ema is None else self.ema.applied()
+
+    def _keeping_pace(self) -> Any:
+        return keeping_pace(self.network) if self.sharded else nullcontext()
 
     def _state(self) -> dict[str, Any]:
         return {

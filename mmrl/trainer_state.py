@@ -47,7 +47,8 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
     """
     path = checkpoint / NAME
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        # mapped where sharded: each process reads its parts of what is as large as all of them
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=trainer.sharded)
         _assign(_trained(trainer), state["trained"])
         load_moments(trainer.optimizer, state["optimizer"])
         trainer.schedule.load_state_dict(state["schedule"])
