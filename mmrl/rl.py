@@ -21,12 +21,12 @@ from accelerate import Accelerator
 from mmrl.checkpoint import CheckpointError, find_checkpoint
 from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
+from mmrl.launch import check_launch
 from mmrl.plan import describe
 from mmrl.progress import Progress
 from mmrl.rl_config import RLConfig, policy_options
 from mmrl.rollout import roll_out
 from mmrl.run_directory import RunDirectory, RunLog
-from mmrl.sharding import check_launch
 from mmrl.tasks import Task
 from mmrl.trainer import DivergenceError, Trainer
 from models import load_policy

@@ -28,9 +28,9 @@ from mmrl.checkpoint import (
 )
 from mmrl.config import ConfigError, check, check_choice, component, load_config
 from mmrl.interrupt import StopRequest
+from mmrl.launch import check_launch
 from mmrl.objectives import OBJECTIVES
 from mmrl.run_directory import RunDirectory, RunLog
-from mmrl.sharding import check_launch
 from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
 
 logger = logging.getLogger(__name__)

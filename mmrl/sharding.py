@@ -11,85 +11,21 @@ they have in one process, so a run continues with any number of processes, shard
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError
+from mmrl.launch import is_sharded
 from models.core import Block
-
-_REFUSED = {
-    "ACCELERATE_USE_DEEPSPEED": ("distributed_type", "DEEPSPEED"),
-    "ACCELERATE_USE_MEGATRON_LM": ("distributed_type", "MEGATRON_LM"),
-    "ACCELERATE_USE_PARALLELISM_CONFIG": ("parallelism_config", "set"),
-}
-"""Variable of accelerate's launcher -> key and value of its configuration file."""
-
-_FIXED = {
-    "FSDP_VERSION": ("2", "1"),
-    "FSDP_AUTO_WRAP_POLICY": ("TRANSFORMER_BASED_WRAP", "NO_WRAP"),
-    "FSDP_TRANSFORMER_CLS_TO_WRAP": (Block.__name__, ""),
-    "FSDP_RESHARD_AFTER_FORWARD": ("true", "true"),
-    "FSDP_OFFLOAD_PARAMS": ("false", "false"),
-    "FSDP_ACTIVATION_CHECKPOINTING": ("false", "false"),
-    "ACCELERATE_MIXED_PRECISION": ("no", "no"),
-}
-"""Variable of the launcher -> what it must be, and what it is when absent."""
-
-_ADVICE = {
-    "FSDP_ACTIVATION_CHECKPOINTING": "Set model.gradient_checkpointing=true instead.",
-    "ACCELERATE_MIXED_PRECISION": "Set bf16=true of the run instead.",
-}
-_FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
-
-
-def check_launch(optimizer: str) -> None:
-    """Check accelerate's configuration, as its launcher hands it on.
-
-    Args:
-        optimizer: name of the optimiser of the run.
-
-    Raises:
-        ConfigError: a way of sharding that is not supported, or not with this optimiser.
-    """
-    for variable, (key, value) in _REFUSED.items():
-        if _flag(variable):
-            raise ConfigError(
-                f"{key} is {value} in the accelerate configuration; it must be FSDP with"
-                f" fsdp_version 2, or MULTI_GPU, where every device holds the whole model. {_FILE}."
-            )
-    if _flag("ACCELERATE_USE_FSDP"):
-        for variable, (wanted, absent) in _FIXED.items():
-            value = os.environ.get(variable, absent)
-            key = variable.removeprefix("ACCELERATE_").lower()
-            key = key.replace("_transformer_cls_", "_transformer_layer_cls_")
-            advice = _ADVICE.get(variable, f"{_FILE}.")
-            check(value.lower() == wanted.lower(), key, value, f"{wanted} to shard", advice)
-        check(
-            optimizer == "adamw", "optimizer", optimizer, "adamw where the model is sharded",
-            "Others need whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole.",
-        )  # fmt: skip
-
-
-def is_sharded(accelerator: Accelerator) -> bool:
-    """Whether the processes of this run share one copy of the model."""
-    launched = accelerator.distributed_type != DistributedType.NO
-    return launched and _flag("ACCELERATE_USE_FSDP")
-
-
-def takes_part(accelerator: Accelerator) -> bool:
-    """Whether this process is needed to save: the main one, or all where each holds a part."""
-    return accelerator.is_main_process or is_sharded(accelerator)
 
 
 def shard(model: nn.Module, accelerator: Accelerator) -> None:
@@ -202,7 +138,3 @@ def stored_as(module: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def _flag(variable: str) -> bool:
-    return os.environ.get(variable, "false").lower() in ("true", "1")

@@ -19,21 +19,12 @@ from transformers import get_scheduler
 
 from mmrl.config import ConfigError
 from mmrl.ema import ExponentialAverage
+from mmrl.launch import is_sharded, takes_part
 from mmrl.metric_window import MetricWindow
 from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward
-from mmrl.sharding import (
-    is_sharded,
-    keeping_pace,
-    like,
-    load_moments,
-    prepare,
-    shard,
-    stored_as,
-    takes_part,
-    whole,
-)
+from mmrl.sharding import keeping_pace, like, load_moments, prepare, shard, stored_as, whole
 
 if TYPE_CHECKING:
     from mmrl.sft import SFTConfig

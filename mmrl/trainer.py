@@ -25,12 +25,13 @@ from transformers import get_scheduler
 from mmrl.adapter import adapter_off, add_adapter, plain_state
 from mmrl.algorithms import BatchSize, LossInputs, policy_loss
 from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.launch import is_sharded, takes_part
 from mmrl.metric_window import MetricWindow
 from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward
 from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
-from mmrl.sharding import is_sharded, keeping_pace, prepare, shard, takes_part, whole
+from mmrl.sharding import keeping_pace, prepare, shard, whole
 from mmrl.tasks import Task
 from mmrl.trainer_state import read_state, write_state
 from mmrl.types import Passes

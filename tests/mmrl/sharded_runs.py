@@ -1,6 +1,6 @@
 """Tiny runs of both trainers, for one process and for several that accelerate launches.
 
-    accelerate launch --config_file … -m tests.mmrl.sharded_runs WORLD OUTPUT
+accelerate launch --config_file … -m tests.mmrl.sharded_runs WORLD OUTPUT ALONE
 """
 
 import sys
@@ -15,6 +15,7 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl import rl, sft
+from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
 from tests.mmrl.runs import LORA, SHAPES, VQ, run_config, world_in
 
@@ -44,7 +45,8 @@ def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
     }  # fmt: skip
     values = {
         "max_steps": 4, "save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 2,
-        "eval_steps": 2, "learning_rate": 1e-3, "ema_decay": 0.5, "adam_epsilon": 1e-3, "save_total_limit": None,
+        "eval_steps": 2, "learning_rate": 1e-3, "ema_decay": 0.5, "adam_epsilon": 1e-3,
+        "save_total_limit": None,
     }  # fmt: skip
     config = sft.SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes})
     with pytest.MonkeyPatch.context() as patch:
@@ -70,8 +72,16 @@ def pairs(world: SimpleNamespace) -> Path:
     return path
 
 
+def reconstruct(world: SimpleNamespace, output: Path) -> bool:
+    """Training of an image tokenizer, which has no block of the core."""
+    objective = {"name": "reconstruction", "data": str(pairs(world)), "image_size": 32, "vq": VQ}
+    return sft.train(sft.SFTConfig(output_dir=str(output), objective=objective, max_steps=1))
+
+
 def main(world: SimpleNamespace, output: Path, alone: Path) -> None:
     """Every run whole and in two parts, and one that goes on where one process stopped."""
+    with pytest.raises(ConfigError, match="no block .*multi_gpu.yaml"):
+        reconstruct(world, output / "reconstruction")
     for kind in RL:
         reinforce(world, output / kind, kind)
         reinforce(world, output / f"{kind}-parts", kind, max_steps=2)

@@ -53,7 +53,7 @@ def both_shares(batch: Callable) -> Callable:
     return shares
 
 
-def close(one: Path, two: Path, tolerance: float = 2e-5) -> None:
+def close(one: Path, two: Path, tolerance: float = 1e-6) -> None:
     """Assert that two model directories hold the same tensors up to rounding."""
     left, right = (load_file(folder / "model.safetensors") for folder in (one, two))
     assert left.keys() == right.keys()
