@@ -126,6 +126,15 @@ def test_supervised_training_has_the_losses_of_one_process_and_resumes(
     assert same_weights(runs.two / "sft-parts" / "final", runs.two / "sft-whole" / "final")
 
 
+def test_the_settings_for_gpus_are_those_that_the_cpus_of_this_test_follow() -> None:
+    gpu, cpu = (
+        yaml.safe_load((ACCELERATE / name).read_text())
+        for name in ("fsdp2.yaml", "fsdp2_cpu2.yaml")
+    )
+    assert gpu["fsdp_config"] == cpu["fsdp_config"]
+    assert gpu["mixed_precision"] == cpu["mixed_precision"] == "no"
+
+
 @pytest.mark.parametrize(
     ("variables", "named"),
     [
