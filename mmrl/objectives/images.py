@@ -11,7 +11,6 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from models.text_to_image import to_images
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -62,18 +61,3 @@ def image_to_pixels(image: Image.Image, size: int) -> Tensor:
         image = image.resize((width, height), Image.Resampling.BICUBIC)
         image = image.crop((left, top, left + size, top + size))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 127.5 - 1
-
-
-def pixels_to_image(pixels: Tensor) -> Image.Image:
-    """Return pixels [3, H, W] of about [-1, 1] as an image, clamped and truncated to 8 bits."""
-    return to_images(pixels.float()[None])[0]
-
-
-def image_grid(rows: list[Tensor], columns: int = 16) -> Image.Image:
-    """Return batches [B, 3, H, W] one below the other, in stripes of `columns` images."""
-    stripes = []
-    for first in range(0, len(rows[0]), columns):
-        stripes += [torch.cat(list(row[first : first + columns]), dim=2) for row in rows]
-    width = max(stripe.shape[2] for stripe in stripes)
-    padded = [torch.nn.functional.pad(s.cpu(), (0, width - s.shape[2]), value=1.0) for s in stripes]
-    return pixels_to_image(torch.cat(padded, dim=1))
