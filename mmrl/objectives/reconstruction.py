@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from mmrl.config import check
 from mmrl.image_grid import Cell, page, stacked
-from mmrl.objectives.images import load_images
+from mmrl.objectives.columns import load_images
 from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.stream import stream_positions, stream_rows
 from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq

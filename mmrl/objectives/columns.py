@@ -1,4 +1,4 @@
-"""Images of a parquet as pixel tensors, decoded when they are needed."""
+"""Columns of parquet files: images as pixel tensors, decoded when they are needed, and texts."""
 
 from __future__ import annotations
 
@@ -37,18 +37,41 @@ def load_images(path: str, column: str, size: int) -> ImageRows:
     Raises:
         ConfigError: there is no such file, no such column, or it does not hold images.
     """
+    from datasets import Image as ImageFeature
+
+    rows = load_rows(path, column)
+    if not isinstance(rows.features[column], ImageFeature):
+        raise ConfigError(f"Column '{column}' of '{path}' does not hold images.")
+    return ImageRows(rows, column, size)
+
+
+def load_texts(path: str, column: str) -> list[str]:
+    """Read one column of text, in the order of the images of the same path.
+
+    Raises:
+        ConfigError: there is no such file, no such column, or it does not hold text.
+    """
+    texts = list(load_rows(path, column)[column])
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"Column '{column}' of '{path}' does not hold text in every row.")
+    return texts
+
+
+def load_rows(path: str, column: str) -> Dataset:
+    """Open a parquet file, or a folder of them in the order of their names.
+
+    Raises:
+        ConfigError: there is no such file or no such column.
+    """
     files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
     if not files or not files[0].is_file():
         raise ConfigError(f"'{path}' is neither a parquet file nor a folder of parquet files.")
     from datasets import Dataset
-    from datasets import Image as ImageFeature
 
     rows = Dataset.from_parquet([str(file) for file in files])
     if column not in rows.column_names:
         raise ConfigError(f"'{path}' has no column '{column}'; it has {rows.column_names}.")
-    if not isinstance(rows.features[column], ImageFeature):
-        raise ConfigError(f"Column '{column}' of '{path}' does not hold images.")
-    return ImageRows(rows, column, size)
+    return rows
 
 
 def image_to_pixels(image: Image.Image, size: int) -> Tensor:
