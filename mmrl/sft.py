@@ -76,6 +76,9 @@ class SFTConfig:
     """Decay of an average of the weights, which is what is saved and evaluated; 0 is off."""
     bf16: bool = False
     """Run forward passes under bfloat16 autocast."""
+    torch_compile: bool = False
+    """Compile the repeated blocks of the network; pays off from half an hour on.
+    On a CPU it needs a C++ compiler."""
     seed: int = 0
     """Seed of new weights, of the order of examples and of every draw."""
     logging_steps: int = 10

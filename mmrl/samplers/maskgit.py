@@ -43,9 +43,7 @@ def temperature(state: State) -> float:
     return state.temperature * math.prod(1 - (i + 1) / state.steps for i in range(state.step + 1))
 
 
-def _keep(
-    state: State, where: Tensor, probs: Tensor, tokens: Tensor, noise: Tensor
-) -> Proposal:
+def _keep(state: State, where: Tensor, probs: Tensor, tokens: Tensor, noise: Tensor) -> Proposal:
     """Write the candidates whose noisy confidence reaches the row's cut."""
     chosen = probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     score = torch.full(where.shape, torch.inf, device=where.device)

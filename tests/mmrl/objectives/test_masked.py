@@ -1,0 +1,198 @@
+"""The mixed masked-token loss: each part against its formula, computed over all positions."""
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from datasets import Dataset, Features, Value
+from datasets import Image as ImageFeature
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Generator, Tensor
+
+from mmrl.config import ConfigError
+from mmrl.objectives.masked import EPS, Corrupted, Masked, MaskedConfig, NetworkConfig, cosine_mask
+from mmrl.sft import SFTConfig, train
+from mmrl.supervised_trainer import compile_blocks
+from models import load_model
+
+SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
+PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a square"]
+NETWORK = NetworkConfig(d_model=32, n_layers=2, n_heads=2, mlp_hidden_size=64)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A parquet of four images with their prompts."""
+    images = []
+    for color in ("red", "blue", "tan", "teal"):
+        buffer = io.BytesIO()
+        Image.new("RGB", (32, 32), color).save(buffer, "PNG")
+        images.append({"bytes": buffer.getvalue(), "path": None})
+    path = tmp_path_factory.mktemp("pairs") / "pairs.parquet"
+    features = Features({"image": ImageFeature(), "prompt": Value("string")})
+    Dataset.from_dict({"image": images, "prompt": PROMPTS}, features=features).to_parquet(str(path))
+    return path
+
+
+def options(pairs: Path, **changes: Any) -> dict[str, Any]:
+    values = {
+        "data": str(pairs),
+        "tokenizer": str(SHAPES / "tokenizer"),
+        "vq": str(SHAPES / "checkpoints" / "magvit"),
+        "image_size": 32,
+        "max_prompt_length": 24,
+        "network": NETWORK,
+        "save_dtype": "float32",
+    }
+    return {**values, **changes}
+
+
+def objective(pairs: Path, batch_size: int = 4, **changes: Any) -> Masked:
+    return Masked(MaskedConfig(**options(pairs, **changes)), seed=0, batch_size=batch_size)
+
+
+def entropies(masked: Masked, part: Corrupted) -> Tensor:
+    """[B, L] cross-entropy of every position, over the columns the part predicts."""
+    logits = masked.module(input_ids=part.ids, attention_mask=part.attend).logits
+    first, last = part.columns or (0, logits.shape[-1])
+    targets = (part.targets - first).clamp(0, last - first - 1)
+    entropy = F.cross_entropy(
+        logits[..., first:last].flatten(0, 1), targets.flatten(), reduction="none"
+    )
+    return entropy.view(part.ids.shape)
+
+
+@torch.no_grad()
+def test_image_tokens_are_scored_by_the_mean_over_those_hidden(pairs: Path) -> None:
+    masked = objective(pairs)
+    [part] = masked.batch(0, 0, 1)
+    loss, _ = masked.loss([part])
+    expected = entropies(masked, part)[part.hidden].mean()
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+    assert (part.ids[part.hidden] == masked.policy.mask_id).all()
+    assert torch.equal(part.ids[~part.hidden], part.targets[~part.hidden])
+    assert part.hidden[:, -65:-1].sum() == part.hidden.sum()  # image positions only
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["image_to_text", "text"])
+def test_text_tokens_weigh_the_inverse_of_their_rate(pairs: Path, name: str) -> None:
+    masked = objective(pairs, shares={name: 1.0}, weights={name: 0.5})
+    seed = masked.batch(3, 0, 1)
+    [part] = seed
+    loss, metrics = masked.loss(seed)
+    weight = torch.where(part.hidden, part.weight, 0.0)
+    expected = (entropies(masked, part) * weight).sum()
+    assert metrics[f"loss/{name}"] == pytest.approx(float(expected), rel=1e-5)
+    assert loss == pytest.approx(0.5 * float(expected), rel=1e-5)
+    for row, hidden in zip(part.weight, part.hidden, strict=True):
+        assert len(row[hidden].unique()) <= 1  # one rate per row
+
+
+@pytest.mark.parametrize("name", ["image_to_text", "text"])
+def test_text_weights_make_the_loss_an_unbiased_mean_over_the_answer(
+    pairs: Path, name: str
+) -> None:
+    masked = objective(pairs, shares={name: 1.0})
+    parts = [part for step in range(300) for part in masked.batch(step, 0, 1)]
+    total = sum(float(part.weight[part.hidden].sum()) for part in parts) / len(parts)
+    assert total == pytest.approx(1.0, abs=0.15)  # E[hidden / rate] = 1 for every answer token
+    rates = torch.cat([part.hidden.float().mean(1) for part in parts])
+    assert EPS <= rates.max() <= 1
+
+
+def test_the_number_of_hidden_image_tokens_follows_the_cosine() -> None:
+    draw = Generator().manual_seed(0)
+    counts = cosine_mask(4000, 64, draw).sum(1).double()
+    assert counts.min() >= 1 and counts.max() <= 64
+    assert float(counts.mean()) == pytest.approx(64 * 2 / torch.pi, rel=0.02)
+
+
+def test_conditions_are_dropped_at_the_given_share(pairs: Path) -> None:
+    def dropped(share: float) -> float:
+        masked = objective(pairs, cond_dropout_prob=share)
+        parts = [part for step in range(60) for part in masked.batch(step, 0, 1)]
+        texts = [masked.policy.tokenizer.decode(row) for part in parts for row in part.ids]
+        known = [any(prompt in text for prompt in PROMPTS) for text in texts]
+        return 1 - sum(known) / len(known)
+
+    assert dropped(0.0) == 0.0 and dropped(1.0) == 1.0
+    assert dropped(0.3) == pytest.approx(0.3, abs=0.1)
+
+
+def test_a_batch_is_split_by_the_shares(pairs: Path) -> None:
+    shares = {"text_to_image": 0.5, "image_to_text": 0.3, "text": 0.2}
+    parts = objective(pairs, batch_size=10, shares=shares).batch(0, 0, 1)
+    assert {part.part: len(part.ids) for part in parts} == {
+        "text_to_image": 5,
+        "image_to_text": 3,
+        "text": 2,
+    }
+
+
+def test_compiled_blocks_give_the_same_loss_and_the_same_tensor_names(pairs: Path) -> None:
+    shares = {"text_to_image": 0.5, "image_to_text": 0.25, "text": 0.25}
+    plain, compiled = (objective(pairs, shares=shares) for _ in range(2))
+    compile_blocks(compiled.module, backend="eager")
+    for step in range(2):
+        batch = plain.batch(step, 0, 1)
+        losses = [float(masked.loss(batch)[0].detach()) for masked in (plain, compiled)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert plain.module.state_dict().keys() == compiled.module.state_dict().keys()
+
+
+def test_a_folder_of_parquets_is_read_as_one(pairs: Path, tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        (tmp_path / name).write_bytes(pairs.read_bytes())
+    masked = objective(tmp_path)
+    assert masked.texts == PROMPTS * 2 and len(masked.images) == len(masked.texts)
+
+
+@pytest.mark.parametrize("column", ["caption", "image"])
+def test_a_column_without_text_is_named(pairs: Path, column: str) -> None:
+    with pytest.raises(ConfigError, match=f"olumn '{column}'"):
+        objective(pairs, text_column=column)
+
+
+def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
+    settings = {"name": "masked", **options(pairs, **changes)}
+    settings["network"] = vars(NETWORK)
+    values: dict[str, Any] = {"max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4}
+    train(SFTConfig(output_dir=str(output), objective=settings, learning_rate=1e-3, **values))
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return SimpleNamespace(final=output / "final", loss=lines[-1]["loss"])
+
+
+def test_a_run_may_start_from_the_model_of_another(pairs: Path, tmp_path: Path) -> None:
+    first = run(pairs, tmp_path / "first")
+    start = {"model": str(first.final), "tokenizer": ""}
+    second = run(pairs, tmp_path / "second", **start)
+    assert second.loss < first.loss
+    weights = [load_file(part.final / "model.safetensors") for part in (first, second)]
+    assert weights[0].keys() == weights[1].keys()
+    assert load_model(second.final).core == load_model(first.final).core
+    assert json.loads((second.final / "config.json").read_text())["mask_policy"] == "key_padding"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": ""}, "objective.data"),
+        ({"vq": ""}, "objective.vq"),
+        ({"tokenizer": ""}, "objective.model, objective.tokenizer"),
+        ({"model": "somewhere"}, "objective.model, objective.tokenizer"),
+        ({"shares": {"text_to_image": 0.5}}, "objective.shares"),
+        ({"shares": {"video": 1.0}}, "objective.shares"),
+    ],
+)
+def test_settings_that_cannot_train_are_named(
+    pairs: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MaskedConfig(**options(pairs, **change))
