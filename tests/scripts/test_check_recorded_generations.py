@@ -1,0 +1,64 @@
+"""The comparison with recorded verdicts names every difference and explains the known ones."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_recorded_generations.py"
+NAMES = ("gsm8k", "math500", "countdown", "sudoku")
+
+
+def written(tmp_path: Path) -> Path:
+    end = "<|eot_id|><|endoftext|>"
+    rows = {
+        "gsm8k": [
+            {"generation": r"\boxed{18}" + end, "ground_truth": 18.0, "correct": True},
+            {"generation": r"\boxed{6,277}" + end, "ground_truth": 6277.0, "correct": False},
+        ],
+        "math500": [{"generation": r"\boxed{2}", "ground_truth": "16 \\sqrt{3}", "correct": False}],
+        "countdown": [
+            {"generation": r"\boxed{49 + 55 - 53}", "correct": True}
+            | {"ground_truth": [[49, 55, 53], 51]}
+        ],
+        "sudoku": [
+            {"generation": "<answer>4320004330120004</answer>", "ground_truth": "4321124334122134"}
+            | {"correct_cells": 1, "empty_cells": 8}
+        ],
+    }
+    for name, cases in rows.items():
+        lines = [json.dumps({"question": "4320004330100004", **case}) for case in cases]
+        (tmp_path / f"llada_8b_instruct_{name}_256.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def run(data: Path, known: dict) -> tuple[int, str]:
+    path = data / "known.yaml"
+    path.write_text(yaml.safe_dump({name: known.get(name, []) for name in NAMES}))
+    command = [sys.executable, str(SCRIPT), f"data={data}", f"known={path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout
+
+
+def test_an_unexplained_difference_and_one_that_is_gone_both_fail(tmp_path: Path) -> None:
+    data = written(tmp_path)
+    status, printed = run(data, {"countdown": [{"reason": "gone", "rows": [0]}]})
+    assert status == 1
+    assert "gsm8k row 1: ours 1.0, recorded 0.0: NOT EXPLAINED" in printed
+    assert "gsm8k: 1 of 2 agree, 1 unexplained" in printed
+    assert "countdown: explained but no longer different: rows [0]" in printed
+    status, printed = run(data, {"gsm8k": [{"reason": "thousands", "rows": [1]}]})
+    assert status == 0
+    assert "gsm8k row 1: ours 1.0, recorded 0.0: thousands" in printed
+    assert "sudoku: 1 of 1 agree, 0 unexplained" in printed
+
+
+def test_the_committed_explanations_have_a_reason_each_and_no_row_twice() -> None:
+    known = yaml.safe_load(SCRIPT.with_name("recorded_generations.yaml").read_text())
+    assert set(known) == set(NAMES)
+    for kinds in known.values():
+        rows = [row for kind in kinds for row in kind["rows"]]
+        assert len(rows) == len(set(rows))
+        assert all(kind["reason"] and kind["rows"] for kind in kinds)
