@@ -21,6 +21,7 @@ from rewards.options import check_options
 
 REWARDS: dict[str, str] = {
     "clip": "rewards.clip:CLIPReward",
+    "code": "rewards.code:CodeReward",
     "countdown": "rewards.countdown:CountdownReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
