@@ -141,7 +141,9 @@ def _cases(sample: Sample, separately: bool) -> list[_Case] | None:
     completion, (tests,) = content
     tests = [tests] if isinstance(tests, str | dict) else tests
     setup, entry_point = (sample.metadata.get(key) or "" for key in ("setup", "entry_point"))
-    code = program(completion) or "raise SystemExit('the completion holds no program')"
+    code = program(completion)
+    if not code.strip():
+        code = "raise SystemExit('the completion holds no program')"
     pairs = _pairs(tests)
     if pairs:
         script = f"{setup}\n{code}" if setup else code

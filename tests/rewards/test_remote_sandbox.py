@@ -81,9 +81,9 @@ def started(style: str) -> tuple[subprocess.Popen[str], str]:
     return router, f"http://127.0.0.1:{int(router.stdout.readline())}"
 
 
-@pytest.fixture(scope="module", params=["e2b", "morph"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    router, url = started(request.param)
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    router, url = started("e2b")
     yield url
     router.kill()
     router.wait()
@@ -114,7 +114,9 @@ def test_tests_that_cannot_be_run_are_an_error(url: str) -> None:
         RemoteSandbox(url).run([Job(RIGHT, ["assert inc(1) =="])])
 
 
-def test_the_code_reward_works_through_a_router(url: str) -> None:
+@pytest.mark.parametrize("style", ["e2b", "morph"])
+def test_the_code_reward_works_through_a_router(style: str) -> None:
+    router, url = started(style)
     reward = build_reward({"name": "code", "url": url, "partial": True})
     wrong = "```python\ndef inc(x): return 2\n```"
     samples = [
@@ -123,6 +125,8 @@ def test_the_code_reward_works_through_a_router(url: str) -> None:
         Sample("c", "", {}),
     ]
     assert reward(samples) == [1.0, 0.5, None]
+    router.kill()
+    router.wait()
 
 
 @pytest.mark.parametrize(

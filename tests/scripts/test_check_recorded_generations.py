@@ -1,10 +1,10 @@
 """The comparison with recorded verdicts names every difference and explains the known ones."""
 
+import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_recorded_generations.py"
@@ -34,23 +34,27 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(data: Path, known: dict) -> tuple[int, str]:
+def known(data: Path, kinds: dict) -> Path:
     path = data / "known.yaml"
-    path.write_text(yaml.safe_dump({name: known.get(name, []) for name in NAMES}))
-    command = [sys.executable, str(SCRIPT), f"data={data}", f"known={path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stdout
+    path.write_text(yaml.safe_dump({name: kinds.get(name, []) for name in NAMES}))
+    return path
 
 
-def test_an_unexplained_difference_and_one_that_is_gone_both_fail(tmp_path: Path) -> None:
+def test_an_unexplained_difference_and_one_that_is_gone_both_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("check_recorded_generations", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
     data = written(tmp_path)
-    status, printed = run(data, {"countdown": [{"reason": "gone", "rows": [0]}]})
-    assert status == 1
+    assert not script.report(data, known(data, {"countdown": [{"reason": "gone", "rows": [0]}]}))
+    printed = capsys.readouterr().out
     assert "gsm8k row 1: ours 1.0, recorded 0.0: NOT EXPLAINED" in printed
     assert "gsm8k: 1 of 2 agree, 1 unexplained" in printed
     assert "countdown: explained but no longer different: rows [0]" in printed
-    status, printed = run(data, {"gsm8k": [{"reason": "thousands", "rows": [1]}]})
-    assert status == 0
+    assert script.report(data, known(data, {"gsm8k": [{"reason": "thousands", "rows": [1]}]}))
+    printed = capsys.readouterr().out
     assert "gsm8k row 1: ours 1.0, recorded 0.0: thousands" in printed
     assert "sudoku: 1 of 1 agree, 0 unexplained" in printed
 
