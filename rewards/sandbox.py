@@ -23,7 +23,6 @@ import os
 import queue
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -177,8 +176,8 @@ class Sandbox:
 
 def library_paths() -> list[str]:
     """Files and folders the standard library needs: all that sandboxed code may read."""
-    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib")]
-    own += [os.path.join(sys.base_prefix, "lib"), "/etc/ld.so.cache"]
+    own = [os.path.dirname(os.__file__), "/etc/ld.so.cache"]
+    own += [os.path.join(prefix, "lib") for prefix in (sys.base_prefix, sys.base_exec_prefix)]
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
     paths: list[str] = []
     for path in sorted({os.path.abspath(p) for p in own + shared if os.path.exists(p)}):

@@ -101,6 +101,16 @@ EXHAUSTION = {
     "memory": "x = bytearray(10 ** 9)",
     "memory bit by bit": "x = []\nwhile True: x.append(bytearray(10 ** 6))",
     "fork bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: break",
+    "fork by number": (
+        "import ctypes\nlibc = ctypes.CDLL(None)\n"
+        "for number in (57, 58, 220, 435, 0x40000000 | 57): libc.syscall(number, 17, 0, 0, 0, 0)"
+    ),
+    "another architecture's calls": (
+        "import ctypes, mmap\n"
+        "page = mmap.mmap(-1, 4096, prot=7)\n"
+        "page.write(bytes.fromhex('b802000000cd80c3'))\n"
+        "ctypes.CFUNCTYPE(int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()"
+    ),
     "a fork that answers too": "import os\nos.fork()\ndef add(a, b): return 0",
     "thread bomb": (
         "import threading, time\n"
