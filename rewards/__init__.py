@@ -21,8 +21,13 @@ from rewards.options import check_options
 
 REWARDS: dict[str, str] = {
     "clip": "rewards.clip:CLIPReward",
+    "code": "rewards.code:CodeReward",
+    "countdown": "rewards.countdown:CountdownReward",
+    "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
+    "math": "rewards.math:MathReward",
     "shapes": "rewards.shapes:ShapesReward",
+    "sudoku": "rewards.sudoku:SudokuReward",
 }
 
 TERM_KEYS = ("name", "key", "weight", "scale", "offset")

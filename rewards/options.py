@@ -22,7 +22,7 @@ def check_options(cls: type, options: Mapping[str, Any], where: str) -> dict[str
         ValueError: an argument that does not exist, has the wrong type, or is required and absent.
     """
     hints = get_type_hints(cls.__init__)
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    parameters = list(inspect.signature(cls).parameters.values())
     fields = [(p.name, hints[p.name], _field(p.default)) for p in parameters]
     schema = dataclasses.make_dataclass(f"{cls.__name__}Options", fields, kw_only=True)
     return dataclasses.asdict(merge(schema, dict(options), where=where))

@@ -1,6 +1,6 @@
 """Rollout of one group of images: from the same uniforms two ways write the same canvases.
 
-    python scripts/bench/rollout.py [mask_policy=ignore] [width=64 layers=2 …]
+python scripts/bench/rollout.py [mask_policy=ignore] [width=64 layers=2 …]
 """
 
 from collections.abc import Callable

@@ -74,18 +74,14 @@ def test_shards_with_an_index_load_as_one_file_does(saved: Path) -> None:
 
 
 def test_saving_over_shards_leaves_no_stale_shard(saved: Path) -> None:
-    save_torch_state_dict(
-        load_file(saved / "model.safetensors"), saved, max_shard_size=20_000
-    )
+    save_torch_state_dict(load_file(saved / "model.safetensors"), saved, max_shard_size=20_000)
     save_model(small_network(3), saved)
     assert [path.name for path in saved.glob("*.safetensors*")] == ["model.safetensors"]
     assert same_weights(load_model(saved), small_network(3))
 
 
 def test_a_missing_shard_is_named(saved: Path) -> None:
-    save_torch_state_dict(
-        load_file(saved / "model.safetensors"), saved, max_shard_size=20_000
-    )
+    save_torch_state_dict(load_file(saved / "model.safetensors"), saved, max_shard_size=20_000)
     lost = sorted(saved.glob("*.safetensors"))[1]
     lost.unlink()
     with pytest.raises(FileNotFoundError, match=lost.name):

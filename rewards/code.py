@@ -1,0 +1,186 @@
+"""The code reward: does the program in a completion pass its tests?
+
+The code is run by `rewards.sandbox` or, with a `url`, by `rewards.remote_sandbox`, nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from mmrl.types import Sample
+from rewards.extraction import tagged
+from rewards.metadata import read
+from rewards.remote_sandbox import RemoteSandbox
+from rewards.sandbox import ISOLATION, Job, Sandbox, Verdict
+
+logger = logging.getLogger(__name__)
+
+_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_PYTHON = ("python", "python3", "py")
+
+
+class Runs(Protocol):
+    """What runs jobs: a local or a remote sandbox."""
+
+    def run(self, jobs: Sequence[Job]) -> list[Verdict]:
+        """Run jobs and return their verdicts in order."""
+        ...
+
+
+class CodeReward:
+    """Score programs against the metadata `tests`, `setup` and `entry_point`.
+
+    Args:
+        partial: score the share of tests passed instead of all or nothing.
+        isolation: `full` or `process`, see `rewards.sandbox`; for the local sandbox.
+        url: address of a remote sandbox; empty runs the code on this machine.
+        timeout: seconds on the clock for loading the code and for each test.
+        cpu_seconds: processor time of one program.
+        memory_mb: address space of one program.
+        workers: programs that run at the same time, on this machine.
+
+    Raises:
+        IsolationError: this machine cannot give the isolation; the message says why.
+        ValueError: a limit that is not above 0, an unknown isolation, or a URL that is none.
+    """
+
+    def __init__(
+        self,
+        partial: bool = False,
+        isolation: Literal["full", "process"] = "full",
+        url: str = "",
+        timeout: float = 10.0,
+        cpu_seconds: int = 10,
+        memory_mb: int = 1024,
+        workers: int = 2,
+    ) -> None:
+        limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
+        for name, value in {**limits, "workers": workers}.items():
+            if value <= 0:
+                raise ValueError(f"{name} is {value}; it must be above 0.")
+        if isolation not in ISOLATION:
+            raise ValueError(f"isolation={isolation!r} is not allowed: use {', '.join(ISOLATION)}.")
+        self.partial = partial
+        self.sandbox: Runs
+        if url:
+            self.sandbox = RemoteSandbox(url, timeout, cpu_seconds, memory_mb)
+        else:
+            self.sandbox = Sandbox(isolation, timeout, cpu_seconds, memory_mb, workers=workers)
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Score a batch.
+
+        Returns:
+            1.0 where all tests pass and else 0.0 (with `partial` the share that passes); None
+            where the metadata has no `tests`.
+
+        Raises:
+            ValueError: malformed metadata, tests that cannot be run, or a completion is an image.
+            SandboxError: the sandbox failed for a reason that is not the code.
+        """
+        cases = [_cases(sample, self.partial) for sample in samples]
+        most = max((len(own) for own in cases if own), default=0)
+        passed: list[list[bool]] = [[] for _ in samples]
+        # Where every case counts all run at once; else one at a time, until one fails.
+        step = most if self.partial else 1
+        for start in range(0, most, step or 1):
+            batch = [
+                (n, case)
+                for n, own in enumerate(cases)
+                for case in (own or [])[start : start + step]
+                if self.partial or all(passed[n])
+            ]
+            verdicts = self.sandbox.run([case.job for _, case in batch])
+            for (n, case), verdict in zip(batch, verdicts, strict=True):
+                passed[n].append(case.holds(verdict))
+                logger.debug("%r: %s", samples[n].prompt[:80], verdict.reason or "no error")
+        return [
+            None if own is None else self._score(results, len(own))
+            for own, results in zip(cases, passed, strict=True)
+        ]
+
+    def _score(self, passed: list[bool], count: int) -> float:
+        return sum(passed) / count if self.partial else float(passed == [True] * count)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One job and what has to come of it; `expected` is the output of a script."""
+
+    job: Job
+    expected: str | None = None
+
+    def holds(self, verdict: Verdict) -> bool:
+        """Whether a verdict is the one that was wanted."""
+        if self.expected is None:
+            return all(verdict.passed)
+        return not verdict.reason and _lines(verdict.printed) == _lines(self.expected)
+
+
+def program(completion: str) -> str:
+    """The code in a completion: its last fenced Python block, else its last fenced block.
+
+    Without any fence it is the content of `<answer>`, else the whole completion. A fence that is
+    never closed was cut off and holds no program; the result is empty then.
+    """
+    blocks = _FENCE.findall(completion)
+    python = [code for language, code in blocks if language.lower() in _PYTHON]
+    if blocks:
+        return (python or [code for _, code in blocks])[-1].strip("\n")
+    return "" if "```" in completion else (tagged(completion) or completion).strip("\n")
+
+
+def _cases(sample: Sample, separately: bool) -> list[_Case] | None:
+    content = read(sample, "code", "tests")
+    if content is None:
+        return None
+    completion, (tests,) = content
+    tests = [tests] if isinstance(tests, str | dict) else tests
+    setup, entry_point = (sample.metadata.get(key) or "" for key in ("setup", "entry_point"))
+    code = program(completion)
+    if not code.strip():
+        code = "raise SystemExit('the completion holds no program')"
+    pairs = _pairs(tests)
+    if pairs:
+        script = f"{setup}\n{code}" if setup else code
+        return [_Case(Job(script, kind="script", stdin=given), wanted) for given, wanted in pairs]
+    if not _are_tests(tests, entry_point):
+        raise ValueError(
+            f"tests={str(tests)[:200]!r} of {sample.prompt[:80]!r} must be a list of assertions, "
+            "of {input: text, output: text} for a program that reads and prints, or of {input: "
+            "[arguments], output: result} together with `entry_point`."
+        )
+    job = Job(code, tests, setup, entry_point)
+    return [_Case(replace(job, tests=[t])) for t in tests] if separately else [_Case(job)]
+
+
+def _pairs(tests: Any) -> list[tuple[str, str]] | None:
+    """What a program reads and has to print; None where the tests are something else."""
+    if not _all(tests, lambda test: _types(test) == (str, str)):
+        return None
+    return [(test["input"], test["output"]) for test in tests]
+
+
+def _are_tests(tests: Any, entry_point: str) -> bool:
+    if _all(tests, lambda test: isinstance(test, str)):
+        return True
+    return bool(entry_point) and _all(tests, lambda test: _types(test)[0] is list)
+
+
+def _all(tests: Any, holds: Callable[[Any], bool]) -> bool:
+    return isinstance(tests, list | tuple) and len(tests) > 0 and all(map(holds, tests))
+
+
+def _types(test: Any) -> tuple[type, type]:
+    """The types of `input` and `output` of a test."""
+    values = test if isinstance(test, dict) else {}
+    return type(values.get("input")), type(values.get("output"))
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of an output without trailing space and blank lines at the end."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]

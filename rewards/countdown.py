@@ -1,0 +1,142 @@
+r"""The Countdown reward: does an expression use each number once and reach the target?
+
+d1's rule (Zhao et al., 2025, arXiv:2504.12216) with three differences: a box counts as well as
+`<answer>…</answer>`, LaTeX operators and a closing `= 51` are understood, and only + - * / and
+brackets count as arithmetic (d1's character filter lets ** and // through). The expression is
+parsed by `ast` and evaluated in exact fractions; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from mmrl.types import Sample
+from rewards.extraction import extract
+from rewards.math import check_partial
+from rewards.metadata import read
+
+MAX_CHARS = 300
+_OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_SPELLINGS = {
+    r"\times": "*",
+    r"\cdot": "*",
+    r"\div": "/",
+    r"\left": "",
+    r"\right": "",
+    r"\(": "",
+    r"\)": "",
+    r"\[": "",
+    r"\]": "",
+    r"\,": "",
+    "$": "",
+    "×": "*",
+    "·": "*",
+    "÷": "/",
+    "−": "-",
+    "[": "(",
+    "]": ")",
+}
+_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
+_EQUATION = re.compile(r"([^=]*)=\s*[-\d.\s]+")
+
+
+class CountdownReward:
+    """Score expressions against the metadata `numbers` and `target`.
+
+    Args:
+        partial: score of an expression that was given but is wrong (d1 has 0.1); 0.0 gives no
+            partial credit.
+
+    Raises:
+        ValueError: a partial credit outside [0, 1).
+    """
+
+    def __init__(self, partial: float = 0.0) -> None:
+        check_partial(partial)
+        self.partial = partial
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Score a batch.
+
+        Returns:
+            1.0 where the expression uses every number exactly once and equals the target,
+            `partial` where it does not, 0.0 without an expression; None where the metadata has
+            neither `numbers` nor `target`.
+
+        Raises:
+            ValueError: the metadata is incomplete or holds something other than whole numbers, or a
+                completion is an image.
+        """
+        return [self._score(sample) for sample in samples]
+
+    def _score(self, sample: Sample) -> float | None:
+        content = read(sample, "countdown", "numbers", "target")
+        if content is None:
+            return None
+        completion, (numbers, target) = content
+        numbers, target = _whole(numbers, target)
+        found = extract(completion, ("boxed", "answer"))
+        if found is None:
+            return 0.0
+        return 1.0 if solves(found[1], numbers, target) else self.partial
+
+
+def solves(written: str, numbers: list[int], target: int) -> bool:
+    """Whether an expression, or the left side of `expression = number`, is a solution."""
+    text = _plain(written)
+    try:
+        used: list[int] = []
+        value = _value(_tree(text), used)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return sorted(used) == sorted(numbers) and value == target
+
+
+def _plain(written: str) -> str:
+    text = _FRACTION.sub(r"((\1)/(\2))", written)
+    for spelling, sign in _SPELLINGS.items():
+        text = text.replace(spelling, sign)
+    equation = _EQUATION.fullmatch(text.strip())
+    return (equation.group(1) if equation else text).strip()
+
+
+def _tree(text: str) -> ast.expr:
+    if len(text) > MAX_CHARS or not re.fullmatch(r"[\d+\-*/() ]+", text):
+        raise ValueError("not arithmetic")
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError("not an expression") from error
+
+
+def _value(node: ast.expr, used: list[int]) -> Fraction:
+    """The value of a tree; the numbers in it are appended to `used`."""
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_value(node.left, used), _value(node.right, used))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+        value = _value(node.operand, used)
+        return value if isinstance(node.op, ast.UAdd) else -value
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        used.append(node.value)
+        return Fraction(node.value)
+    raise ValueError("only whole numbers and + - * / are allowed")
+
+
+def _whole(numbers: Any, target: Any) -> tuple[list[int], int]:
+    try:
+        return [int(number) for number in numbers], int(target)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"numbers={numbers!r} and target={target!r} must be a list of whole numbers and a "
+            "whole number, for example [49, 55, 53] and 51."
+        ) from error

@@ -1,0 +1,160 @@
+"""The process that runs a candidate's code and answers its judge with values.
+
+Nothing it says is believed beyond "this call returned that value": once the code is loaded,
+everything in this process is the candidate's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from typing import Any, NoReturn
+
+from . import kernel
+from .limits import Limits, restrain_candidate
+from .wire import Unsendable, decode, encode, receive, send
+
+CHANNEL = 3
+_MUTABLE = {"list", "dict", "set", "deque"}
+
+
+def become_candidate(limits: Limits, channel: int, stdin: int, stdout: int) -> NoReturn:
+    """Turn a freshly forked process into a candidate; says `ready`, then serves its judge.
+
+    Args:
+        limits: what it may use.
+        channel: its end of the connection to the judge.
+        stdin: what a script reads.
+        stdout: where what a script prints goes.
+    """
+    status = 1
+    try:
+        os.setsid()
+        null = os.open("/dev/null", os.O_RDWR)
+        # First out of the way of 0 to 3, then to their places.
+        moved = [os.dup2(fd, 100 + n, False) for n, fd in enumerate((stdin, stdout, null, channel))]
+        for place, fd in enumerate(moved):
+            os.dup2(fd, place, place < CHANNEL)
+        os.closerange(CHANNEL + 1, 1 << 16)
+        random.seed()
+        send(CHANNEL, _restrained(limits))
+        _serve()
+        status = 0
+    except SystemExit as end:
+        # Only a script gets here with its output intact; a candidate under test just ended.
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        os._exit(status & 0xFF)
+
+
+def _restrained(limits: Limits) -> str:
+    try:
+        _scratch_folder(limits)
+        restrain_candidate(limits)
+    except OSError as error:
+        return str(error)
+    return "ready"
+
+
+def _scratch_folder(limits: Limits) -> None:
+    if limits.level != "full":
+        os.chdir("/")
+        return
+    kernel.call("unshare", kernel.CLONE_NEWNS)
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    size = f"size={limits.output_kb}k,nr_inodes=256,mode=700"
+    kernel.mount("tmpfs", "/tmp", "tmpfs", flags, size)
+    os.chdir("/tmp")
+
+
+def _serve() -> None:
+    job = receive(CHANNEL)
+    if job["script"]:
+        try:
+            exec(compile(job["code"], "<candidate>", "exec"), {"__name__": "__main__"})
+        finally:
+            sys.stdout.flush()
+        return
+    for fd in (0, 1):
+        os.dup2(2, fd)
+    world = _World(job["setup"])
+    send(CHANNEL, world.attempt("load", job))
+    while True:
+        request = receive(CHANNEL)
+        send(CHANNEL, world.attempt(request["do"], request))
+
+
+class _World:
+    """The names of the candidate and the objects its judge holds references to."""
+
+    def __init__(self, setup: str) -> None:
+        self.names: dict[str, Any] = {"__name__": "candidate"}
+        self.objects: list[Any] = []
+        try:
+            exec(compile(setup, "<setup>", "exec"), self.names)
+        except Exception:
+            # A setup that uses what the candidate defines makes sense to the judge only.
+            self.names.setdefault("__name__", "candidate")
+
+    def attempt(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what the judge asks; the reply tells the value or the exception."""
+        try:
+            return getattr(self, f"do_{action}")(request)
+        except Exception as error:
+            return {"raised": type(error).__name__, "text": str(error)[:200]}
+
+    def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
+        exec(compile(request["code"], "<candidate>", "exec"), self.names)
+        return {"value": None}
+
+    def do_name(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["name"] not in self.names:
+            raise NameError(f"name {request['name']!r} is not defined")
+        return self._value(self.names[request["name"]])
+
+    def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
+        arguments = [self._decoded(body) for body in request["arguments"]]
+        named = {name: self._decoded(body) for name, body in request["named"].items()}
+        reply = self._value(self.objects[request["object"]](*arguments, **named))
+        reply["changed"] = self._changed(request["arguments"], arguments)
+        return reply
+
+    def do_getattr(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._value(getattr(self.objects[request["object"]], request["name"]))
+
+    def do_setattr(self, request: dict[str, Any]) -> dict[str, Any]:
+        value = self._decoded(request["value"])
+        setattr(self.objects[request["object"]], request["name"], value)
+        return {"value": None}
+
+    def do_getitem(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._value(self.objects[request["object"]][self._decoded(request["key"])])
+
+    def do_length(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._value(len(self.objects[request["object"]]))
+
+    def do_items(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._value(list(self.objects[request["object"]]))
+
+    def _changed(self, before: list[Any], arguments: list[Any]) -> dict[int, Any]:
+        """New contents of the containers a call was given and has written into."""
+        changed = {}
+        for n, (body, argument) in enumerate(zip(before, arguments, strict=True)):
+            if isinstance(body, list) and body[0] in _MUTABLE:
+                now = encode(argument, self._reference)
+                if now != body:
+                    changed[n] = now
+        return changed
+
+    def _value(self, value: Any) -> dict[str, Any]:
+        return {"value": encode(value, self._reference)}
+
+    def _decoded(self, body: Any) -> Any:
+        return decode(body, self.objects.__getitem__)
+
+    def _reference(self, value: Any) -> int:
+        if len(self.objects) > 100_000:
+            raise Unsendable("too many objects")
+        self.objects.append(value)
+        return len(self.objects) - 1

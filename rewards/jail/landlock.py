@@ -1,0 +1,43 @@
+"""Landlock: a process that may read some folders and open nothing else, without any privilege."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable
+
+from .kernel import PR_SET_NO_NEW_PRIVS, prctl, syscall
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+"""How many access rights a version of Landlock knows; 16 from version 5."""
+
+
+def version() -> int:
+    """The kernel's version of Landlock, 0 where it has none."""
+    try:
+        return syscall(_CREATE, None, 0, 1)
+    except OSError:
+        return 0
+
+
+def restrict(readable: Iterable[str]) -> None:
+    """Close all files and folders to this process but these, which it may read.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    rights = (1 << _RIGHTS.get(version(), 16)) - 1
+    attributes = struct.pack("=Q", rights)
+    rules = syscall(_CREATE, ctypes.c_char_p(attributes), len(attributes), 0)
+    for path in readable:
+        folder = os.path.isdir(path)
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = struct.pack("=Qi", _READ_FILE | (_READ_DIR if folder else 0), parent)
+        syscall(_ADD, rules, 1, ctypes.c_char_p(rule), 0)
+        os.close(parent)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    syscall(_RESTRICT, rules, 0)
+    os.close(rules)

@@ -1,0 +1,212 @@
+"""A judge's side of the connection to its candidate."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any
+
+from . import kernel
+from .candidate import become_candidate
+from .limits import Limits
+from .wire import Unsendable, WireError, decode, encode, receive, send
+
+
+class Gone(BaseException):
+    """The candidate ended, took too long or broke the protocol; no `except Exception` hides it."""
+
+
+class Session:
+    """Starts a candidate and talks to it.
+
+    Attributes:
+        gone: why there is nobody to talk to any more; empty while there is.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.gone = ""
+        self.deadline = time.monotonic() + 30
+        ours, theirs = socket.socketpair()
+        self.stdin = os.memfd_create("stdin")
+        self.stdout, stdout = os.pipe()
+        if limits.level == "full":
+            kernel.call("unshare", kernel.CLONE_NEWPID)
+        self.pid = os.fork()
+        if self.pid == 0:
+            become_candidate(limits, theirs.fileno(), self.stdin, stdout)
+        theirs.close()
+        os.close(stdout)
+        self.ended = os.pidfd_open(self.pid)
+        self.channel = ours.detach()
+        if (answer := self._receive()) != "ready":
+            raise Gone(str(answer))
+
+    def start_test(self) -> None:
+        """Give the candidate the time of one test from now."""
+        self.deadline = time.monotonic() + self.limits.timeout
+
+    def ask(self, action: str, **request: Any) -> Any:
+        """Have the candidate do something.
+
+        Returns:
+            The value it answers with, a `Remote` where that is no plain value.
+
+        Raises:
+            Gone: it does not answer.
+            Exception: what the candidate's code raised, or `RuntimeError` for a kind unknown here.
+        """
+        reply = self._exchange({"do": action, **request})
+        if "raised" in reply:
+            raise _exception(reply)
+        return self.decoded(reply.get("value"))
+
+    def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call an object of the candidate; containers it writes into change here too."""
+        sent = [self.encoded(argument) for argument in arguments]
+        kwargs = {name: self.encoded(value) for name, value in named.items()}
+        reply = self._exchange({"do": "call", "object": number, "arguments": sent, "named": kwargs})
+        if "raised" in reply:
+            raise _exception(reply)
+        changed = reply.get("changed")
+        for n, body in changed.items() if isinstance(changed, dict) else ():
+            _overwrite(arguments[int(n)], self.decoded(body))
+        return self.decoded(reply.get("value"))
+
+    def encoded(self, value: Any) -> Any:
+        """JSON of a value for the candidate."""
+        return encode(value, _number)
+
+    def decoded(self, body: Any) -> Any:
+        """The value of JSON from the candidate."""
+        try:
+            return decode(body, lambda number: Remote(self, int(number)))
+        except WireError as error:
+            self._lost(error)
+
+    def run_script(self, code: str, text: str) -> tuple[str, str]:
+        """Run a program: what it printed, and why that does not count (empty if it does)."""
+        os.write(self.stdin, text.encode("utf-8", "surrogatepass"))
+        os.lseek(self.stdin, 0, os.SEEK_SET)
+        send(self.channel, {"script": True, "code": code})
+        self.start_test()
+        printed, problem = b"", ""
+        limit = self.limits.output_kb << 10
+        while not problem and (part := self._printed()) != b"":
+            problem = "out of time" if part is None else ""
+            printed += part or b""
+            if len(printed) > limit:
+                problem = f"more than {limit >> 10} kB of output"
+        return printed[:limit].decode("utf-8", "replace"), problem or self._exit_problem()
+
+    def close(self) -> None:
+        """End the candidate and all it started."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    def _printed(self) -> bytes | None:
+        left = max(self.deadline - time.monotonic(), 0)
+        ready = select.select([self.stdout], [], [], left)[0]
+        return os.read(self.stdout, 1 << 16) if ready else None
+
+    def _exit_problem(self) -> str:
+        left = max(self.deadline - time.monotonic(), 0)
+        if not select.select([self.ended], [], [], left)[0]:
+            return "out of time"
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, os.WNOHANG)[1])
+        # There is nothing left to kill; a negative id would be a whole process group.
+        self.close = lambda: None
+        return f"exit status {status}" if status else ""
+
+    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self.gone:
+            raise Gone(self.gone)
+        try:
+            send(self.channel, request)
+        except WireError as error:
+            self._lost(error)
+        reply = self._receive()
+        if not isinstance(reply, dict):
+            self._lost(WireError("an answer that is none"))
+        return reply
+
+    def _receive(self) -> Any:
+        try:
+            return receive(self.channel, self.limits.output_kb << 10, self.deadline)
+        except WireError as error:
+            self._lost(error)
+
+    def _lost(self, error: WireError) -> Any:
+        self.gone = str(error)
+        raise Gone(self.gone) from error
+
+
+class Remote:
+    """An object of the candidate that is no plain value.
+
+    It can be called, its attributes and items used, and be handed back. It has no truth and is
+    equal to nothing: what such an object says of itself proves nothing.
+    """
+
+    __slots__ = ("_number", "_session")
+
+    def __init__(self, session: Session, number: int) -> None:
+        object.__setattr__(self, "_session", session)
+        object.__setattr__(self, "_number", number)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._session.call(self._number, arguments, named)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._session.ask("getattr", object=self._number, name=name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        body = self._session.encoded(value)
+        self._session.ask("setattr", object=self._number, name=name, value=body)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._session.ask("getitem", object=self._number, key=self._session.encoded(key))
+
+    def __len__(self) -> int:
+        return self._session.ask("length", object=self._number)
+
+    def __iter__(self) -> Any:
+        return iter(self._session.ask("items", object=self._number))
+
+    def _proves_nothing(self, *_: Any) -> Any:
+        raise TypeError("an object of the candidate has no value that a test could compare")
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _proves_nothing
+    __hash__ = _proves_nothing
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, Remote):
+        return value._number
+    raise Unsendable(f"the tests hand over a {type(value).__name__}, which cannot travel")
+
+
+def _exception(reply: dict[str, Any]) -> Exception:
+    kind = getattr(builtins, str(reply["raised"]), None)
+    text = str(reply.get("text"))
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        return RuntimeError(f"{reply['raised']}: {text}")
+    try:
+        return kind(text)
+    except TypeError:
+        return RuntimeError(f"{kind.__name__}: {text}")
+
+
+def _overwrite(old: Any, new: Any) -> None:
+    if isinstance(old, list) and isinstance(new, list):
+        old[:] = new
+    elif type(old) is type(new) and isinstance(old, dict | set):
+        old.clear()
+        old.update(new)
+    elif type(old) is type(new) and hasattr(old, "extend"):
+        old.clear()
+        old.extend(new)

@@ -1,0 +1,72 @@
+"""Which names in a test mean what they say, and which one is the candidate's to define.
+
+A candidate that defines `set`, `len` or a module `math` of its own must not be asked to compare its
+answer with itself. Builtins, the standard library's modules and its usual names are therefore the
+real ones; only the function under test may have such a name too (MBPP has one called `sum`).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import collections
+import datetime
+import decimal
+import fractions
+import functools
+import importlib
+import itertools
+import math
+import sys
+import typing
+from typing import Any
+
+_SOURCES = (builtins, collections, typing, math, fractions, decimal, itertools, functools, datetime)
+_STANDARD = {
+    name: getattr(module, name)
+    for module in reversed(_SOURCES)
+    for name in dir(module)
+    if not name.startswith("_")
+}
+
+
+def is_standard(name: str) -> bool:
+    """Whether a name belongs to Python and its library."""
+    return name in _STANDARD or name in sys.stdlib_module_names
+
+
+def standard(name: str) -> Any:
+    """The library's own object or module of that name."""
+    return _STANDARD[name] if name in _STANDARD else importlib.import_module(name)
+
+
+def names_needed(trees: list[ast.Module]) -> list[str]:
+    """Names that the code uses and does not bind, in order."""
+    bound, used = set(), {}
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            used[node.id] = None
+        elif isinstance(node, ast.Name):
+            bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound.add(node.name)
+    return [name for name in used if name not in bound]
+
+
+def function_under_test(trees: list[ast.Module]) -> str:
+    """The function that assertions call: the first that is no standard one, else the first."""
+    needed = set(names_needed(trees))
+    called = [
+        node.func.id
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in needed
+    ]
+    own = [name for name in called if not is_standard(name)]
+    return (own or called or [""])[0]

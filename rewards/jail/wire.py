@@ -1,0 +1,163 @@
+"""What judge and candidate say to each other: JSON with a length before it, values and no code.
+
+Values travel by value: numbers, text, bytes, None and the standard containers. Of a subclass only
+the content arrives, so an object that claims to equal everything arrives as what it is. Anything
+else stays where it is and a reference travels instead.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import decimal
+import fractions
+import json
+import os
+import select
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 100
+
+
+class WireError(Exception):
+    """The other side is gone, too slow, too verbose, or says something that is no message."""
+
+
+class Unsendable(TypeError):
+    """A value that cannot travel."""
+
+
+def send(fd: int, message: Any) -> None:
+    """Write one message."""
+    body = json.dumps(message).encode()
+    data = memoryview(struct.pack("<I", len(body)) + body)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except OSError as error:
+        raise WireError("the process ended") from error
+
+
+def receive(fd: int, limit: int | None = None, deadline: float | None = None) -> Any:
+    """Read one message.
+
+    Args:
+        fd: a pipe or socket.
+        limit: largest message in bytes.
+        deadline: value of `time.monotonic()` by which all of it must have come.
+
+    Raises:
+        WireError: the end of the stream, a message that is too long or no JSON, or the deadline.
+    """
+    (size,) = struct.unpack("<I", _exactly(fd, 4, deadline))
+    if limit is not None and size > limit:
+        raise WireError(f"a message of {size} bytes; the limit is {limit}")
+    try:
+        return json.loads(_exactly(fd, size, deadline))
+    except (ValueError, RecursionError) as error:
+        raise WireError("a message that cannot be read") from error
+
+
+def _exactly(fd: int, size: int, deadline: float | None) -> bytes:
+    parts = []
+    while size:
+        if deadline is not None:
+            left = max(deadline - time.monotonic(), 0)
+            if not select.select([fd], [], [], left)[0]:
+                raise WireError("out of time")
+        try:
+            part = os.read(fd, min(size, 1 << 20))
+        except OSError as error:
+            raise WireError("the process ended") from error
+        if not part:
+            raise WireError("the process ended")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+Reference = Callable[[Any], Any]
+"""Turns what cannot travel into JSON that stands for it, or raises `Unsendable`."""
+
+_SEQUENCES = {
+    "list": (list, list),
+    "tuple": (tuple, tuple),
+    "set": (set, set),
+    "frozenset": (frozenset, frozenset),
+    "deque": (collections.deque, collections.deque),
+}
+_TEXTUAL: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
+    "int": (int, hex, lambda text: int(text, 16)),
+    "float": (float, float.hex, float.fromhex),
+    "complex": (complex, repr, complex),
+    "str": (str, str.__str__, str),
+    "bytes": (bytes | bytearray, lambda value: bytes(value).hex(), bytes.fromhex),
+    "decimal": (decimal.Decimal, str, decimal.Decimal),
+    "fraction": (
+        fractions.Fraction,
+        lambda value: f"{value.numerator:x}/{value.denominator:x}",
+        lambda text: fractions.Fraction(*(int(part, 16) for part in text.split("/"))),
+    ),
+    "datetime": (
+        datetime.datetime,
+        datetime.datetime.isoformat,
+        datetime.datetime.fromisoformat,
+    ),
+    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+}
+
+
+def encode(value: Any, reference: Reference, depth: int = 0) -> Any:
+    """JSON of a value; `reference` is asked for whatever is no plain value.
+
+    Raises:
+        Unsendable: `reference` refuses, or the value is nested more than `MAX_DEPTH` deep.
+    """
+    if depth > MAX_DEPTH:
+        raise Unsendable(f"nested more than {MAX_DEPTH} deep")
+    if value is None or isinstance(value, bool):
+        return value
+    for tag, (kind, spelled, _) in _TEXTUAL.items():
+        if isinstance(value, kind):
+            return [tag, spelled(value)]
+    for tag, (kind, _) in _SEQUENCES.items():
+        if isinstance(value, kind):
+            return [tag, [encode(item, reference, depth + 1) for item in value]]
+    if isinstance(value, range):
+        return ["range", [value.start, value.stop, value.step]]
+    if isinstance(value, dict):
+        pairs = [[encode(part, reference, depth + 1) for part in pair] for pair in value.items()]
+        return ["dict", pairs]
+    return ["reference", reference(value)]
+
+
+def decode(body: Any, referenced: Callable[[Any], Any]) -> Any:
+    """The value of what `encode` wrote; `referenced` resolves references.
+
+    Raises:
+        WireError: it is nothing that `encode` writes.
+    """
+    try:
+        return _decoded(body, referenced)
+    except (ValueError, TypeError, KeyError, IndexError, ArithmeticError, RecursionError) as error:
+        raise WireError(f"a value that cannot be read: {error}") from error
+
+
+def _decoded(body: Any, referenced: Callable[[Any], Any]) -> Any:
+    if body is None or isinstance(body, bool):
+        return body
+    tag, content = body
+    if tag in _TEXTUAL:
+        return _TEXTUAL[tag][2](content)
+    if tag in _SEQUENCES:
+        return _SEQUENCES[tag][1](_decoded(item, referenced) for item in content)
+    if tag == "range":
+        return range(*content)
+    if tag == "dict":
+        return {_decoded(k, referenced): _decoded(v, referenced) for k, v in content}
+    if tag == "reference":
+        return referenced(content)
+    raise ValueError(f"unknown tag {tag!r}")

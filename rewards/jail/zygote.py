@@ -1,0 +1,92 @@
+"""The process that enters the isolation once and forks a judge for every job.
+
+It never reads a job itself: whatever is in its memory, every later candidate inherits.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+from typing import NoReturn
+
+from . import kernel, landlock, seccomp
+from .judge import judge
+from .limits import Limits
+from .namespaces import enter_namespaces
+from .wire import send
+
+# fmt: off
+WARM = (
+    "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools",
+    "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
+    "textwrap", "traceback", "typing",
+)
+# fmt: on
+"""Modules solutions often import, loaded once and shared by all forks."""
+
+
+def main(level: str, limits: str) -> None:
+    """Serve jobs from standard input until it closes; verdicts go to standard output."""
+    settings = Limits(level=level, **json.loads(limits))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in WARM:
+        importlib.import_module(name)
+    # Without `site`, which would look for packages, Python has no `exit`; programs use it.
+    builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
+    if level == "bare":
+        judge(settings, 0, 1)
+        return
+    try:
+        _isolate(settings)
+    except OSError as error:
+        send(1, {"refused": str(error)})
+        return
+    gc.collect()
+    gc.freeze()
+    send(1, {"ready": os.getpid()})
+    while _job_waits():
+        _fork_judge(settings)
+
+
+def _isolate(settings: Limits) -> None:
+    if not seccomp.supported():
+        raise OSError(f"no system call filter for {sys.platform} on {kernel.machine()}")
+    if settings.level == "full":
+        enter_namespaces(settings.readable)
+    elif not landlock.version():
+        raise OSError("this kernel has no Landlock to close the file system with")
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+
+
+def _job_waits() -> bool:
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    return any(event & select.POLLIN for _, event in poll.poll())
+
+
+def _fork_judge(settings: Limits) -> None:
+    pid = os.fork()
+    if pid == 0:
+        _be_judge(settings)
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            break
+    if status:
+        code = os.waitstatus_to_exitcode(status)
+        send(1, {"passed": [False], "reason": f"the tests were stopped (exit status {code})"})
+
+
+def _be_judge(settings: Limits) -> NoReturn:
+    status = 1
+    try:
+        judge(settings, 0, 1)
+        status = 0
+    finally:
+        os._exit(status)

@@ -1,0 +1,127 @@
+r"""The math reward: is the answer of a completion the reference answer?
+
+The answer is read from the last `\boxed{…}`, else `<answer>…</answer>`, else after `####`, else it
+is the last number. It is right if it reads the same, if both are plain numbers of the same value
+(words after the written one are its unit), or if math-verify finds them equal (reference first).
+References come as they stand in GSM8K (`… #### 72`) and MATH (a solution with a box), as a bare
+answer, or as a number.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from mmrl.config import check_choice
+from mmrl.types import Sample
+from rewards.extraction import SOURCES, boxed, extract, hashed
+from rewards.metadata import read
+from rewards.verifier import Verifier
+
+MAX_ANSWER_CHARS = 1000
+_PLAIN = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{1,40})?")
+_WITH_UNIT = re.compile(
+    rf"({_PLAIN.pattern})(?:\s+(?!(?:hundred|thousand|million|billion|dozen|percent)\b)"
+    r"[A-Za-z]{2,}(?:/[A-Za-z]+)?)+"
+)
+
+
+class MathReward:
+    """Score completions against the metadata `answer`.
+
+    Args:
+        sources: where an answer may stand, in the order tried: boxed, answer, hash, number.
+        partial: score of an answer that is wrong but was marked as one (a box, a tag or `####`);
+            0.0 gives no partial credit.
+        timeout: seconds of processor time for one comparison. An answer that needs more counts as
+            wrong, with a warning.
+
+    Raises:
+        ValueError: an unknown source, a partial credit outside [0, 1) or a timeout not above 0.
+    """
+
+    def __init__(
+        self,
+        sources: list[str] = ["boxed", "answer", "hash", "number"],  # noqa: B006 (never changed)
+        partial: float = 0.0,
+        timeout: float = 5.0,
+    ) -> None:
+        for source in sources or [""]:
+            check_choice("sources", source, SOURCES)
+        check_partial(partial)
+        if timeout <= 0:
+            raise ValueError(f"timeout is {timeout}; it must be above 0 seconds.")
+        self.sources, self.partial = tuple(sources), partial
+        self.verifier = Verifier(timeout)
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Score a batch.
+
+        Returns:
+            1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none; None
+            where the metadata has no `answer`.
+
+        Raises:
+            ValueError: a reference is empty or no text or number, or a completion is an image.
+            VerifierError: the verifying process failed for a reason that is not the answer.
+        """
+        return [self._score(sample) for sample in samples]
+
+    def _score(self, sample: Sample) -> float | None:
+        content = read(sample, "math", "answer")
+        if content is None:
+            return None
+        completion, (answer,) = content
+        gold = reference(answer, sample.prompt)
+        found = extract(completion, self.sources)
+        if found is None:
+            return 0.0
+        source, written = found
+        if self._right(gold, written):
+            return 1.0
+        return 0.0 if source == "number" else self.partial
+
+    def _right(self, gold: str, written: str) -> bool:
+        if _bare(gold) == _bare(written):
+            return True
+        if _PLAIN.fullmatch(_bare(gold)):
+            written = _without_unit(written)
+            if _PLAIN.fullmatch(_bare(written)):
+                return _value(gold) == _value(written)
+        return len(written) <= MAX_ANSWER_CHARS and bool(self.verifier.equal(gold, written))
+
+
+def reference(answer: Any, prompt: str = "") -> str:
+    """The bare answer in a reference: the last box, else what follows `####`, else all of it.
+
+    Raises:
+        ValueError: it is empty, or neither text nor a number.
+    """
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        raise ValueError(f"answer={answer!r} of {prompt[:80]!r} must be text or a number.")
+    if not isinstance(answer, str):
+        return str(int(answer)) if answer == int(answer) else repr(answer)
+    gold = boxed(answer) or hashed(answer) or answer.strip()
+    if not gold:
+        raise ValueError(f"answer={answer!r} of {prompt[:80]!r} is empty; give the right answer.")
+    return gold
+
+
+def check_partial(partial: float) -> None:
+    """Refuse a partial credit that is negative or as good as a right answer."""
+    if not 0 <= partial < 1:
+        raise ValueError(f"partial is {partial}; it must be at least 0 and below 1.")
+
+
+def _without_unit(text: str) -> str:
+    """`20` of `20 white hats`; whatever else the text is, it comes back as it was."""
+    return match.group(1) if (match := _WITH_UNIT.fullmatch(_bare(text))) else text
+
+
+def _bare(text: str) -> str:
+    return text.strip().strip("$").removesuffix(".").replace("\\$", "").strip()
+
+
+def _value(text: str) -> Decimal:
+    return Decimal(_bare(text).replace(",", ""))

@@ -1,0 +1,38 @@
+"""What a text reward reads from a sample, with errors that name the sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmrl.types import Sample
+
+
+def read(sample: Sample, reward: str, *keys: str) -> tuple[str, list[Any]] | None:
+    """The completion and the metadata values a text reward needs.
+
+    Args:
+        sample: what is scored.
+        reward: name of the reward, for messages.
+        keys: metadata that must be there together.
+
+    Returns:
+        The completion and one value per key; None where the metadata has none of the keys, which
+        means that the reward does not apply.
+
+    Raises:
+        ValueError: only some of the keys are there, or the completion is an image.
+    """
+    missing = [key for key in keys if sample.metadata.get(key) is None]
+    if keys and len(missing) == len(keys):
+        return None
+    if missing:
+        raise ValueError(
+            f"The {reward} reward needs the metadata {', '.join(keys)} together; the sample "
+            f"{sample.prompt[:80]!r} has no {', '.join(missing)}."
+        )
+    if not isinstance(sample.completion, str):
+        raise ValueError(
+            f"The {reward} reward reads text, and the completion of {sample.prompt[:80]!r} is a "
+            f"{type(sample.completion).__name__}; use it on text tasks only."
+        )
+    return sample.completion, [sample.metadata[key] for key in keys]

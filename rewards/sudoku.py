@@ -1,0 +1,52 @@
+"""The Sudoku reward: the share of empty cells that were filled right.
+
+d1's scoring (Zhao et al., 2025, arXiv:2504.12216): the digits in the last `<answer>…</answer>` are
+read as the grid row by row, filled up with zeros or cut to its size, and compared with the solution
+where the puzzle was empty. Grids of any size.
+"""
+
+from __future__ import annotations
+
+from mmrl.types import Sample
+from rewards.extraction import tagged
+from rewards.metadata import read
+
+
+class SudokuReward:
+    """Score grids against the metadata `puzzle` (0 where empty) and `solution`."""
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Score a batch.
+
+        Returns:
+            One score in [0, 1] per sample; None where the metadata has neither `puzzle` nor
+            `solution`, or the puzzle has no empty cell.
+
+        Raises:
+            ValueError: the metadata is incomplete, puzzle and solution are not digits of the same
+                number, or a completion is an image.
+        """
+        return [_score(sample) for sample in samples]
+
+
+def _score(sample: Sample) -> float | None:
+    content = read(sample, "sudoku", "puzzle", "solution")
+    if content is None:
+        return None
+    completion, (puzzle, solution) = content
+    puzzle, solution = str(puzzle), str(solution)
+    if len(puzzle) != len(solution) or not (puzzle + solution).isdecimal():
+        raise ValueError(
+            f"puzzle={puzzle!r} and solution={solution!r} must be digits of the same number, row "
+            "by row, with 0 for an empty cell; keep leading zeros by giving them as text."
+        )
+    right, empty = filled(tagged(completion) or "", puzzle, solution)
+    return right / empty if empty else None
+
+
+def filled(answer: str, puzzle: str, solution: str) -> tuple[int, int]:
+    """How many empty cells of the puzzle an answer fills right, and how many there are."""
+    digits = "".join(character for character in answer if character in "0123456789")
+    cells = digits.ljust(len(puzzle), "0")
+    empty = [n for n, digit in enumerate(puzzle) if digit == "0"]
+    return sum(cells[n] == solution[n] for n in empty), len(empty)

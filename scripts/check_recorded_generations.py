@@ -1,0 +1,95 @@
+"""Compare the math, Countdown and Sudoku rewards with recorded verdicts on real generations.
+
+    python scripts/check_recorded_generations.py data=DIR [known=FILE]
+
+DIR holds `llada_8b_instruct_{gsm8k,math500,countdown,sudoku}_256.jsonl`: one generation a line with
+`question`, `generation`, `ground_truth` and the verdict its publisher's parser gave, `correct` or
+`correct_cells`. Prints one line per disagreement and one per file, and ends with status 1 if a
+disagreement is not explained in FILE (`recorded_generations.yaml` beside this script) or an
+explained one no longer occurs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from mmrl.types import Sample
+from rewards import build_reward
+
+KNOWN = Path(__file__).with_name("recorded_generations.yaml")
+_SPECIAL = re.compile(r"<\|[a-z_]+\|>")
+
+
+def math(row: dict[str, Any]) -> tuple[dict, float]:
+    """Metadata of a GSM8K or MATH row and the recorded score."""
+    return {"answer": row["ground_truth"]}, float(row["correct"])
+
+
+def countdown(row: dict[str, Any]) -> tuple[dict, float]:
+    """Metadata of a Countdown row and the recorded score."""
+    numbers, target = row["ground_truth"]
+    return {"numbers": numbers, "target": target}, float(row["correct"])
+
+
+def sudoku(row: dict[str, Any]) -> tuple[dict, float]:
+    """Metadata of a Sudoku row and the recorded score."""
+    puzzle = re.findall(r"\d{16}", row["question"])[-1]
+    metadata = {"puzzle": puzzle, "solution": row["ground_truth"]}
+    return metadata, row["correct_cells"] / row["empty_cells"]
+
+
+FILES: dict[str, tuple[str, Callable[[dict[str, Any]], tuple[dict, float]]]] = {
+    "gsm8k": ("math", math),
+    "math500": ("math", math),
+    "countdown": ("countdown", countdown),
+    "sudoku": ("sudoku", sudoku),
+}
+
+
+def disagreements(path: Path, name: str) -> tuple[int, dict[int, tuple[float | None, float]]]:
+    """Number of rows, and per disagreeing row (from 0) our score and the recorded one."""
+    reward, read = FILES[name]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    cases = [read(row) for row in rows]
+    samples = [
+        Sample(row["question"], _SPECIAL.sub("", row["generation"]), metadata)
+        for row, (metadata, _) in zip(rows, cases, strict=True)
+    ]
+    scores = build_reward({"name": reward})(samples)
+    pairs = enumerate(zip(scores, (recorded for _, recorded in cases), strict=True))
+    return len(rows), {n: (ours, theirs) for n, (ours, theirs) in pairs if ours != theirs}
+
+
+def report(data: Path, known: Path) -> bool:
+    """Print the agreement; whether every disagreement is a known one and every known one occurs."""
+    explained = yaml.safe_load(known.read_text(encoding="utf-8"))
+    clean = True
+    for name in FILES:
+        count, found = disagreements(data / f"llada_8b_instruct_{name}_256.jsonl", name)
+        reasons = {row: kind["reason"] for kind in explained[name] for row in kind["rows"]}
+        for row, (ours, theirs) in found.items():
+            reason = reasons.get(row, "NOT EXPLAINED")
+            print(f"{name} row {row}: ours {ours}, recorded {theirs}: {reason}")
+        gone = sorted(reasons.keys() - found.keys())
+        if gone:
+            print(f"{name}: explained but no longer different: rows {gone}")
+        new = found.keys() - reasons.keys()
+        print(f"{name}: {count - len(found)} of {count} agree, {len(new)} unexplained")
+        clean = clean and not new and not gone
+    return clean
+
+
+if __name__ == "__main__":
+    arguments = {"known": KNOWN, **dict(item.partition("=")[::2] for item in sys.argv[1:])}
+    if set(arguments) != {"data", "known"}:
+        sys.exit(__doc__)
+    sys.exit(0 if report(Path(arguments["data"]), Path(arguments["known"])) else 1)

@@ -1,0 +1,161 @@
+"""The code reward: kinds of tests, credit, and what counts as a program."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mmrl.types import Sample
+from rewards import build_reward
+from rewards.code import CodeReward, program
+from rewards.sandbox import IsolationError
+
+TESTS = ["assert inc(1) == 2", "assert inc(2) == 3", "assert inc(-1) == 0"]
+RIGHT = "Add one.\n```python\ndef inc(x):\n    return x + 1\n```\nDone."
+HALF = RIGHT.replace("x + 1", "abs(x) + 1")
+
+
+@pytest.fixture(scope="module")
+def reward() -> Iterator[CodeReward]:
+    try:
+        reward = CodeReward(timeout=5.0)
+    except IsolationError as error:
+        pytest.skip(str(error))
+    yield reward
+
+
+@pytest.fixture(scope="module")
+def sharing() -> CodeReward:
+    try:
+        return CodeReward(partial=True, timeout=5.0)
+    except IsolationError as error:
+        pytest.skip(str(error))
+
+
+def score(reward: CodeReward, completion: str, tests: Any, **metadata: Any) -> float | None:
+    return reward([Sample("task", completion, {"tests": tests, **metadata})])[0]
+
+
+def test_assertions_give_all_or_nothing_or_their_share(
+    reward: CodeReward, sharing: CodeReward
+) -> None:
+    assert score(reward, RIGHT, TESTS) == score(sharing, RIGHT, TESTS) == 1.0
+    assert score(reward, HALF, TESTS) == 0.0
+    assert score(sharing, HALF, TESTS) == pytest.approx(2 / 3)
+    dying = RIGHT.replace("return", "x == 1 and exit()\n    return")
+    assert score(sharing, dying, TESTS) == pytest.approx(2 / 3), "each test has its own process"
+
+
+def test_a_gold_solution_of_mbpp_passes_and_fails_its_negated_tests(reward: CodeReward) -> None:
+    gold = (
+        "R = 3\r\nC = 3\r\ndef min_cost(cost, m, n): \r\n\ttc = [[0 for x in range(C)] for x in "
+        "range(R)] \r\n\ttc[0][0] = cost[0][0] \r\n\tfor i in range(1, m+1): \r\n\t\ttc[i][0] = "
+        "tc[i-1][0] + cost[i][0] \r\n\tfor j in range(1, n+1): \r\n\t\ttc[0][j] = tc[0][j-1] + "
+        "cost[0][j] \r\n\tfor i in range(1, m+1): \r\n\t\tfor j in range(1, n+1): \r\n\t\t\t"
+        "tc[i][j] = min(tc[i-1][j-1], tc[i-1][j], tc[i][j-1]) + cost[i][j] \r\n\treturn tc[m][n]"
+    )
+    test = "assert min_cost([[1, 2, 3], [4, 8, 2], [1, 5, 3]], 2, 2) == 8"
+    assert score(reward, f"```python\n{gold}\n```", [test]) == 1.0
+    assert score(reward, f"```python\n{gold}\n```", [test.replace("==", "!=")]) == 0.0
+
+
+def test_programs_are_judged_by_what_they_print(reward: CodeReward, sharing: CodeReward) -> None:
+    code = "```python\nn = int(input())\nprint(n + 1 if n < 5 else 0, end=' \\n\\n')\n```"
+    pairs = [{"input": "1\n", "output": "2"}, {"input": "4", "output": "5\n"}]
+    assert score(reward, code, pairs) == 1.0
+    pairs.append({"input": "7", "output": "8"})
+    assert score(reward, code, pairs) == 0.0
+    assert score(sharing, code, pairs) == pytest.approx(2 / 3)
+    crash = code.replace("\n```", "\nraise ValueError\n```")
+    assert score(reward, crash, pairs[:1]) == 0.0
+    assert score(reward, "```python\nimport sys\nsys.stdout.close()\n```", pairs[:1]) == 0.0
+
+
+def test_calls_and_humaneval_checks_need_their_function_named(reward: CodeReward) -> None:
+    calls = [{"input": [1], "output": 2}, {"input": [5], "output": 6}]
+    assert score(reward, RIGHT, calls, entry_point="inc") == 1.0
+    assert score(reward, HALF, [{"input": [-1], "output": 0}], entry_point="inc") == 0.0
+    check = "def check(candidate):\n    assert candidate(1) == 2\n"
+    assert score(reward, RIGHT, check, entry_point="inc") == 1.0
+    with pytest.raises(ValueError, match="together with `entry_point`"):
+        score(reward, RIGHT, calls)
+
+
+def test_a_setup_comes_before_code_and_tests(reward: CodeReward) -> None:
+    code = "```python\ndef root(x: List[int]): return [sqrt(v) for v in x]\n```"
+    setup = "from typing import List\nfrom math import sqrt"
+    assert score(reward, code, ["assert root([4]) == [2]"], setup=setup) == 1.0
+    assert score(reward, code, ["assert root([4]) == [2]"]) == 0.0
+    script = [{"input": "", "output": "3"}]
+    assert score(reward, "```python\nprint(three)\n```", script, setup="three = 3") == 1.0
+
+
+@pytest.mark.parametrize("completion", ["", "   ", "I cannot.", RIGHT[: RIGHT.rindex("```")]])
+def test_a_completion_without_a_finished_program_is_worth_nothing(
+    reward: CodeReward, completion: str
+) -> None:
+    assert score(reward, completion, TESTS) == 0.0
+    assert score(reward, completion, [{"input": "", "output": ""}]) == 0.0
+
+
+def test_scores_keep_their_order_and_samples_without_tests_have_none(reward: CodeReward) -> None:
+    samples = [
+        Sample("a", RIGHT, {"tests": TESTS}),
+        Sample("b", RIGHT, {}),
+        Sample("c", "```python\nprint(2)\n```", {"tests": [{"input": "", "output": "2"}]}),
+        Sample("d", HALF, {"tests": TESTS}),
+    ]
+    assert reward(samples) == [1.0, None, 1.0, 0.0]
+    assert reward([]) == []
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        [],
+        [1],
+        "",
+        ["assert x", {"input": "1", "output": "2"}],
+        [{"input": "1"}],
+        [{"input": "1", "output": 2}],
+    ],
+)
+def test_malformed_tests_are_a_failure(reward: CodeReward, tests: Any) -> None:
+    with pytest.raises(ValueError, match="must be a list of assertions"):
+        score(reward, RIGHT, tests or [])
+
+
+def test_tests_that_do_not_compile_are_a_failure(reward: CodeReward) -> None:
+    with pytest.raises(ValueError, match="do not compile"):
+        score(reward, RIGHT, ["assert inc(1) =="])
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("```python\na\n```\nand\n```py\nb\n```", "b"),
+        ("```python\na\n```\noutput:\n```\n5\n```", "a"),
+        ("```\na\n```\n", "a"),
+        ("1. so\n   ```python\n   a\n   ```", "   a"),
+        ("<answer>\na\n</answer>", "a"),
+        ("a = 1", "a = 1"),
+        ("```python\na\n", ""),
+        ("```python\na\n```\nbetter:\n```python\nb", "a"),
+    ],
+)
+def test_the_last_finished_python_block_is_the_program(completion: str, expected: str) -> None:
+    assert program(completion) == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"isolation": "none"}, "isolation.*none"),
+        ({"timeout": 0}, "timeout is 0.0; it must be above 0"),
+        ({"workers": -1}, "workers is -1"),
+        ({"url": "router:8000"}, "such as http://127.0.0.1:8000"),
+    ],
+)
+def test_wrong_options_are_refused(option: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_reward({"name": "code", **option})

@@ -1,0 +1,92 @@
+"""The Countdown reward: d1's rule without eval."""
+
+import time
+
+import pytest
+
+from mmrl.types import Sample
+from rewards import build_reward
+
+
+def score(
+    completion: str, numbers: list | None = None, target: int = 51, **options: float
+) -> float:
+    metadata = {"numbers": numbers or [49, 55, 53], "target": target}
+    result = build_reward({"name": "countdown", **options})([Sample("q", completion, metadata)])[0]
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "<answer>49 + 55 - 53</answer>",
+        r"<answer> \boxed{49 + 55 - 53} </answer>",
+        r"\boxed{49 + 55 - 53 = 51}",
+        "<answer>(49-53)+55</answer>",
+        "<answer>\\(49 + 55 − 53\\)</answer>",
+        "<answer>-(53 - 49) + 55</answer>",
+    ],
+)
+def test_an_expression_that_reaches_the_target_is_right(completion: str) -> None:
+    assert score(completion) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("completion", "numbers", "target"),
+    [
+        (r"\boxed{92 \div (1 + 1)}", [92, 1, 1], 46),
+        (r"\boxed{\frac{92}{1 + 1}}", [92, 1, 1], 46),
+        (r"\boxed{\left(92 \times 1\right) \div 2}", [92, 1, 2], 46),
+        ("<answer>1/3*3</answer>", [1, 3, 3], 1),
+        ("<answer>92/(1+1)</answer>", ["92", "1", "1"], "46"),
+    ],
+)
+def test_latex_operators_and_fractions_are_exact(
+    completion: str, numbers: list, target: int
+) -> None:
+    assert score(completion, numbers, target) == 1.0
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "49 + 55",
+        "49 + 55 - 53 + 49 - 49",
+        "51",
+        "49 - 55 - 53",
+        "49 + 55 - 53 = 50 + 1 + 49",
+        "49 + 55 // 53",
+        "49 ** 55 - 53",
+        "49/(55-55)-53",
+        "4.9+55-53",
+        "0x31 + 55 - 53",
+        "__import__('os').system('touch broken')",
+        "(" * 5000 + "49" + ")" * 5000,
+        "(" * 149 + "49" + ")" * 149,
+        "9" * 5000,
+        "49 + 55 - 53 +",
+        "",
+    ],
+)
+def test_anything_else_is_wrong_and_nothing_is_executed(written: str) -> None:
+    start = time.monotonic()
+    assert score(f"<answer>{written}</answer>") == 0.0
+    assert time.monotonic() - start < 1
+
+
+def test_partial_credit_is_for_a_wrong_expression_only() -> None:
+    assert score("<answer>49 + 55</answer>", partial=0.1) == 0.1
+    assert score("<answer>49 + 55 - 53</answer>", partial=0.1) == 1.0
+    assert score("I would say 49 + 55 - 53", partial=0.1) == 0.0
+    assert score("<answer>49 + 55 - 53", partial=0.1) == 0.0
+    assert score("", partial=0.1) == 0.0
+
+
+def test_metadata_is_there_or_not_but_not_half_or_wrong() -> None:
+    reward = build_reward({"name": "countdown"})
+    assert reward([Sample("q", "x")]) == [None]
+    with pytest.raises(ValueError, match="has no target"):
+        reward([Sample("q", "x", {"numbers": [1]})])
+    with pytest.raises(ValueError, match="whole numbers"):
+        reward([Sample("q", "x", {"numbers": "1,a", "target": 3})])

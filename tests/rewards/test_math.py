@@ -1,0 +1,153 @@
+"""The math reward: equivalence, credit, and answers that hang the verifier."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mmrl.types import Sample
+from rewards import build_reward
+from rewards.math import MathReward, reference
+from rewards.scoring import RewardError, Scorer
+from rewards.verifier import VerifierError
+
+
+@pytest.fixture(scope="module")
+def reward() -> Iterator[MathReward]:
+    reward = MathReward(timeout=2.0)
+    yield reward
+    reward.verifier.close()
+
+
+def score(reward: MathReward, answer: Any, completion: str) -> float | None:
+    return reward([Sample("question", completion, {"answer": answer})])[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "completion"),
+    [
+        (18.0, r"</reasoning> <answer> \boxed{18}"),
+        ("18", "18 dollars in all: <answer>18 dollars</answer>"),
+        ("Natalia sold 48+24 = 72.\n#### 72", "#### 72"),
+        (r"We get $\boxed{\frac{1}{2}}$.", r"\boxed{0.5}"),
+        (6277, r"\boxed{6,277}"),
+        (r"\frac{639}{40}", r"\boxed{15.975} \text{ inches}"),
+        (r"10,\!080", r"\boxed{7! \times 2!}"),
+        (r"\text{(C)}", r"\boxed{C}"),
+        (r"x \in [-2,7]", r"\boxed{[-2, 7]}"),
+        (r"-2 + 7i", r"\boxed{7i - 2}"),
+        ("3, 5, 7", r"\boxed{3, 7, 5}"),
+        (r"\$36", r"\boxed{36.00}"),
+        ("81", "so the number is 81.\n</reasoning>"),
+    ],
+)
+def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completion: str) -> None:
+    assert score(reward, answer, completion) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "completion"),
+    [
+        ("3", r"\boxed{\sqrt{3}}"),
+        ("3", r"<answer>16 \sqrt{3}</answer>"),
+        ("3", r"\boxed{3x}"),
+        ("3", r"\boxed{3 million}"),
+        ("2", r"\boxed{\frac{2}{3}} dollars"),
+        ("2", r"\boxed{2:00 pm}"),
+        ("5", r"\boxed{5 or 6}"),
+        ("[-2,7]", r"\boxed{(-2, 7)}"),
+        ("12", r"first 12, then \boxed{125"),
+        ("", ""),
+        ("12", "   "),
+        ("12", "\\boxed{" + "1+" * 5000 + "1}"),
+    ],
+)
+def test_any_other_answer_and_none_are_worth_nothing(
+    reward: MathReward, answer: Any, completion: str
+) -> None:
+    assert score(reward, answer or "12", completion) == 0.0
+
+
+def test_the_reward_does_not_apply_without_a_reference(reward: MathReward) -> None:
+    assert reward([Sample("q", "1"), Sample("q", "1", {"answer": None})]) == [None, None]
+
+
+def test_partial_credit_is_for_marked_answers_and_off_by_default() -> None:
+    generous = MathReward(partial=0.1)
+    assert score(generous, "5", r"\boxed{6}") == 0.1
+    assert score(generous, "5", "about 6") == 0.0
+    assert score(generous, "5", r"\boxed{5}") == 1.0
+    assert score(MathReward(), "5", r"\boxed{6}") == 0.0
+
+
+def test_sources_can_be_restricted() -> None:
+    boxed_only = MathReward(sources=["boxed"])
+    assert score(boxed_only, "5", "<answer>5</answer>") == 0.0
+    assert score(boxed_only, "5", r"\boxed{5}") == 1.0
+
+
+def test_an_answer_that_hangs_the_verifier_is_wrong_and_the_next_ones_are_judged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reward = MathReward(timeout=0.5)
+    samples = [
+        Sample("q", completion, {"answer": r"\frac{1}{2}"})
+        for completion in (r"\boxed{9^{9^{9^{9}}}-1}", r"\boxed{0.5}", r"\boxed{123456789!!}")
+    ]
+    start = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        scores = reward(samples)
+    assert scores == [0.0, 1.0, 0.0]
+    assert reward.verifier.hung >= 1 and "gave up after 0.5 s" in caplog.text
+    assert time.monotonic() - start < 60
+    reward.verifier.close()
+
+
+def test_one_process_serves_many_samples(reward: MathReward) -> None:
+    assert score(reward, "x+1", r"\boxed{1+x}") == 1.0
+    process = reward.verifier._process
+    assert score(reward, "x+2", r"\boxed{2+x}") == 1.0
+    assert process is not None and reward.verifier._process is process
+
+
+def test_a_verifier_killed_from_outside_is_a_failure_and_is_replaced(reward: MathReward) -> None:
+    assert score(reward, "x+1", r"\boxed{1+x}") == 1.0
+    process = reward.verifier._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)  # it must not read the request before it dies
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(process.pid, signal.SIGKILL))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(VerifierError, match="exit status -9"):
+        score(reward, "x+1", r"\boxed{1+x}")
+    assert score(reward, "x+1", r"\boxed{1+x}") == 1.0
+
+
+@pytest.mark.parametrize("answer", ["  ", True, ["5"]])
+def test_a_reference_that_is_none_is_a_failure(reward: MathReward, answer: Any) -> None:
+    with pytest.raises(RewardError, match="raised ValueError.*answer="):
+        Scorer([{"name": "math", "reward": reward}]).score([Sample("q", "5", {"answer": answer})])
+
+
+def test_references_are_read_from_boxes_hashes_and_numbers() -> None:
+    assert reference(r"so \boxed{\frac{1}{2}}") == r"\frac{1}{2}"
+    assert reference("3+4\n#### 7") == "7"
+    assert reference(18.0) == "18" and reference(0.25) == "0.25"
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"sources": ["box"]}, "'box'; allowed: answer, boxed, hash, number"),
+        ({"sources": []}, "sources is ''"),
+        ({"partial": 1.0}, "at least 0 and below 1"),
+        ({"timeout": 0}, "above 0 seconds"),
+        ({"tolerance": 1}, "tolerance is not a setting"),
+    ],
+)
+def test_wrong_options_are_refused(option: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_reward({"name": "math", **option})

@@ -1,0 +1,242 @@
+"""Code that tries to pass without solving, to get out, or to bring the machine down."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rewards.sandbox import JAIL, IsolationError, Job, Sandbox
+
+TESTS = ["assert add(1, 2) == 3", "assert add(20, 22) == 42"]
+RIGHT = "def add(a, b):\n    return a + b\n"
+LEVELS = ("full", "process")
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    try:
+        sandbox = Sandbox(request.param, 1.5, 1, memory_mb=256, output_kb=256, workers=6)
+    except IsolationError as error:
+        pytest.skip(str(error))
+    yield sandbox
+    sandbox.close()
+
+
+FORGERIES = {
+    "exit": "exit()",
+    "exit with success": "import sys; sys.exit(0)",
+    "exit at once": "import os; os._exit(0)",
+    "exit when called": "import os\ndef add(a, b):\n    os._exit(0)",
+    "close the standard streams": "import os\nfor fd in (0, 1, 2): os.close(fd)",
+    "print the marker": "print('passed: true'); print('__PASS_RATE__ 1.0')\ndef add(a, b): pass",
+    "claim to equal everything": (
+        "class Any(int):\n"
+        "    def __eq__(self, other): return True\n"
+        "    __hash__ = int.__hash__\n"
+        "    def __bool__(self): return True\n"
+        "def add(a, b): return Any(0)"
+    ),
+    "an object that equals everything": (
+        "class Any:\n    def __eq__(self, other): return True\ndef add(a, b): return Any()"
+    ),
+    "patch the harness": (
+        "import sys, builtins\n"
+        "for module in list(sys.modules.values()):\n"
+        "    for name in ('send', 'encode', 'decode', 'judge', '_verdict', 'Session'):\n"
+        "        if hasattr(module, name): setattr(module, name, lambda *a, **k: {'passed': [1]})\n"
+        "builtins.AssertionError = type('Never', (BaseException,), {})\n"
+        "def add(a, b): return 0"
+    ),
+    "write the verdict to every open file": (
+        "import json, os, struct\n"
+        "body = json.dumps({'passed': [True, True], 'reason': ''}).encode()\n"
+        "for fd in range(64):\n"
+        "    try: os.write(fd, struct.pack('<I', len(body)) + body)\n"
+        "    except OSError: pass\n"
+        "def add(a, b): return 0"
+    ),
+    "answer before being asked": (
+        "import json, os, struct\n"
+        "for value in [None] + [True] * 50:\n"
+        "    body = json.dumps({'value': value}).encode()\n"
+        "    os.write(3, struct.pack('<I', len(body)) + body)\n"
+        "def add(a, b): return 0"
+    ),
+    "look the answers up in memory": (
+        "import gc, sys\n"
+        "found = [o for o in gc.get_objects() if ''.join(('ass', 'ert add')) in repr(o)[:9999]]\n"
+        "frame = sys._getframe()\n"
+        "while frame:\n"
+        "    found += [v for v in frame.f_locals.values()\n"
+        "              if ''.join(('ass', 'ert add')) in repr(v)]\n"
+        "    frame = frame.f_back\n"
+        "def add(a, b): return a + b if found else 0"
+    ),
+    "define the library": (
+        "def add(a, b): return 0\ndef abs(x): return 3\nint = bool = abs\nclass math: pass"
+    ),
+    "raise what a test may expect": "def add(a, b): raise StopIteration",
+    "nothing": "",
+    "no Python": "Sure! Here is the code:",
+    "bytes of zero": "x = '\0'",
+    "deep nesting": "(" * 5000 + ")" * 5000,
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_no_trick_passes_for_a_solution(sandbox: Sandbox, name: str) -> None:
+    verdict = sandbox.run([Job(FORGERIES[name], TESTS, stop=False)])[0]
+    assert verdict.passed == [False, False] and verdict.reason
+
+
+EXHAUSTION = {
+    "endless loop": "while True: pass",
+    "endless loop in C": "def add(a, b): return 9 ** 9 ** 9",
+    "sleep": "import time\ndef add(a, b): time.sleep(100)",
+    "endless output": "while True: print('x' * 10000)",
+    "endless answer": "def add(a, b): return 'x' * 50_000_000",
+    "memory": "x = bytearray(10 ** 9)",
+    "memory bit by bit": "x = []\nwhile True: x.append(bytearray(10 ** 6))",
+    "fork bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: break",
+    "fork by number": (
+        "import ctypes\nlibc = ctypes.CDLL(None)\n"
+        "for number in (57, 58, 220, 435, 0x40000000 | 57): libc.syscall(number, 17, 0, 0, 0, 0)"
+    ),
+    "another architecture's calls": (
+        "import ctypes, mmap\n"
+        "page = mmap.mmap(-1, 4096, prot=7)\n"
+        "page.write(bytes.fromhex('b802000000cd80c3'))\n"
+        "ctypes.CFUNCTYPE(int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()"
+    ),
+    "a fork that answers too": "import os\nos.fork()\ndef add(a, b): return 0",
+    "thread bomb": (
+        "import threading, time\n"
+        "while True: threading.Thread(target=time.sleep, args=(100,), daemon=True).start()"
+    ),
+    "a shell": "import os\nos.system('sleep 100 &')",
+    "a program": "import subprocess\nsubprocess.Popen(['sleep', '100'])",
+    "a large file": "open('/tmp/x', 'wb').write(b'x' * 10 ** 8)",
+    "many open files": "x = [open('/dev/null') for _ in range(10 ** 6)]",
+    "deaf to signals": (
+        "import signal\n"
+        "for n in range(1, 60):\n"
+        "    try: signal.signal(n, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\n"
+        "while True: pass"
+    ),
+    "crash": "import ctypes\nctypes.string_at(0)",
+    "recursion": "import sys\nsys.setrecursionlimit(10 ** 9)\ndef f(): return f()\nf()",
+    "kill everyone": "import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(0, signal.SIGKILL)",
+    "kill the parent": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)",
+    "stop the parent": "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)",
+}
+
+
+def test_no_excess_harms_the_run(sandbox: Sandbox) -> None:
+    start = time.monotonic()
+    bad = [Job(code, TESTS) for code in EXHAUSTION.values()]
+    good = [Job(RIGHT, TESTS)] * len(bad)
+    verdicts = sandbox.run([job for pair in zip(bad, good, strict=True) for job in pair])
+    for name, verdict in zip(EXHAUSTION, verdicts[::2], strict=True):
+        assert verdict.passed == [False, False] and verdict.reason, name
+    assert all(verdict.passed == [True, True] for verdict in verdicts[1::2])
+    assert time.monotonic() - start < 60
+
+
+def leaks(sandbox: Sandbox, expression: str, before: str = "") -> bool:
+    """Whether code gets something out of an expression; it raises where it does not."""
+    body = f"{before}\ndef look():\n    value = {expression}\n    return bool(value)"
+    return sandbox.run([Job(body, ["assert look() is True"])])[0].passed == [True]
+
+
+def test_files_environment_and_processes_of_the_parent_are_out_of_reach(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("swordfish")
+    tmp_path.chmod(0o755)
+    secret.chmod(0o666)
+    monkeypatch.setenv("API_TOKEN", "swordfish")
+    assert leaks(sandbox, "1 + 1"), "the probe itself works"
+    assert not leaks(sandbox, f"open({str(secret)!r}).read()")
+    assert not leaks(sandbox, f"open({str(secret)!r}, 'a')")
+    assert not leaks(sandbox, f"os.unlink({str(secret)!r}) is None", "import os")
+    assert not leaks(sandbox, "'API_TOKEN' in os.environ", "import os")
+    for path in ("/etc/passwd", "/proc/self/environ", f"/proc/{os.getpid()}/maps", __file__):
+        assert not leaks(sandbox, f"open({path!r}).read()")
+    for folder in ("/proc", "/sys", str(tmp_path), os.path.dirname(__file__)):
+        assert not leaks(sandbox, f"os.listdir({folder!r})", "import os")
+    assert secret.read_text() == "swordfish"
+
+
+def test_nothing_can_be_written_outside_the_scratch_folder(sandbox: Sandbox) -> None:
+    folder = os.path.dirname(os.__file__)
+    for path in (f"{folder}/planted.py", "/planted", "/usr/lib/planted", "/dev/planted"):
+        assert not leaks(sandbox, f"open({path!r}, 'w').write('x')")
+        assert not os.path.exists(path)
+    # Of a file that may be read, not even the owner may change anything.
+    mode = os.stat("/dev/null").st_mode & 0o777
+    assert not leaks(sandbox, f"os.chmod('/dev/null', {mode}) is None", "import os")
+    assert not leaks(sandbox, "os.utime('/dev/null') is None", "import os")
+
+
+def test_a_job_finds_nothing_of_the_one_before(sandbox: Sandbox) -> None:
+    leaks(sandbox, "open('left', 'w').write('x')")
+    leaks(sandbox, "open('/tmp/left', 'w').write('x')")
+    assert not leaks(sandbox, "os.path.exists('left') or os.path.exists('/tmp/left')", "import os")
+
+
+def test_there_is_no_network(sandbox: Sandbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        connect = f"socket.create_connection({server.getsockname()!r}, timeout=1)"
+        assert not leaks(sandbox, connect, "import socket")
+        assert not leaks(sandbox, "socket.socket(socket.AF_UNIX)", "import socket")
+        assert not leaks(sandbox, "socket.gethostbyname('localhost')", "import socket")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_privileges_and_limits_cannot_be_raised(sandbox: Sandbox) -> None:
+    libc = "import ctypes, os, resource\nlibc = ctypes.CDLL(None)"
+    for call in ("unshare(0x10000000)", "setns(0, 0)", "ptrace(16, 1, 0, 0)", "prctl(4, 1)"):
+        assert not leaks(sandbox, f"libc.{call} == 0", libc)
+    assert not leaks(sandbox, "libc.mount(b'', b'/tmp', b'tmpfs', 0, None) == 0", libc)
+    assert not leaks(sandbox, "libc.chroot(b'/tmp') == 0", libc)
+    assert not leaks(sandbox, "os.setuid(0) is None and open('/etc/shadow')", libc)
+    assert not leaks(sandbox, "os.setpriority(os.PRIO_PROCESS, 0, 19) is None", libc)
+    soft = "resource.prlimit(os.getppid() or -1, resource.RLIMIT_CORE, (0, 0))"
+    assert not leaks(sandbox, f"{soft} or 1", libc)
+    assert not leaks(sandbox, "fcntl.fcntl(3, 10, 9) == 0", "import fcntl")
+    raised = "resource.setrlimit(resource.RLIMIT_CPU, (99, 99)) is None"
+    assert not leaks(sandbox, raised, libc)
+
+
+def sandbox_processes() -> int:
+    count = 0
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            count += str(JAIL).encode() in Path(f"/proc/{process}/cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended since
+    return count
+
+
+def test_no_process_outlives_its_job_or_the_sandbox() -> None:
+    before = sandbox_processes()
+    try:
+        sandbox = Sandbox(timeout=0.5, workers=1)
+    except IsolationError as error:
+        pytest.skip(str(error))
+    resting = sandbox_processes()
+    assert resting > before
+    sandbox.run([Job("import time\ntime.sleep(50)", TESTS)])
+    assert sandbox_processes() == resting
+    sandbox.close()
+    deadline = time.monotonic() + 10
+    while sandbox_processes() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sandbox_processes() == before

@@ -1,0 +1,55 @@
+"""The Sudoku reward: d1's share of empty cells filled right."""
+
+import pytest
+
+from mmrl.types import Sample
+from rewards import build_reward
+
+PUZZLE, SOLUTION = "4320004330100004", "4321124334122134"
+
+
+def score(answer: str, puzzle: str = PUZZLE, solution: str = SOLUTION) -> float | None:
+    metadata = {"puzzle": puzzle, "solution": solution}
+    return build_reward({"name": "sudoku"})([Sample("q", answer, metadata)])[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (f"<answer>\n{SOLUTION}\n</answer>", 1.0),
+        ("<answer>4321\n1243\n3412\n2134</answer>", 1.0),
+        ("<answer>4 3 2 1 | 1 2 4 3 | 3 4 1 2 | 2 1 3 4</answer>", 1.0),
+        ("<answer>4320004330120004</answer>", 1 / 8),  # a recorded generation
+        ("<answer>432112433412</answer>", 5 / 8),  # cut off: the missing cells count as wrong
+        (f"<answer>{SOLUTION}99</answer>", 1.0),
+        (f"<answer>{PUZZLE}</answer><answer>{SOLUTION}</answer>", 1.0),
+        (f"<answer>{PUZZLE}</answer>", 0.0),
+        (f"<answer>{SOLUTION}", 0.0),
+        (SOLUTION, 0.0),
+        ("<answer></answer>", 0.0),
+        ("<answer>no ²³ idea</answer>", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_score_is_the_share_of_empty_cells_filled_right(answer: str, expected: float) -> None:
+    assert score(answer) == pytest.approx(expected)
+
+
+def test_a_larger_grid_works_the_same() -> None:
+    solution = "123456789" * 9
+    puzzle = "0" + solution[1:80] + "0"
+    assert score(f"<answer>{solution[:80]}</answer>", puzzle, solution) == 0.5
+
+
+def test_it_does_not_apply_without_a_puzzle_or_without_empty_cells() -> None:
+    assert build_reward({"name": "sudoku"})([Sample("q", "x")]) == [None]
+    assert score("<answer>1</answer>", SOLUTION, SOLUTION) is None
+
+
+def test_a_malformed_puzzle_is_a_failure() -> None:
+    with pytest.raises(ValueError, match="has no solution"):
+        build_reward({"name": "sudoku"})([Sample("q", "x", {"puzzle": PUZZLE})])
+    with pytest.raises(ValueError, match="leading zeros"):
+        score("x", PUZZLE[1:])
+    with pytest.raises(ValueError, match="digits"):
+        score("x", PUZZLE.replace("0", "."))

@@ -1,0 +1,33 @@
+"""The sandbox benchmark counts what passes, and what passes with negated assertions."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from rewards.sandbox import IsolationError
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "code_sandbox.py"
+
+
+def test_it_counts_gold_solutions_and_negated_tests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"code": "def f(x): return x", "test_list": ["assert f(1) == 1"], "test_setup_code": ""},
+        {"code": "def f(x): return 2", "test_list": ["assert f(1) == 1"], "test_setup_code": ""},
+    ]
+    data = tmp_path / "mbpp.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    spec = importlib.util.spec_from_file_location("code_sandbox", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    try:
+        bench.main(str(data), workers="1")
+    except IsolationError as error:
+        pytest.skip(str(error))
+    result = json.loads(capsys.readouterr().out)
+    assert result["problems"] == 2 and result["passed"] == 1 and result["passed_negated"] == 1
+    assert result["problems_per_second"] > 0
