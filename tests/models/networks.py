@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator
 
+from models.checkpoint import public_names
 from models.core import CoreConfig, MaskedTokenModel
 from models.llada import KEYS
 
@@ -74,3 +75,24 @@ def write_mmada(directory: Path) -> Path:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     shutil.copy(FIXTURES / "mmada" / "config.json", directory)
     return directory
+
+
+WIDE = {"hidden_size": 16, "num_heads": 2, "num_kv_heads": 2, "head_dim": 8, "rope_theta": 500000.0}
+
+
+def drawn_network(rows: int, seed: int) -> MaskedTokenModel:
+    """A network of public vocabulary and width 16, as the public text samplers were run with.
+
+    Its weights are too large to store and follow from a seed: one stream of normal numbers over
+    the public tensor names in alphabetical order, deviation 0.25 (norms: 1 + 0.05 times the
+    number), rounded to bfloat16.
+    """
+    model = small_network(**WIDE, vocab_size=rows)
+    names = public_names(model.state_dict(), model.core, KEYS)
+    draw = Generator().manual_seed(seed)
+    state = model.state_dict()
+    for key in sorted(names, key=names.__getitem__):
+        numbers = torch.randn(state[key].shape, generator=draw)
+        numbers = 1 + 0.05 * numbers if numbers.ndim == 1 else 0.25 * numbers
+        state[key].copy_(numbers.bfloat16())
+    return model
