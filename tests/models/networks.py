@@ -77,22 +77,40 @@ def write_mmada(directory: Path) -> Path:
     return directory
 
 
-WIDE = {"hidden_size": 16, "num_heads": 2, "num_kv_heads": 2, "head_dim": 8, "rope_theta": 500000.0}
+TEXT_NETWORKS: dict[str, dict] = {
+    "llada_generate": {"seed": 51, "sizes": {"vocab_size": 126464}, "spread": (0.25, 0.05)},
+    "mmada_maskgrpo": {"seed": 5, "sizes": {"vocab_size": 134656}, "spread": (0.25, 0.05)},
+    "llada_cached": {
+        "seed": 11,
+        "sizes": {
+            "vocab_size": 512,
+            "hidden_size": 64,
+            "head_dim": 16,
+            "num_heads": 4,
+            "num_kv_heads": 4,
+            "num_layers": 3,
+            "mlp_size": 160,
+        },
+        "spread": (0.3, 0.06),
+    },
+}
+"""Networks that the public text samplers were run with: seed, sizes, deviation of matrices and of
+norms around 1."""
 
 
-def drawn_network(rows: int, seed: int) -> MaskedTokenModel:
-    """A network of public vocabulary and width 16, as the public text samplers were run with.
+def drawn_network(name: str, dtype: torch.dtype = torch.float32) -> MaskedTokenModel:
+    """A network of `TEXT_NETWORKS`.
 
-    Its weights are too large to store and follow from a seed: one stream of normal numbers over
-    the public tensor names in alphabetical order, deviation 0.25 (norms: 1 + 0.05 times the
-    number), rounded to bfloat16.
+    The weights follow from the seed, since those of a public vocabulary are too large to store: one
+    stream of normal numbers over the public tensor names in alphabetical order, in bfloat16.
     """
-    model = small_network(**WIDE, vocab_size=rows)
+    seed, sizes, (matrices, norms) = TEXT_NETWORKS[name].values()
+    small = {"hidden_size": 16, "num_heads": 2, "num_kv_heads": 2, "rope_theta": 500000.0}
+    model = MaskedTokenModel(small_core(**{**small, **sizes}))
     names = public_names(model.state_dict(), model.core, KEYS)
-    draw = Generator().manual_seed(seed)
-    state = model.state_dict()
+    draw, state = Generator().manual_seed(seed), model.state_dict()
     for key in sorted(names, key=names.__getitem__):
         numbers = torch.randn(state[key].shape, generator=draw)
-        numbers = 1 + 0.05 * numbers if numbers.ndim == 1 else 0.25 * numbers
+        numbers = 1 + norms * numbers if numbers.ndim == 1 else matrices * numbers
         state[key].copy_(numbers.bfloat16())
-    return model
+    return model.to(dtype).eval()
