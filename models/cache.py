@@ -30,6 +30,11 @@ class KVCache:
         self.layers: list[tuple[Tensor, Tensor]] = []
         self.span = Span(0, 0, 0)
 
+    def at(self, start: int, stop: int, seen: int) -> KVCache:
+        """This cache, for a pass over the columns from `start` to `stop`."""
+        self.span = Span(start, stop, seen)
+        return self
+
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Store what a pass computed, [R, H, stop - start, d]; return what it attends to."""
         start, stop, seen = self.span

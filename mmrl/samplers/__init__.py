@@ -37,9 +37,7 @@ RULES = {
 __all__ = ["RULES", "SamplerConfig", "check_sampler", "guided_logits", "sample"]
 
 
-def check_sampler(
-    config: SamplerConfig, where: str = "sampler", length: int | None = None
-) -> None:
+def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
     """Refuse a sampler that cannot run, before any model loads.
 
     Args:

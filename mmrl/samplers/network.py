@@ -44,7 +44,7 @@ class BlockNetwork:
             canvas, where = canvas[self.rows], where[self.rows]
         if self.cache is not None:
             seen = self.columns[1] if self.settings.cache == "prefix" else canvas.tokens.shape[1]
-            self.cache.span = (*self.columns, seen)
+            self.cache.at(*self.columns, seen)
         shared = self.first and self.passes == 0 and self.cache is None
         logits = guided_logits(
             self.policy, canvas, where, self.settings.cfg_scale, shared, self.cache

@@ -176,9 +176,8 @@ def test_cached_passes_give_fast_dllms_logits(fast_dllm: SimpleNamespace) -> Non
     network = fast_dllm.network
     for name, start, stop in (("prefix", 6, 22), ("dual", 6, 14)):
         cache = network.new_cache()
-        cache.span = (0, 22, 22)
-        full = network(input_ids=public["x"], cache=cache).logits
-        cache.span = (start, stop, 22)
-        part = network(input_ids=public["y"][:, start:stop], cache=cache).logits
+        full = network(input_ids=public["x"], cache=cache.at(0, 22, 22)).logits
+        later = public["y"][:, start:stop]
+        part = network(input_ids=later, cache=cache.at(start, stop, 22)).logits
         assert torch.equal(full, public["full"])
         torch.testing.assert_close(part, public[name], atol=1e-5, rtol=0)
