@@ -111,6 +111,5 @@ def record(
     chosen = where.clone()
     chosen[where] = written
     rollout.canvas.tokens[chosen] = columns[written] + rollout.canvas.vocab[0]
-    picked = prediction.logp[written].gather(-1, columns[written].unsqueeze(-1))
-    rollout.logprobs[chosen] = picked.squeeze(-1)
+    rollout.logprobs[chosen] = prediction.chosen(written, columns[written])
     rollout.written_at[chosen] = step

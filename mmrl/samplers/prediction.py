@@ -37,6 +37,12 @@ class Prediction:
         """[N, C] float32: probabilities that tokens are drawn with."""
         return self.logp.exp()
 
+    def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
+        """[n] float32: log-probs of the columns [n] at the n True entries of `written` [N]."""
+        if self.settings.temperature == 0:
+            return torch.zeros(len(columns), device=columns.device)
+        return self.logp[written].gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+
     def certain(self, dtype: torch.dtype) -> Tensor:
         """[N, C]: the model's own probabilities, that positions are ranked by.
 
