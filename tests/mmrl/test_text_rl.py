@@ -39,9 +39,7 @@ def text_config(world: SimpleNamespace, folder: Path, **task: object) -> RLConfi
         "max_completion_length": 8,
         "rewards": [{"name": "vowels", "reward": vowels}],
     }
-    config = run_config(
-        world, folder / "run", max_steps=2, eval_steps=1, task={**settings, **task}
-    )
+    config = run_config(world, folder / "run", max_steps=2, eval_steps=1, task={**settings, **task})
     config.model.max_prompt_length = 40
     return config
 
