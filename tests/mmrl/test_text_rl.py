@@ -9,6 +9,7 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.evaluation import evaluate
+from mmrl.memory import estimate, known_config
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig, policy_options
 from mmrl.rollout import roll_out
@@ -83,6 +84,17 @@ def test_an_evaluation_has_its_own_length(world: SimpleNamespace, tmp_path: Path
     prompts = [prompt for prompt in task.eval_prompts if policy.fits(prompt)]
     result = evaluate(policy, prompts, SAMPLER, None, length=4)
     assert len(result.completions) == 3 and all(isinstance(c, str) for c in result.completions)
+
+
+def test_the_memory_of_text_counts_its_length_and_the_whole_vocabulary(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = text_config(world, tmp_path)
+    task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}
+    parts = estimate(config, raw, [task])
+    assert parts["sampling"] == 8 * 4 * 4 * 4 * raw["vocab_size"]
+    config.tasks["shapes"].max_completion_length = 16
+    assert estimate(config, raw, [task])["update"] > parts["update"]
 
 
 @pytest.mark.parametrize(
