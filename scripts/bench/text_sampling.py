@@ -1,6 +1,6 @@
 """Tokens per second of text sampling with and without a cache, and how many tokens it changes.
 
-    python scripts/bench/text_sampling.py [steps=256 batch=4 windows=[null,32] …]
+    python scripts/bench/text_sampling.py [steps=256 batch=1 windows=[null,32] …]
 
 One JSON line per setting: no cache, then prefix and dual with each look-ahead window. `same_tokens`
 is the share of tokens that equal those of the uncached sampler, `same_first_block` that of the
@@ -44,7 +44,7 @@ class Setting:
     prompt_length: int = 64
     length: int = 256
     block_size: int = 32
-    batch: int = 1
+    batch: int = 4
     steps: int = 128
     rule: str = "static"
     temperature: float = 0.0
