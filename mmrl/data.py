@@ -8,7 +8,8 @@ unchanged.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from mmrl.config import ConfigError, check
 from mmrl.types import Prompt
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 """GenEval's tags (arXiv 2310.11513)."""
@@ -43,6 +45,33 @@ def load_prompts(
     if not prompts:
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts.")
     return spread(prompts, limit)
+
+
+def fitting(prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: str) -> list[Prompt]:
+    """The prompts that are short enough, in order; how many were left out goes to the log.
+
+    A prompt leaves with its answer and metadata, and those that stay keep their ids.
+
+    Args:
+        prompts: of one file.
+        fits: whether a prompt is short enough for the model.
+        source: the file, for messages.
+
+    Raises:
+        ConfigError: none is short enough.
+    """
+    kept = [prompt for prompt in prompts if fits(prompt)]
+    if prompts and not kept:
+        raise ConfigError(
+            f"all {len(prompts)} prompts of '{source}' are longer than model.max_prompt_length;"
+            " raise it."
+        )
+    if len(kept) < len(prompts):
+        logger.warning(
+            "%s: %d of %d prompts are longer than model.max_prompt_length and left out",
+            source, len(prompts) - len(kept), len(prompts),
+        )  # fmt: skip
+    return kept
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:

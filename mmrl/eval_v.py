@@ -26,7 +26,7 @@ from mmrl.device import find_device
 from mmrl.evaluation import Evaluation, evaluate, write_grid
 from mmrl.rl_config import ModelConfig, policy_options
 from mmrl.run_directory import git_commit
-from mmrl.samplers import RULES, SamplerConfig
+from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.types import Prompt
 from models import load_policy
 from rewards.scoring import RewardError, Scorer
@@ -77,7 +77,7 @@ class EvalConfig:
         for key in ("num_images_per_prompt", "batch_size"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check_choice("task", self.task, BENCHMARKS)
-        check_choice("sampler.name", self.sampler.name, RULES)
+        check_sampler(self.sampler)
         if self.rewards:
             check_entries(self.rewards)
         elif self.geneval_dir is None:

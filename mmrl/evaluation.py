@@ -58,6 +58,7 @@ def evaluate(
     batch_size: int = 64,
     num_samples: int = 1,
     show_progress: bool = False,
+    length: int | None = None,
 ) -> Evaluation:
     """Sample completions of prompts and score them.
 
@@ -70,6 +71,7 @@ def evaluate(
         batch_size: rows sampled at once; changes speed and memory only.
         num_samples: completions per prompt.
         show_progress: whether to draw a progress bar.
+        length: response positions; None takes those of the prompts' task.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
@@ -81,7 +83,7 @@ def evaluate(
         for chunk in _chunks(rows, batch_size):
             some = [prompt for prompt, _ in chunk]
             draws = [generator(seed, "evaluation", prompt.id, n) for prompt, n in chunk]
-            rollout = sample(policy, policy.canvas(some), sampler, draws)
+            rollout = sample(policy, policy.canvas(some, length), sampler, draws)
             completions += policy.decode(rollout.canvas, some)
             bar.update(len(chunk))
     repeated = [prompt for prompt, _ in rows]

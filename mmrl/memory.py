@@ -19,7 +19,7 @@ from mmrl.adapter import ROLES
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models.checkpoint import FAMILIES
-from models.core import MaskedTokenModel
+from models.core import CoreConfig, MaskedTokenModel
 from models.magvit import MagvitConfig
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -61,15 +61,7 @@ def estimate(
     # peft holds adapters of half-precision weights in float32
     adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
     trained = weights * size if lora is None else adapter * 4
-    response = response_length(config, raw)
-    logits = 4.0 * response * raw.get("codebook_size", MMADA_8B["codebook_size"])
-    tokens = (config.model.max_prompt_length + response + 3) * (2 if config.bf16 else size)
-    # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
-    block = 18 * core.hidden_size + 4 * core.mlp_size
-    checkpointing = config.model.gradient_checkpointing
-    kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
-    at_work = tokens * (block if checkpointing else 0) + 3 * logits
-    micro = [_branches(task) * (task.algorithm.num_draws * kept + at_work) for task in tasks]
+    micro = [_update(config, core, raw, task) for task in tasks]
     return {
         "weights": weights * size,
         "adapter": adapter * 4,
@@ -77,7 +69,7 @@ def estimate(
         "optimiser": trained * 2,
         "reference": weights * size if config.needs_reference and lora is None else 0,
         "update": max(micro) * config.per_device_train_batch_size,
-        "sampling": max(_sampled(task, world_size) for task in tasks) * 4 * logits,
+        "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
     }
 
 
@@ -85,6 +77,41 @@ def total(parts: Mapping[str, float]) -> float:
     """Bytes at the worst moment: everything that stays, and the larger of update and sampling."""
     stays = sum(size for name, size in parts.items() if name not in ("update", "sampling"))
     return stays + max(parts["update"], parts["sampling"])
+
+
+def _update(config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task) -> float:
+    """Bytes of activations per rollout of a micro-batch."""
+    response, columns = response_shape(config, core, raw, task)
+    logits = 4.0 * response * columns
+    size = 2 if config.bf16 else BYTES[config.model.dtype]
+    tokens = (config.model.max_prompt_length + response + 3) * size
+    # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
+    block = 18 * core.hidden_size + 4 * core.mlp_size
+    checkpointing = config.model.gradient_checkpointing
+    kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
+    at_work = tokens * (block if checkpointing else 0) + 3 * logits
+    return _branches(task) * (task.algorithm.num_draws * kept + at_work)
+
+
+def _sampling(
+    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, world_size: int
+) -> float:
+    """Bytes of logits, and of what is computed from them, in a step of the sampler."""
+    response, columns = response_shape(config, core, raw, task)
+    open_ = min(response, task.config.sampler.block_size or response)
+    return _sampled(task, world_size) * 4 * 4.0 * open_ * columns
+
+
+def response_shape(
+    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task
+) -> tuple[int, int]:
+    """Response positions of a task and columns of their vocabulary.
+
+    A task that states how long completions are writes text, from the whole vocabulary.
+    """
+    if task.config.max_completion_length is not None:
+        return task.config.max_completion_length, core.vocab_size
+    return response_length(config, raw), raw.get("codebook_size", MMADA_8B["codebook_size"])
 
 
 def _branches(task: Task) -> int:

@@ -124,6 +124,7 @@ class Progress:
             part = evaluate(
                 self.trainer.policy, task.eval_prompts[mine], task.eval_sampler, task.eval_scorer,
                 seed=self.config.seed, batch_size=task.config.rollout_batch_size,
+                length=task.eval_length,
             )  # fmt: skip
             result = gathered(part, task.eval_prompts, mine, self.config.eval_images)
             values = {f"eval/{name}/{key}": value for key, value in result.metrics().items()}

@@ -73,6 +73,8 @@ def train(config: RLConfig) -> Path:
     with RunLog(run, rank), StopRequest() as stop:
         run.create(config)
         policy = load_policy(**policy_options(config.model), device=accelerator.device)
+        for task in tasks.values():
+            task.leave_out_long_prompts(policy)
         trainer = Trainer(config, policy, accelerator)
         if checkpoint is not None:
             trainer.load(checkpoint)

@@ -29,7 +29,9 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the weights."""
     max_prompt_length: int = 256
-    """Longest prompt in tokens; longer ones are cut."""
+    """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
+    chat_template: bool | None = None
+    """Whether a text prompt becomes a user's message; null follows the tokenizer."""
     image_size: int | None = None
     """Side of the images in pixels; null follows the checkpoint."""
     mask_policy: Literal["ignore", "key_padding"] | None = None
@@ -45,7 +47,7 @@ class ModelConfig:
 
 def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
-    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy")
+    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "chat_template")
     return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
 
 

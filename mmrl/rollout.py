@@ -114,7 +114,8 @@ def _chunks(
     for first in range(0, len(prompts), task.config.rollout_batch_size):
         some = slice(first, first + task.config.rollout_batch_size)
         generators = [generator(*seeds, *name) for name in names[some]]
-        rollout = sample(policy, policy.canvas(prompts[some]), task.config.sampler, generators)
+        canvas = policy.canvas(prompts[some], task.config.max_completion_length)
+        rollout = sample(policy, canvas, task.config.sampler, generators)
         yield rollout, policy.decode(rollout.canvas, prompts[some])
 
 
@@ -152,6 +153,8 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     """Rollouts of one task as one batch; shorter rows are padded on the left, never attended to."""
     length = max(part.canvas.tokens.shape[1] for part in parts)
     padded = [_pad_left(part, length - part.canvas.tokens.shape[1]) for part in parts]
+    for name in ("attend", "uncond_attend"):
+        _stated(padded, name)
     first = padded[0].canvas
     tensors = {
         name: _cat([getattr(part.canvas, name) for part in padded])
@@ -162,7 +165,19 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
         canvas=replace(first, **tensors),
         written_at=torch.cat([part.written_at for part in padded]),
         logprobs=torch.cat([part.logprobs for part in padded]),
+        valid=_cat([part.valid for part in padded]),
+        forwards=sum(part.forwards for part in padded),
     )
+
+
+def _stated(parts: list[Rollout], name: str) -> None:
+    """Where some parts have a mask of padding, give the others theirs, which hides nothing."""
+    masks = [getattr(part.canvas, name) for part in parts]
+    if all(mask is None for mask in masks):
+        return
+    for n, (part, mask) in enumerate(zip(parts, masks, strict=True)):
+        full = torch.ones_like(part.canvas.response) if mask is None else mask
+        parts[n] = replace(part, canvas=replace(part.canvas, **{name: full}))
 
 
 def _cat(tensors: list[Tensor | None]) -> Tensor | None:
@@ -192,4 +207,5 @@ def _pad_left(rollout: Rollout, width: int) -> Rollout:
         canvas=padded,
         written_at=F.pad(rollout.written_at, (width, 0), value=-1),
         logprobs=F.pad(rollout.logprobs, (width, 0)),
+        valid=pad(rollout.valid, False),
     )

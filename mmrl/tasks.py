@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
-from mmrl.config import ConfigError, check, check_choice
-from mmrl.data import load_prompts
-from mmrl.samplers import RULES, SamplerConfig
+from mmrl.config import ConfigError, check
+from mmrl.data import fitting, load_prompts
+from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
 from rewards.scoring import Scorer
 from rewards.terms import check_entries
+
+if TYPE_CHECKING:
+    from models import Policy
 
 
 @dataclass(kw_only=True)
@@ -32,6 +35,10 @@ class TaskConfig:
     """Rollouts per prompt: the size of a group."""
     rollout_batch_size: int = 64
     """Rollouts sampled at once on a device; changes speed and memory only."""
+    max_completion_length: int | None = None
+    """Response positions of a text; null for images, and for the policy's own number."""
+    eval_max_completion_length: int | None = None
+    """The same for evaluations; null takes `max_completion_length`."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     eval_sampler: SamplerConfig | None = None
     """Sampler of evaluations; null takes `sampler`."""
@@ -53,6 +60,9 @@ class TaskConfig:
     def __post_init__(self) -> None:
         check(self.num_generations >= 2, "num_generations", self.num_generations, "at least 2")
         check(self.num_prompts >= 1, "num_prompts", self.num_prompts, "at least 1")
+        for key in ("max_completion_length", "eval_max_completion_length"):
+            length = getattr(self, key)
+            check(length is None or length >= 1, key, length, "null or at least 1")
         check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
 
 
@@ -66,8 +76,8 @@ class Task:
     def __init__(self, name: str, config: TaskConfig) -> None:
         where = f"tasks.{name}"
         self.name, self.config = name, config
-        check_choice(f"{where}.sampler.name", config.sampler.name, RULES)
-        check_choice(f"{where}.eval_sampler.name", self.eval_sampler.name, RULES)
+        check_sampler(config.sampler, f"{where}.sampler", config.max_completion_length)
+        check_sampler(self.eval_sampler, f"{where}.eval_sampler", self.eval_length)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
@@ -86,6 +96,20 @@ class Task:
     def eval_sampler(self) -> SamplerConfig:
         """Sampler of evaluations."""
         return self.config.eval_sampler or self.config.sampler
+
+    @property
+    def eval_length(self) -> int | None:
+        """Response positions of evaluations; None for the policy's own number."""
+        return self.config.eval_max_completion_length or self.config.max_completion_length
+
+    def leave_out_long_prompts(self, policy: Policy) -> None:
+        """Keep the prompts that the policy can take; the others are counted in the log.
+
+        Raises:
+            ConfigError: none of a file is left.
+        """
+        self.prompts = fitting(self.prompts, policy.fits, self.config.prompts)
+        self.eval_prompts = fitting(self.eval_prompts, policy.fits, self.config.eval_prompts)
 
     @cached_property
     def scorer(self) -> Scorer:

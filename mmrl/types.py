@@ -57,6 +57,8 @@ class Canvas:
             same as in `tokens` and are filled from there.
         uncond_attend: [B, L] bool or None, `attend` of the twin.
         grid: height and width of the response in image tokens, None for text.
+        stop_ids: ids that end a text; the first is also what stands after the end. Empty where a
+            response has no end of its own, as for images.
     """
 
     tokens: Tensor
@@ -67,6 +69,7 @@ class Canvas:
     uncond_tokens: Tensor | None = None
     uncond_attend: Tensor | None = None
     grid: tuple[int, int] | None = None
+    stop_ids: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -79,6 +82,12 @@ class Canvas:
         """The same canvas on another device."""
         moved = {name: getattr(self, name) for name in _CANVAS_TENSORS}
         return replace(self, **{k: v if v is None else v.to(device) for k, v in moved.items()})
+
+    @property
+    def mask_column(self) -> int | None:
+        """Column of the mask token in the response vocabulary, None where it is outside."""
+        first, end = self.vocab
+        return self.mask_id - first if first <= self.mask_id < end else None
 
     @property
     def masked(self) -> Tensor:
@@ -117,9 +126,13 @@ class Rollout:
             was given.
         logprobs: [B, L] float32, log-probability of each response token under the sampler's own
             distribution (guidance, temperature and filters applied) when it was written; 0 where
-            the token was given.
+            the token was given or filled in after the end of a text. With a cache they come from
+            stale keys and values, so an update must not take them for the policy's own.
         settings: echo of the sampler configuration.
         seeds: one seed per row, or None when the caller passed a generator.
+        valid: [B, L] bool, response positions up to and including the first of `canvas.stop_ids`,
+            or None where all response positions count.
+        forwards: passes of the network over the batch; a guided pair counts once.
     """
 
     canvas: Canvas
@@ -127,6 +140,8 @@ class Rollout:
     logprobs: Tensor
     settings: dict[str, Any]
     seeds: list[int] | None = None
+    valid: Tensor | None = None
+    forwards: int = 0
 
     def __len__(self) -> int:
         return len(self.canvas)
@@ -138,6 +153,7 @@ class Rollout:
             canvas=self.canvas[rows],
             written_at=self.written_at[rows],
             logprobs=self.logprobs[rows],
+            valid=_take(self.valid, rows),
         )
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models import llada
+from models import llada, mmada
 from models.core import CoreConfig, MaskedTokenModel
 from models.source import find_directory
 from models.weights import check_weights, read_weights, write_weights
 
-FAMILIES = {"llada": llada, "mmada": llada}
-"""`model_type` of a config.json -> module with `KEYS`, `core_config` and `with_vocab_size`."""
+FAMILIES = {"llada": llada, "mmada": mmada}
+"""`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size` and
+`IMAGE_CODES`."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.cache import KVCache
+
 
 @dataclass(frozen=True)
 class CoreConfig:
@@ -132,9 +134,17 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
 
     def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None, index: Tensor | None
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        index: Tensor | None,
+        stored: tuple[KVCache, int] | None = None,
     ) -> Tensor:
-        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None."""
+        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None.
+
+        `stored`: a cache and the layer's number in it, when x is only a part of the row.
+        """
         cos, sin = rope
         queries, q_cos, q_sin = x, cos, sin
         if index is not None:
@@ -144,6 +154,9 @@ class Attention(nn.Module):
         k, v = self.k_norm(self._heads(self.k(x))), self._heads(self.v(x))
         q = rotate(q, q_cos, q_sin, self.config.rope_fp32)
         k = rotate(k, cos, sin, self.config.rope_fp32)
+        if stored is not None:
+            cache, layer = stored
+            k, v = cache.update(layer, k, v)
         if k.shape[1] != q.shape[1]:
             repeats = q.shape[1] // k.shape[1]
             k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
@@ -184,8 +197,9 @@ class Block(nn.Module):
         rope: tuple[Tensor, Tensor],
         mask: Tensor | None,
         index: Tensor | None = None,
+        stored: tuple[KVCache, int] | None = None,
     ) -> Tensor:
-        attended = self.attn(self.attn_norm(x), rope, mask, index)
+        attended = self.attn(self.attn_norm(x), rope, mask, index, stored)
         x = (x if index is None else gather(x, index)) + attended
         return x + self.mlp(self.mlp_norm(x))
 
@@ -242,6 +256,7 @@ class MaskedTokenModel(nn.Module):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
+        cache: KVCache | None = None,
     ) -> MaskedLMOutput:
         """Logits of every position, or of the requested ones.
 
@@ -253,6 +268,8 @@ class MaskedTokenModel(nn.Module):
                 queries of a 2-D mask attend to the same keys as the others.
             positions: [B, L] bool, where logits are wanted.
             columns: half-open range of vocabulary rows to compute.
+            cache: from `new_cache`, without gradient. Then the input and `positions` are the
+                columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`.
@@ -263,16 +280,24 @@ class MaskedTokenModel(nn.Module):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
-        mask = key_mask(attention_mask, x)
-        rope = rope_table(x.shape[1], self.core.head_dim, self.core.rope_theta, x.device)
+        length = x.shape[1]
+        start, stop, seen = (0, length, length) if cache is None else cache.span
+        mask = key_mask(attention_mask, x, seen)
+        table = rope_table(stop, self.core.head_dim, self.core.rope_theta, x.device)
+        rope = table[0][start:], table[1][start:]
         index, valid = (None, None) if positions is None else padded_index(positions)
         for i, block in enumerate(self.blocks):
             last = index if i == len(self.blocks) - 1 else None
-            x = self._run(block, x, rope, mask if last is None else query_rows(mask, last), last)
+            rows = mask if last is None else query_rows(mask, last)
+            x = self._run(block, x, rope, rows, last, None if cache is None else (cache, i))
         x = x if valid is None else x[valid]
         return MaskedLMOutput(self._logits(self.norm(x), columns))
 
-    def _run(self, block: nn.Module, *inputs: Tensor | tuple[Tensor, Tensor] | None) -> Tensor:
+    def new_cache(self) -> KVCache:
+        """An empty cache of keys and values."""
+        return KVCache()
+
+    def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if self.gradient_checkpointing and torch.is_grad_enabled():
             return torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)  # type: ignore[return-value]
         return block(*inputs)
@@ -283,8 +308,8 @@ class MaskedTokenModel(nn.Module):
         return logits.float() if self.core.logits_fp32 else logits
 
 
-def key_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
-    """An attention mask in the form the attention kernel takes.
+def key_mask(attention_mask: Tensor | None, x: Tensor, seen: int) -> Tensor | None:
+    """An attention mask in the form the attention kernel takes; `seen` is the number L of keys.
 
     A [B, L] mask becomes a bool key mask [B, 1, 1, L]: padding is never attended to, and padding
     queries still see something, so no row is fully masked. A 4-D mask is kept.
@@ -297,10 +322,10 @@ def key_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
         # finite, so that a query that may attend to nothing gives numbers rather than NaN
         bias = torch.zeros_like(attention_mask, dtype=x.dtype)
         return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
-    if attention_mask.shape != x.shape[:2]:
+    if attention_mask.shape != (x.shape[0], seen):
         raise ValueError(
             f"attention_mask has shape {tuple(attention_mask.shape)}; expected [B, L] ="
-            f" {tuple(x.shape[:2])} or a 4-D mask"
+            f" {(x.shape[0], seen)} or a 4-D mask"
         )
     return attention_mask.bool()[:, None, None, :]
 

@@ -11,7 +11,7 @@ longest text: an image-generation row has M + 1 ids of text, an understanding ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,19 @@ from transformers import PreTrainedTokenizerBase
 
 _RESERVED = {"soi": 0, "eoi": 1, "t2i": 4, "mmu": 5, "pad": 9, "r2i": 10}
 """MMaDA reuses LLaDA's reserved tokens `<|reserved_token_i|>`, so no embedding row is added."""
+
+
+def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> dict[str, int]:
+    """Ids of tokens by their names, under the same keys.
+
+    Raises:
+        ValueError: the tokenizer lacks one.
+    """
+    vocabulary = tokenizer.get_vocab()
+    absent = sorted(set(names.values()) - vocabulary.keys())
+    if absent:
+        raise ValueError(f"the tokenizer lacks LLaDA's special tokens {', '.join(absent)}")
+    return {key: vocabulary[name] for key, name in names.items()}
 
 
 @dataclass(frozen=True)
@@ -41,11 +54,7 @@ class Layouts:
         names = {key: f"<|reserved_token_{i}|>" for key, i in _RESERVED.items()}
         names |= {"bos": "<|startoftext|>", "eos": "<|endoftext|>", "mask": "<|mdm_mask|>"}
         names |= {"end_header": "<|end_header_id|>", "eot": "<|eot_id|>"}
-        vocabulary = self.tokenizer.get_vocab()
-        absent = sorted(set(names.values()) - vocabulary.keys())
-        if absent:
-            raise ValueError(f"the tokenizer lacks LLaDA's special tokens {', '.join(absent)}")
-        return {key: vocabulary[name] for key, name in names.items()}
+        return token_ids(self.tokenizer, names)
 
     @property
     def code_offset(self) -> int:

@@ -12,6 +12,9 @@ from typing import Any
 from models.core import CoreConfig
 
 _BLOCK = "model.transformer.blocks.{i}."
+IMAGE_CODES = False
+"""Whether checkpoints write images as tokens, and so need an image tokenizer."""
+
 KEYS = {
     "embed.weight": "model.transformer.wte.weight",
     "norm.weight": "model.transformer.ln_f.weight",

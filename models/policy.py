@@ -14,18 +14,21 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
-from models.checkpoint import load_model, read_config, save_model
+from models.checkpoint import FAMILIES, load_model, read_config, save_model
 from models.core import MaskedTokenModel
 from models.layouts import Layouts
 from models.magvit import MagvitV2, load_vq
 from models.source import find_directory
+from models.text import MAX_COMPLETION_LENGTH, Text
 from models.text_to_image import MaskPolicy, TextToImage
 
 
 class Task(Protocol):
     """How prompts of one kind become canvases, and finished canvases completions."""
 
-    def canvas(self, prompts: Sequence[Prompt]) -> Canvas: ...
+    def fits(self, prompt: Prompt) -> bool: ...
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas: ...
 
     def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]: ...
 
@@ -59,13 +62,26 @@ class Policy:
         """Where the network is."""
         return self.network.device
 
-    def canvas(self, prompts: Sequence[Prompt]) -> Canvas:
-        """Canvases of B prompts of one task, on the policy's device, nothing written yet.
+    def fits(self, prompt: Prompt) -> bool:
+        """Whether a prompt is short enough for its task.
 
         Raises:
-            ValueError: prompts of several tasks, or of one this checkpoint has no layout for.
+            ValueError: this checkpoint has no layout for its task.
         """
-        return self.tasks[self._task(prompts)].canvas(prompts).to(self.device)
+        return self.tasks[self._task([prompt])].fits(prompt)
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+        """Canvases of B prompts of one task, on the policy's device, nothing written yet.
+
+        Args:
+            prompts: of one task.
+            length: response positions; None takes those of the task.
+
+        Raises:
+            ValueError: prompts of several tasks, of one this checkpoint has no layout for, or that
+                are too long.
+        """
+        return self.tasks[self._task(prompts)].canvas(prompts, length).to(self.device)
 
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
         """Completions of finished canvases."""
@@ -100,19 +116,28 @@ def load_policy(
     image_size: int | None = None,
     mask_policy: MaskPolicy | None = None,
     attn_implementation: str = "sdpa",
+    max_completion_length: int = MAX_COMPLETION_LENGTH,
+    chat_template: bool | None = None,
 ) -> Policy:
-    """A MMaDA-type checkpoint ready for sampling and training.
+    """A checkpoint of a known family, ready for sampling and training.
+
+    Every family writes text (task `text`); one with image codes also images (`text_to_image`).
 
     Args:
         path_or_hub_id: of the network and its tokenizer.
-        vq: path or hub id of the MAGVIT-v2 image tokenizer; None for text only.
+        vq: path or hub id of the MAGVIT-v2 image tokenizer; None for text only. A family without
+            image codes never loads it.
         dtype: of the network; the image tokenizer stays float32.
         device: of both.
-        max_prompt_length: longest prompt in tokens (M of the layouts); longer ones are cut.
+        max_prompt_length: longest prompt in tokens (M of the layouts); longer ones are cut for
+            images and refused for text.
         image_size: side of the images in pixels; None follows `num_vq_tokens` of the checkpoint.
         mask_policy: `ignore` or `key_padding`; None follows the checkpoint's `mask_policy`, and
             `ignore` where it names none, as the public weights were trained.
         attn_implementation: `sdpa` or `eager`.
+        max_completion_length: response positions of a text.
+        chat_template: whether a text prompt goes through the chat template; None where there is
+            one. Messages always do.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
@@ -123,8 +148,10 @@ def load_policy(
     tokenizer = load_tokenizer(directory)
     layouts = Layouts(tokenizer, max_prompt_length)
     network = load_model(directory, dtype, device, attn_implementation)
-    tasks: dict[str, Task] = {}
-    if vq is not None:
+    text = Text(tokenizer, max_prompt_length, max_completion_length, chat_template)
+    check_text(network, text)
+    tasks: dict[str, Task] = {"text": text}
+    if vq is not None and FAMILIES[config["model_type"]].IMAGE_CODES:
         images = load_vq(vq, device=str(device))
         grid = image_grid(config, images, image_size)
         policy = mask_policy or config.get("mask_policy", "ignore")
@@ -167,6 +194,15 @@ def image_grid(config: Mapping[str, Any], vq: MagvitV2, image_size: int | None) 
     if side * side != count:
         raise ValueError(f"num_vq_tokens is {count}, no square; set image_size")
     return side, side
+
+
+def check_text(network: MaskedTokenModel, text: Text) -> None:
+    """Raise a ValueError unless the embedding has a row for every token of the tokenizer."""
+    if text.vocab[1] > network.core.vocab_size:
+        raise ValueError(
+            f"the tokenizer has {text.vocab[1]} tokens and the checkpoint"
+            f" {network.core.vocab_size} vocabulary rows: they do not belong together"
+        )
 
 
 def check_vocabulary(network: MaskedTokenModel, layouts: Layouts, vq: MagvitV2) -> None:

@@ -46,9 +46,21 @@ class TextToImage:
         offset = self.layouts.code_offset
         return offset, offset + self.vq.codebook_size
 
-    def canvas(self, prompts: Sequence[Prompt]) -> Canvas:
-        """B prompts -> canvas with n masked positions and its unconditional twin."""
+    def fits(self, prompt: Prompt) -> bool:
+        """Every prompt fits: longer ones are cut, as in the public layouts."""
+        return True
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+        """B prompts -> canvas with n masked positions and its unconditional twin.
+
+        Raises:
+            ValueError: a `length` other than n.
+        """
         n = self.grid[0] * self.grid[1]
+        if length not in (None, n):
+            raise ValueError(
+                f"max_completion_length is {length}; an image has {n} tokens. Leave it null."
+            )
         masks = torch.full((len(prompts), n), self.layouts.ids["mask"])
         tokens, attend = self.layouts.text_to_image([p.text for p in prompts], masks)
         twin, twin_attend = self.layouts.text_to_image([""] * len(prompts), masks)

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from torch import Generator
 
-from mmrl.config import check_choice
-from mmrl.samplers import emerge, maskgit
-from mmrl.samplers.denoise import SamplerConfig, denoise, guided_logits
+from mmrl.config import check, check_choice
+from mmrl.samplers import dynamic, emerge, left_to_right, maskgit, static
+from mmrl.samplers.blocks import check_blocks
+from mmrl.samplers.denoise import denoise
+from mmrl.samplers.logits import guided_logits
+from mmrl.samplers.settings import SamplerConfig
 from mmrl.samplers.state import Rule
 from mmrl.types import Canvas, Rollout
 
@@ -20,11 +23,40 @@ if TYPE_CHECKING:
     from models import Policy
 
 RULES = {
+    "dynamic": Rule(
+        dynamic.candidates, dynamic.propose, dynamic.propose_reference, ranks=True, adaptive=True
+    ),
     "emerge": Rule(emerge.candidates, emerge.propose, emerge.propose_reference),
+    "left_to_right": Rule(
+        left_to_right.candidates, left_to_right.propose, left_to_right.propose_reference
+    ),
     "maskgit": Rule(maskgit.candidates, maskgit.propose, maskgit.propose_reference),
+    "static": Rule(static.candidates, static.propose, static.propose_reference, ranks=True),
 }
 
-__all__ = ["RULES", "SamplerConfig", "guided_logits", "sample"]
+__all__ = ["RULES", "SamplerConfig", "check_sampler", "guided_logits", "sample"]
+
+
+def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
+    """Refuse a sampler that cannot run, before any model loads.
+
+    Args:
+        config: the sampler; its single values are checked already.
+        where: dotted key of the section, for messages.
+        length: response positions of a row, where known.
+
+    Raises:
+        ConfigError: an unknown rule, an option the rule does not have, blocks that do not divide.
+    """
+    check_choice(f"{where}.name", config.name, RULES)
+    ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
+    check(
+        config.eos != "last" or RULES[config.name].ranks, f"{where}.eos", config.eos,
+        f"free, suppress, stop or fill with the rule {config.name}",
+        f"Only {' and '.join(ranking)} rank positions.",
+    )  # fmt: skip
+    if length is not None:
+        check_blocks(config, length, where)
 
 
 def sample(
@@ -46,9 +78,9 @@ def sample(
         The finished canvas with `written_at` and the log-prob of each token when it was written.
 
     Raises:
-        ConfigError: an unknown rule.
+        ConfigError: an unknown rule or impossible blocks, see `check_sampler`.
         ValueError: guidance on a canvas without an unconditional twin, or as many generators as
             the batch has not rows.
     """
-    check_choice("sampler.name", config.name, RULES)
+    check_sampler(config)
     return denoise(policy, canvas, config, RULES[config.name], generator)

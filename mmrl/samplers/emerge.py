@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mmrl.samplers.noise import categorical
+from mmrl.samplers.prediction import Prediction
 from mmrl.samplers.state import Proposal, State
 
 
@@ -28,14 +29,23 @@ def candidates(state: State) -> Tensor:
     return state.masked & (state.uniform("stay") >= stay_probability(state))
 
 
-def propose(state: State, where: Tensor, probs: Tensor) -> Proposal:
+def propose(state: State, where: Tensor, prediction: Prediction) -> Proposal:
     """Draw a token for each candidate; all of them are written."""
-    tokens = categorical(probs, state.uniform("token")[where])
+    tokens = categorical(prediction.probs, state.uniform("token")[where])
     return Proposal(tokens, torch.ones_like(tokens, dtype=torch.bool))
 
 
-def propose_reference(state: State, where: Tensor, probs: Tensor) -> Proposal:
-    """The public joint draw over [p (a_t - a_s) / a_t, a_s / a_t] at every response position."""
+def propose_reference(state: State, where: Tensor, prediction: Prediction) -> Proposal:
+    """The public joint draw of a token or "stay masked".
+
+    Where the mask token lies outside the response vocabulary (images), its weight is a column more,
+    over [p (a_t - a_s) / a_t, a_s / a_t] at every response position. Where it is one of the columns
+    (text), it is overwritten by a_s / a_t while the others get p (a_t - a_s): without the division
+    the public text sampler writes too little at first and leaves the most for its last step.
+    """
+    if prediction.mask_column is not None:
+        return _propose_text(state, where, prediction.probs, prediction.mask_column)
+    probs = prediction.probs
     weights = probs
     if state.step < state.steps - 1:
         now, then = state.alpha(state.step), state.alpha(state.step + 1)
@@ -44,3 +54,16 @@ def propose_reference(state: State, where: Tensor, probs: Tensor) -> Proposal:
     drawn = torch.multinomial(weights, 1, generator=state.reference).squeeze(-1)
     written = (drawn < probs.shape[-1]) & state.masked[where]
     return Proposal(drawn.clamp(max=probs.shape[-1] - 1), written)
+
+
+def _propose_text(state: State, where: Tensor, probs: Tensor, mask_column: int) -> Proposal:
+    """Drawn over the whole canvas, as the public sampler does."""
+    if state.step < state.steps - 1:
+        now, then = state.alpha(state.step), state.alpha(state.step + 1)
+        probs = probs * (now - then)
+        probs[:, mask_column] = then / now
+    weights = probs.new_ones(*where.shape, probs.shape[-1])
+    weights[where] = probs
+    drawn = torch.multinomial(weights.flatten(0, 1), 1, generator=state.reference)
+    drawn = drawn.view(where.shape)[where]
+    return Proposal(drawn, (drawn != mask_column) & state.masked[where])

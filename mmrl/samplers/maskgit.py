@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mmrl.samplers.noise import categorical, gumbel
+from mmrl.samplers.prediction import Prediction
 from mmrl.samplers.state import Proposal, State
 
 
@@ -23,15 +24,17 @@ def candidates(state: State) -> Tensor:
     return state.masked
 
 
-def propose(state: State, where: Tensor, probs: Tensor) -> Proposal:
+def propose(state: State, where: Tensor, prediction: Prediction) -> Proposal:
     """Draw a token for each open position and keep the most confident."""
+    probs = prediction.probs
     tokens = categorical(probs, state.uniform("token")[where])
     noise = gumbel(state.uniform("gumbel")[where])
     return _keep(state, where, probs, tokens, noise)
 
 
-def propose_reference(state: State, where: Tensor, probs: Tensor) -> Proposal:
+def propose_reference(state: State, where: Tensor, prediction: Prediction) -> Proposal:
     """The same with the public order and shapes of the draws: tokens, then noise, over all n."""
+    probs = prediction.probs
     tokens = torch.multinomial(probs, 1, generator=state.reference).squeeze(-1)
     shape = (len(state.masked), -1)
     uniforms = torch.empty(probs.shape[0]).view(shape).uniform_(0, 1, generator=state.reference)

@@ -9,22 +9,27 @@ from typing import NamedTuple
 from torch import Generator, Tensor
 
 from mmrl.samplers.noise import uniform
+from mmrl.samplers.prediction import Prediction
 from mmrl.samplers.schedule import alpha
 
 
 @dataclass
 class State:
-    """One denoising step.
+    """One denoising step of one block; without blocks the response is the only block.
 
     Attributes:
-        step: 0 .. steps - 1.
-        steps: S.
+        step: 0 .. steps - 1, counted within the block.
+        steps: of the block.
         schedule: name of the masking schedule.
         temperature: of the rule's own noise.
-        response: [B, L] bool, positions the policy writes.
+        response: [B, L] bool, positions of the block.
         masked: [B, L] bool, those still unwritten.
         seeds: one per row, empty with `rng: reference`.
         reference: the single generator of `rng: reference`, or None.
+        opened: [B, L] bool, positions that were unwritten when the block began.
+        first: number of the block's first step among all steps.
+        columns: half-open range of canvas columns that this step feeds to the network.
+        draws: how often the public sampler draws its noise in this step; the last draw counts.
     """
 
     step: int
@@ -35,6 +40,10 @@ class State:
     masked: Tensor
     seeds: list[int]
     reference: Generator | None = None
+    opened: Tensor | None = None
+    first: int = 0
+    columns: tuple[int, int] = (0, 0)
+    draws: int = 1
     _drawn: dict[str, Tensor] = field(default_factory=dict)
 
     def alpha(self, step: int) -> Tensor:
@@ -44,7 +53,8 @@ class State:
     def uniform(self, purpose: str) -> Tensor:
         """[B, L] float32 uniforms of this step, drawn once per purpose."""
         if purpose not in self._drawn:
-            self._drawn[purpose] = uniform(self.seeds, self.response, self.step, purpose)
+            number = self.first + self.step
+            self._drawn[purpose] = uniform(self.seeds, self.response, number, purpose)
         return self._drawn[purpose]
 
 
@@ -63,9 +73,12 @@ class Rule(NamedTuple):
     """A commit rule: which positions a step may write, and what it writes there.
 
     `propose_reference` reproduces a public sampler's draws; its logits are computed at every
-    response position.
+    position of the block. `ranks`: the rule orders positions by how certain they are. `adaptive`:
+    the public sampler ends a block when it is full rather than after its steps.
     """
 
     candidates: Callable[[State], Tensor]
-    propose: Callable[[State, Tensor, Tensor], Proposal]
-    propose_reference: Callable[[State, Tensor, Tensor], Proposal]
+    propose: Callable[[State, Tensor, Prediction], Proposal]
+    propose_reference: Callable[[State, Tensor, Prediction], Proposal]
+    ranks: bool = False
+    adaptive: bool = False

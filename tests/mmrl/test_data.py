@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset
 
 from mmrl.config import ConfigError
-from mmrl.data import load_prompts, spread
+from mmrl.data import fitting, load_prompts, spread
 from mmrl.stream import stream_positions, stream_rows
 from mmrl.types import Prompt
 
@@ -112,3 +112,19 @@ def test_two_ranks_see_what_one_rank_sees_in_two_micro_batches() -> None:
     ranks = [place for rank in (0, 1) for place in stream_positions(2, rank, 2, 4)]
     single = [place for step in (4, 5) for place in stream_positions(step, 0, 1, 4)]
     assert ranks == single
+
+
+def test_prompts_that_are_too_long_leave_with_all_that_is_theirs_and_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"prompt": "x" * n, "answer": n, "level": n} for n in (3, 9, 1, 8, 2)]
+    prompts = _load(tmp_path, "\n".join(map(json.dumps, rows)))
+    kept = fitting(prompts, lambda prompt: len(prompt.text) <= 3, "rows.jsonl")
+    assert [(p.id, len(p.text), p.answer, p.metadata["level"]) for p in kept] == [
+        ("rows-0", 3, "3", 3), ("rows-2", 1, "1", 1), ("rows-4", 2, "2", 2),
+    ]  # fmt: skip
+    assert "rows.jsonl: 2 of 5 prompts are longer than model.max_prompt_length" in caplog.text
+    assert fitting(prompts, lambda _: True, "rows.jsonl") == prompts
+    assert len(caplog.records) == 1
+    with pytest.raises(ConfigError, match=r"all 5 prompts of 'rows\.jsonl' are longer"):
+        fitting(prompts, lambda _: False, "rows.jsonl")

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator
 
+from models.checkpoint import public_names
 from models.core import CoreConfig, MaskedTokenModel
 from models.llada import KEYS
 
@@ -74,3 +75,42 @@ def write_mmada(directory: Path) -> Path:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     shutil.copy(FIXTURES / "mmada" / "config.json", directory)
     return directory
+
+
+TEXT_NETWORKS: dict[str, dict] = {
+    "llada_generate": {"seed": 51, "sizes": {"vocab_size": 126464}, "spread": (0.25, 0.05)},
+    "mmada_maskgrpo": {"seed": 5, "sizes": {"vocab_size": 134656}, "spread": (0.25, 0.05)},
+    "llada_cached": {
+        "seed": 11,
+        "sizes": {
+            "vocab_size": 512,
+            "hidden_size": 64,
+            "head_dim": 16,
+            "num_heads": 4,
+            "num_kv_heads": 4,
+            "num_layers": 3,
+            "mlp_size": 160,
+        },
+        "spread": (0.3, 0.06),
+    },
+}
+"""Networks that the public text samplers were run with: seed, sizes, deviation of matrices and of
+norms around 1."""
+
+
+def drawn_network(name: str, dtype: torch.dtype = torch.float32) -> MaskedTokenModel:
+    """A network of `TEXT_NETWORKS`.
+
+    The weights follow from the seed, since those of a public vocabulary are too large to store: one
+    stream of normal numbers over the public tensor names in alphabetical order, in bfloat16.
+    """
+    seed, sizes, (matrices, norms) = TEXT_NETWORKS[name].values()
+    small = {"hidden_size": 16, "num_heads": 2, "num_kv_heads": 2, "rope_theta": 500000.0}
+    model = MaskedTokenModel(small_core(**{**small, **sizes}))
+    names = public_names(model.state_dict(), model.core, KEYS)
+    draw, state = Generator().manual_seed(seed), model.state_dict()
+    for key in sorted(names, key=names.__getitem__):
+        numbers = torch.randn(state[key].shape, generator=draw)
+        numbers = 1 + norms * numbers if numbers.ndim == 1 else matrices * numbers
+        state[key].copy_(numbers.bfloat16())
+    return model.to(dtype).eval()

@@ -115,17 +115,23 @@ def test_a_policy_saved_and_loaded_is_the_same(policy: Policy, tmp_path: Path) -
     loaded = load_policy(tmp_path, vq=None)
     assert loaded.network.public_config == policy.network.public_config
     assert loaded.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
-    assert loaded.mask_id == policy.mask_id and not loaded.tasks
+    assert loaded.mask_id == policy.mask_id and set(loaded.tasks) == {"text"}
     canvas = policy.canvas(PROMPTS)
     assert torch.equal(image_logits(loaded, canvas), image_logits(policy, canvas))
     assert vq.codebook_size == 32
 
 
 def test_prompts_of_another_task_are_refused_with_those_there_are(policy: Policy) -> None:
-    with pytest.raises(ValueError, match=r"\['text'\].*\['text_to_image'\]"):
-        policy.canvas([Prompt("0", "text", "hello")])
+    with pytest.raises(ValueError, match=r"\['mmu'\].*\['text', 'text_to_image'\]"):
+        policy.canvas([Prompt("0", "mmu", "hello")])
     with pytest.raises(ValueError, match="one task at a time"):
         policy.canvas([*PROMPTS, Prompt("0", "text", "hello")])
+
+
+def test_an_image_has_the_length_of_its_grid_whatever_is_asked_for(policy: Policy) -> None:
+    assert policy.canvas(PROMPTS, 16).response.sum(1).tolist() == [16, 16]
+    with pytest.raises(ValueError, match="max_completion_length is 20; an image has 16 tokens"):
+        policy.canvas(PROMPTS, 20)
 
 
 def test_image_size_decides_the_grid(checkpoint: Path) -> None:
@@ -153,6 +159,8 @@ def test_a_vocabulary_without_room_for_the_codes_is_refused(
     checkpoint: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
-    save_model(small_network(vocab_size=100), tmp_path)
+    model = small_network(vocab_size=130)
+    model.public_config["model_type"] = "mmada"
+    save_model(model, tmp_path)
     with pytest.raises(ValueError, match="32 image codes"):
         load_policy(tmp_path, vq=checkpoint / "vq")

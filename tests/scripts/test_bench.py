@@ -61,3 +61,20 @@ def run(
     finally:
         sys.argv = original
     return json.loads(capsys.readouterr().out)
+
+
+def test_text_sampling_prints_a_line_per_cache_and_window_with_speed_and_agreement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    bench = importlib.import_module("text_sampling")
+    sizes = {"vocabulary": 90, "width": 32, "layers": 2, "heads": 4, "mlp": 48, "batch": 2}
+    setting = bench.Setting(**sizes, length=12, block_size=4, steps=6, prompt_length=5)
+    lines = list(bench.measure(setting))
+    assert [(line["cache"], line["window"]) for line in lines] == [
+        ("none", None), ("prefix", None), ("prefix", 32), ("dual", None), ("dual", 32),
+    ]  # fmt: skip
+    assert lines[0]["ratio"] == lines[0]["same_tokens"] == 1
+    assert all(line["tokens_per_s"] > 0 and line["cpu_ratio"] > 0 for line in lines)
+    # the first block of two steps is one exact step and one with the prompt's cache
+    assert all(line["forwards"] == 6 and line["same_first_block"] >= 0.5 for line in lines)

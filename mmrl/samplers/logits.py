@@ -1,0 +1,104 @@
+"""Logits of a canvas at chosen positions, guidance applied; shared by samplers and scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mmrl.types import Canvas
+
+if TYPE_CHECKING:
+    from models import Policy
+
+
+def guided_logits(
+    policy: Policy,
+    canvas: Canvas,
+    where: Tensor,
+    cfg_scale: float,
+    shared: bool = False,
+    cache: Any = None,
+) -> Tensor:
+    """Logits [N, C] at the N True entries of `where` [B, L], guidance applied.
+
+    The mask token is never predicted: where it lies in the response vocabulary, its logit is -inf.
+
+    Args:
+        policy: whose network is asked.
+        canvas: B rows; with guidance it needs its unconditional twin.
+        where: positions.
+        cfg_scale: w in (1 + w) conditional - w unconditional.
+        shared: whether to look for identical rows and compute them once.
+        cache: the network's cache; only the columns of its span are computed.
+    """
+    sides = [canvas] if cfg_scale == 0 else [canvas, canvas.unconditional()]
+    tokens = torch.cat([side.tokens for side in sides])
+    attend = attention(sides)
+    asked = where.repeat(len(sides), 1)
+    if cache is None:
+        logits = row_logits(policy, tokens, attend, asked, canvas.vocab, shared)
+    else:
+        logits = cached_logits(policy, tokens, attend, asked, canvas.vocab, cache)
+    if cfg_scale != 0:
+        conditional, unconditional = logits.chunk(2)
+        logits = (1 + cfg_scale) * conditional - cfg_scale * unconditional
+    if canvas.mask_column is not None:
+        logits[:, canvas.mask_column] = -torch.inf
+    return logits
+
+
+def row_logits(
+    policy: Policy,
+    tokens: Tensor,
+    attend: Tensor | None,
+    asked: Tensor,
+    vocab: tuple[int, int],
+    shared: bool,
+) -> Tensor:
+    """Logits [N, C] at the True entries of `asked` [R, L], in row-major order."""
+    if not shared:
+        return policy.model(
+            input_ids=tokens, attention_mask=attend, positions=asked, columns=vocab
+        ).logits
+    key = tokens if attend is None else torch.cat((tokens, attend.long()), 1)
+    _, twin = key.unique(dim=0, return_inverse=True)
+    kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=tokens.device)
+    kept[twin] = torch.arange(len(twin), device=tokens.device)
+    union = torch.zeros(len(kept), asked.shape[1], dtype=torch.int, device=tokens.device)
+    union = union.index_add(0, twin, asked.int()).bool()
+    logits = row_logits(
+        policy, tokens[kept], None if attend is None else attend[kept], union, vocab, False
+    )
+    place = (union.flatten().cumsum(0) - 1).view_as(union)
+    return logits[place[twin][asked]]
+
+
+def cached_logits(
+    policy: Policy,
+    tokens: Tensor,
+    attend: Tensor | None,
+    asked: Tensor,
+    vocab: tuple[int, int],
+    cache: Any,
+) -> Tensor:
+    """The same from the columns in the cache's span only, with cached keys and values around."""
+    start, stop, seen = cache.span
+    return policy.model(
+        input_ids=tokens[:, start:stop],
+        attention_mask=None if attend is None else attend[:, :seen],
+        positions=asked[:, start:stop],
+        columns=vocab,
+        cache=cache,
+    ).logits
+
+
+def attention(sides: Sequence[Canvas]) -> Tensor | None:
+    """The [R, L] key mask of canvases stacked over rows; None when nothing is padding."""
+    masks = [side.attend for side in sides]
+    if all(mask is None for mask in masks):
+        return None
+    full = torch.ones_like(sides[0].response)
+    return torch.cat([full if mask is None else mask for mask in masks])

@@ -1,0 +1,140 @@
+"""Ends of texts: suppressed, last, stopped at, filled after, and what counts."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmrl.config import ConfigError
+from mmrl.rollout import concatenate
+from mmrl.samplers import SamplerConfig, guided_logits, sample
+from mmrl.samplers.ending import after_end
+from tests.mmrl.canvases import MASK_ID, generators
+from tests.mmrl.text_canvases import (
+    EOS,
+    EOT,
+    LENGTH,
+    POLICY,
+    SAMPLERS,
+    WIDTHS,
+    canvas_of,
+    promise,
+    wants_to_end,
+)
+
+
+def test_an_end_that_is_suppressed_is_never_written() -> None:
+    likely = wants_to_end()
+    canvas = canvas_of([3] * 16)
+    free, never = (
+        sample(likely, canvas, SamplerConfig(name="static", steps=6, eos=eos), generators(16))
+        for eos in ("free", "suppress")
+    )
+    assert int((free.canvas.tokens[canvas.response] == EOS).sum()) > 16
+    assert not bool((never.canvas.tokens[canvas.response] == EOS).any())
+
+
+@torch.no_grad()
+def test_an_end_that_comes_last_is_written_only_where_every_open_position_is_one() -> None:
+    policy, canvas = wants_to_end(), canvas_of([3] * 16)
+    sampler = SamplerConfig(name="static", steps=LENGTH, eos="last", temperature=0.0)
+    done = sample(policy, canvas, sampler, generators(16))
+    ended = 0
+    for row in range(16):
+        one = done[row : row + 1]
+        ends = (one.canvas.tokens == EOS) | (one.canvas.tokens == EOT)
+        for step in one.written_at[ends & one.canvas.response].tolist():
+            open_ = one.written_at >= step
+            before = replace(one.canvas, tokens=one.canvas.tokens.masked_fill(open_, MASK_ID))
+            best = guided_logits(policy, before, open_, 0.0).argmax(-1)
+            assert set(best.tolist()) <= {EOS, EOT}
+            ended += 1
+    assert ended > 8
+
+
+def test_stop_denoises_no_block_after_the_end_and_fills_it_in() -> None:
+    canvas = canvas_of([3] * 8)
+    sampler = SamplerConfig(name="static", steps=LENGTH, block_size=3, eos="stop")
+    done = sample(wants_to_end(), canvas, sampler, generators(8))
+    free = sample(wants_to_end(), canvas, replace(sampler, eos="free"), generators(8))
+    tokens, at = done.canvas.tokens[:, -LENGTH:], done.written_at[:, -LENGTH:]
+    stopped = 0
+    for row in range(8):
+        ends = [n for n, token in enumerate(tokens[row].tolist()) if token in (EOS, EOT)]
+        rest = (ends[0] // 3 + 1) * 3 if ends else LENGTH
+        stopped += rest < LENGTH
+        assert torch.equal(tokens[row, :rest], free.canvas.tokens[row, -LENGTH:][:rest])
+        assert bool((tokens[row, rest:] == EOS).all())
+        assert bool((at[row, rest:] == rest - 1).all())
+        assert bool((done.logprobs[row, -LENGTH:][rest:] == 0).all())
+    assert stopped >= 4
+
+
+def test_rows_that_have_ended_are_not_computed_any_more() -> None:
+    counts = []
+    policy = wants_to_end()
+    policy.network.register_forward_pre_hook(
+        lambda _, __, inputs: counts.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    sampler = SamplerConfig(name="static", steps=LENGTH, block_size=3, eos="stop", cache="prefix")
+    done = sample(policy, canvas_of([3] * 8), sampler, generators(8))
+    assert counts[:3] == [8, 8, 8] and counts[-1] < 8
+    assert done.forwards == len(counts)
+
+
+def test_fill_writes_what_is_open_after_an_end_at_once() -> None:
+    canvas = canvas_of([3] * 8)
+    sampler = SamplerConfig(name="static", steps=LENGTH, eos="fill")
+    done = sample(wants_to_end(), canvas, sampler, generators(8))
+    filled = 0
+    for tokens, at, logprobs in zip(
+        done.canvas.tokens[:, -LENGTH:], done.written_at[:, -LENGTH:], done.logprobs[:, -LENGTH:],
+        strict=True,
+    ):  # fmt: skip
+        ends = [n for n in range(LENGTH) if int(tokens[n]) in (EOS, EOT)]
+        later = [n for end in ends for n in range(end + 1, LENGTH) if at[n] >= at[end]]
+        assert all(int(tokens[n]) == EOS and float(logprobs[n]) == 0 for n in later)
+        filled += len(later)
+    assert filled >= 8
+
+
+@promise
+@given(WIDTHS, SAMPLERS, st.integers(0, 9))
+def test_what_counts_goes_up_to_the_first_end_and_includes_it(
+    widths: list[int], sampler: SamplerConfig, seed: int
+) -> None:
+    done = sample(wants_to_end(), canvas_of(widths, seed), sampler, generators(len(widths), seed))
+    assert done.valid is not None
+    for tokens, counts in zip(
+        done.canvas.tokens[:, -LENGTH:].tolist(), done.valid[:, -LENGTH:].tolist(), strict=True
+    ):
+        ends = [n for n, token in enumerate(tokens) if token in (EOS, EOT)]
+        length = ends[0] + 1 if ends else LENGTH
+        assert counts == [True] * length + [False] * (LENGTH - length)
+    assert not bool(done.valid[~done.canvas.response].any())
+    assert torch.equal(after_end(done.canvas), done.canvas.response & ~done.valid)
+
+
+def test_everything_counts_where_completions_have_no_end() -> None:
+    canvas = canvas_of([3], ends=())
+    assert sample(POLICY, canvas, SamplerConfig(steps=2), generators(1)).valid is None
+    with pytest.raises(ConfigError, match=r"sampler\.eos is 'stop' .* no end token"):
+        sample(POLICY, canvas, SamplerConfig(steps=2, eos="stop"), generators(1))
+
+
+def test_rollouts_of_several_batches_keep_what_counts_and_what_is_padding() -> None:
+    sampler = SamplerConfig(name="static", steps=4)
+    parts = [
+        sample(wants_to_end(), canvas_of(widths), sampler, generators(2))
+        for widths in ([3, 3], [5, 2], [5, 5])
+    ]
+    whole = concatenate(parts)
+    assert whole.valid is not None and whole.canvas.attend is not None
+    assert whole.canvas.tokens.shape == whole.valid.shape == whole.canvas.attend.shape == (6, 17)
+    assert whole.canvas.attend.sum(1).tolist() == [15, 15, 17, 14, 17, 17]
+    assert whole.forwards == 12
+    for n, part in enumerate(parts):
+        assert part.valid is not None
+        assert torch.equal(whole[2 * n : 2 * n + 2].valid[:, -LENGTH:], part.valid[:, -LENGTH:])

@@ -1,0 +1,46 @@
+"""Samplers that cannot run are refused by name, before any model loads."""
+
+import pytest
+
+from mmrl.config import ConfigError
+from mmrl.samplers import SamplerConfig, check_sampler
+from tests.mmrl.text_canvases import (
+    LENGTH,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_size": 0}, r"sampler\.block_size is 0"),
+        ({"target": "certainty"}, r"sampler\.target is 'certainty'; allowed: confidence, margin"),
+        ({"eos": "ignore"}, r"sampler\.eos is 'ignore'; allowed: fill, free, last"),
+        ({"cache": "both"}, r"sampler\.cache is 'both'; allowed: dual, none, prefix"),
+        ({"cache": "dual", "window": -1}, r"sampler\.window is -1"),
+        ({"window": 8}, r"sampler\.window is 8.*Set sampler\.cache to prefix or dual"),
+        ({"name": "dynamic", "threshold": 1.5}, r"sampler\.threshold is 1\.5.*\[0, 1\]"),
+        ({"name": "dynamic", "target": "neg_entropy"}, "at most 0 for neg_entropy"),
+        ({"name": "dynamic", "target": "random"}, "Chance has no threshold"),
+        ({"reference_dtype": "float16"}, r"sampler\.reference_dtype is 'float16'"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_name(changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SamplerConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_size": 5}, r"s\.block_size is 5; it must be a divisor of the 12 response"),
+        ({"block_size": 3, "steps": 3}, r"s\.steps is 3; it must be a multiple of the 4 blocks"),
+        ({"block_size": 6, "steps": 5}, r"s\.steps is 5; it must be a multiple of the 2 blocks"),
+        ({"name": "emerge", "eos": "last"}, r"s\.eos is 'last'.*Only dynamic and static rank"),
+        ({"name": "stattic"}, r"s\.name is 'stattic'.*Did you mean 'static'"),
+    ],
+)
+def test_combinations_that_cannot_run_are_refused_without_a_model(
+    changes: dict, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_sampler(SamplerConfig(**{"name": "static", "steps": 12, **changes}), "s", LENGTH)

@@ -1,0 +1,78 @@
+"""What text sampling promises, whatever the prompts and the settings."""
+
+from dataclasses import replace
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmrl.samplers import SamplerConfig, sample
+from tests.mmrl.canvases import MASK_ID, generators
+from tests.mmrl.text_canvases import (
+    LENGTH,
+    POLICY,
+    SAMPLERS,
+    WIDTHS,
+    canvas_of,
+    promise,
+)
+
+
+@promise
+@given(WIDTHS, SAMPLERS, st.integers(0, 9))
+def test_every_mask_is_written_and_the_prompt_is_untouched(
+    widths: list[int], sampler: SamplerConfig, seed: int
+) -> None:
+    canvas = canvas_of(widths, seed)
+    done = sample(POLICY, canvas, sampler, generators(len(widths), seed))
+    assert bool((canvas.tokens[canvas.response] == MASK_ID).all())
+    assert torch.equal(done.canvas.tokens[~canvas.response], canvas.tokens[~canvas.response])
+    assert not bool((done.canvas.tokens[canvas.response] == MASK_ID).any())
+    assert torch.equal(done.written_at >= 0, canvas.response)
+    assert int(done.written_at.max()) < sampler.steps
+    assert bool((done.logprobs <= 0).all()) and bool(done.logprobs.isfinite().all())
+    assert 0 < done.forwards <= sampler.steps
+    assert done.settings["eos"] == sampler.eos
+
+
+@promise
+@given(WIDTHS, SAMPLERS, st.integers(0, 9))
+def test_prompts_of_different_lengths_get_together_what_each_gets_alone(
+    widths: list[int], sampler: SamplerConfig, seed: int
+) -> None:
+    canvas = canvas_of(widths, seed)
+    together = sample(POLICY, canvas, sampler, generators(len(widths), seed))
+    for row, own in enumerate(widths):
+        one = canvas[row : row + 1]
+        first = one.tokens.shape[1] - own - LENGTH
+        short = replace(
+            one, attend=None, uncond_attend=None, tokens=one.tokens[:, first:],
+            response=one.response[:, first:], uncond_tokens=one.uncond_tokens[:, first:],
+        )  # fmt: skip
+        draws = generators(len(widths), seed)[row : row + 1]
+        alone = sample(POLICY, short, sampler, draws)
+        assert torch.equal(alone.canvas.tokens, together.canvas.tokens[row : row + 1, first:])
+        assert torch.equal(alone.written_at, together.written_at[row : row + 1, first:])
+
+
+@promise
+@given(WIDTHS, SAMPLERS, st.integers(0, 9))
+def test_equal_seeds_give_equal_canvases(
+    widths: list[int], sampler: SamplerConfig, seed: int
+) -> None:
+    one, two = (
+        sample(POLICY, canvas_of(widths, seed), sampler, generators(len(widths), seed))
+        for _ in range(2)
+    )
+    assert torch.equal(one.canvas.tokens, two.canvas.tokens)
+    assert torch.equal(one.logprobs, two.logprobs)
+
+
+@promise
+@given(SAMPLERS, st.integers(0, 9))
+def test_blocks_are_written_one_after_the_other(sampler: SamplerConfig, seed: int) -> None:
+    sampler = replace(sampler, block_size=4, steps=12, eos="free")
+    done = sample(POLICY, canvas_of([3, 5], seed), sampler, generators(2, seed))
+    at = done.written_at[:, -LENGTH:].view(2, 3, 4)
+    for block in range(3):
+        assert bool((at[:, block] // 4 == block).all())

@@ -1,0 +1,100 @@
+"""What each rule writes, and in which order."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError
+from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
+from mmrl.samplers.confidence import margin, negative_entropy, probability
+from tests.mmrl.canvases import MASK_ID, generators
+from tests.mmrl.text_canvases import (
+    LENGTH,
+    POLICY,
+    canvas_of,
+)
+from tests.models.networks import bare_policy, small_network
+
+
+def test_static_writes_an_even_share_at_each_step_and_the_remainder_first() -> None:
+    sampler = SamplerConfig(name="static", steps=6, block_size=6)
+    done = sample(POLICY, canvas_of([4, 4]), replace(sampler, steps=8), generators(2))
+    for row in done.written_at[:, -LENGTH:]:
+        assert [int((row == step).sum()) for step in range(8)] == [2, 2, 1, 1, 2, 2, 1, 1]
+
+
+def test_left_to_right_writes_in_reading_order() -> None:
+    sampler = SamplerConfig(name="left_to_right", steps=6, block_size=4, temperature=0.0)
+    with pytest.raises(ConfigError, match=r"sampler\.steps is 8"):
+        sample(POLICY, canvas_of([4]), replace(sampler, steps=8), generators(1))
+    done = sample(POLICY, canvas_of([4, 2]), sampler, generators(2))
+    assert done.written_at[:, -LENGTH:].tolist() == [[n // 2 for n in range(LENGTH)]] * 2
+
+
+@torch.no_grad()
+def test_left_to_right_one_by_one_is_greedy_autoregressive_decoding() -> None:
+    canvas = canvas_of([4])
+    sampler = SamplerConfig(name="left_to_right", steps=LENGTH, temperature=0.0)
+    done = sample(POLICY, canvas, sampler, generators(1))
+    for column in range(4, 4 + LENGTH):
+        logits = POLICY.model(input_ids=canvas.tokens).logits[0, column].clone()
+        logits[MASK_ID] = -torch.inf
+        canvas.tokens[0, column] = logits.argmax()
+    assert torch.equal(done.canvas.tokens, canvas.tokens)
+
+
+@pytest.mark.parametrize(
+    ("target", "certainty"),
+    [("confidence", probability), ("margin", margin), ("neg_entropy", negative_entropy)],
+)
+@torch.no_grad()
+def test_static_writes_the_most_certain_positions_first(target: str, certainty: Any) -> None:
+    canvas = canvas_of([6], seed=3)
+    sampler = SamplerConfig(name="static", steps=4, temperature=0.0, target=target)
+    done = sample(POLICY, canvas, sampler, generators(1))
+    probs = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1)
+    first = certainty(probs, probs.argmax(-1)).topk(3).indices.sort().values
+    assert (done.written_at[0, -LENGTH:] == 0).nonzero().flatten().tolist() == first.tolist()
+
+
+def test_certainty_is_highest_where_the_model_is_sure() -> None:
+    sure, torn, lost = [0.97, 0.01, 0.02], [0.5, 0.49, 0.01], [0.34, 0.33, 0.33]
+    probs, tokens = torch.tensor([sure, torn, lost]), torch.zeros(3, dtype=torch.long)
+    for certainty in (probability, negative_entropy):
+        assert certainty(probs, tokens).argsort(descending=True).tolist() == [0, 1, 2]
+    assert margin(probs, tokens).tolist() == pytest.approx([0.95, 0.01, 0.01])
+    one_hot = torch.tensor([[1.0, 0.0, 0.0]])
+    assert float(negative_entropy(one_hot, tokens[:1])) == 0.0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.6])
+def test_dynamic_writes_all_that_is_certain_enough_and_at_least_one(threshold: float) -> None:
+    canvas = canvas_of([6, 2], seed=1)
+    sampler = SamplerConfig(name="dynamic", steps=LENGTH, temperature=0.0, threshold=threshold)
+    done = sample(POLICY, canvas, sampler, generators(2))
+    best = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1).amax(-1).view(2, -1)
+    for row in range(2):
+        expected = best[row] >= threshold
+        expected[best[row].argmax()] = True
+        assert torch.equal(done.written_at[row, -LENGTH:] == 0, expected)
+    assert threshold > 0 or done.forwards == 1
+
+
+def test_dynamic_leaves_no_mask_when_its_steps_run_out() -> None:
+    sampler = SamplerConfig(name="dynamic", steps=3, threshold=1.0)
+    done = sample(POLICY, canvas_of([6, 2]), sampler, generators(2))
+    counts = [(done.written_at == step).sum(1).tolist() for step in range(3)]
+    assert counts == [[1, 1], [1, 1], [10, 10]]
+
+
+def test_the_mask_token_is_never_written_though_it_is_in_the_vocabulary() -> None:
+    eager = bare_policy(small_network())
+    with torch.no_grad():
+        eager.network.head.weight[MASK_ID] *= 30
+    canvas = canvas_of([3] * 16)
+    for name in sorted(RULES):
+        done = sample(eager, canvas, SamplerConfig(name=name, steps=4), generators(16))
+        assert not bool((done.canvas.tokens[canvas.response] == MASK_ID).any())

@@ -1,0 +1,123 @@
+"""The loop on a text task: prompts to completions to rewards to an update."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError
+from mmrl.evaluation import evaluate
+from mmrl.memory import estimate, known_config
+from mmrl.rl import train
+from mmrl.rl_config import RLConfig, policy_options
+from mmrl.rollout import roll_out
+from mmrl.samplers import SamplerConfig
+from mmrl.tasks import Task
+from mmrl.types import Sample
+from models import load_policy
+from tests.mmrl.runs import VQ, run_config
+
+SAMPLER = SamplerConfig(name="static", steps=4, block_size=4, eos="stop", cache="prefix", window=2)
+
+
+def vowels(samples: list[Sample]) -> list[float]:
+    """Share of vowels, in [0, 1]; fails on anything but text."""
+    return [sum(c in "aeiou" for c in str(s.completion)) / 40 for s in samples]
+
+
+def text_config(world: SimpleNamespace, folder: Path, **task: object) -> RLConfig:
+    """A run on four prompts, one of them too long; the shortest has its own answer."""
+    texts = ["a red circle", "two green squares", "a ring " * 40, "a purple ring"]
+    rows = [{"prompt": text, "answer": str(n), "level": n} for n, text in enumerate(texts)]
+    (folder / "text.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    settings = {
+        "task": "text",
+        "prompts": str(folder / "text.jsonl"),
+        "eval_prompts": str(folder / "text.jsonl"),
+        "sampler": SAMPLER,
+        "max_completion_length": 8,
+        "rewards": [{"name": "vowels", "reward": vowels}],
+    }
+    config = run_config(world, folder / "run", max_steps=2, eval_steps=1, task={**settings, **task})
+    config.model.max_prompt_length = 40
+    return config
+
+
+def test_a_run_on_text_trains_and_leaves_out_what_is_too_long(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = text_config(world, tmp_path)
+    run = train(config)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    updates = [line for line in lines if "loss" in line]
+    assert len(updates) == 2 and all(line["grad_norm"] > 0 for line in updates)
+    assert any("eval/shapes/vowels" in line for line in lines)
+    log = (run / "train.log").read_text()
+    assert log.count("text.jsonl: 1 of 4 prompts are longer than model.max_prompt_length") == 2
+
+
+def test_completions_of_a_group_meet_the_answer_of_their_prompt(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = text_config(world, tmp_path, num_prompts=3)
+    policy = load_policy(**policy_options(config.model))
+    task = Task("words", config.tasks["shapes"])
+    task.leave_out_long_prompts(policy)
+    assert sorted(prompt.answer or "" for prompt in task.prompts) == ["0", "1", "3"]
+    batch = roll_out(task, policy, 0, 0, 0, 1)
+    assert {(p.text, p.answer) for p in batch.prompts} == {
+        ("a red circle", "0"), ("two green squares", "1"), ("a purple ring", "3"),
+    }  # fmt: skip
+    assert all(isinstance(completion, str) for completion in batch.completions)
+    assert batch.rollout.valid is not None and batch.rollout.valid.shape[0] == 12
+    assert batch.rollout.settings["eos"] == "stop" and batch.rollout.settings["cache"] == "prefix"
+
+
+@torch.no_grad()
+def test_an_evaluation_has_its_own_length(world: SimpleNamespace, tmp_path: Path) -> None:
+    config = text_config(world, tmp_path, eval_max_completion_length=4)
+    task = Task("words", config.tasks["shapes"])
+    assert task.eval_length == 4
+    policy = load_policy(world.policy, vq=None, max_prompt_length=40)
+    prompts = [prompt for prompt in task.eval_prompts if policy.fits(prompt)]
+    result = evaluate(policy, prompts, SAMPLER, None, length=4)
+    assert len(result.completions) == 3 and all(isinstance(c, str) for c in result.completions)
+
+
+def test_the_memory_of_text_counts_its_length_and_the_whole_vocabulary(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = text_config(world, tmp_path)
+    task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}
+    parts = estimate(config, raw, [task])
+    assert parts["sampling"] == 8 * 4 * 4 * 4 * raw["vocab_size"]
+    config.tasks["shapes"].max_completion_length = 16
+    assert estimate(config, raw, [task])["update"] > parts["update"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_completion_length": 6}, r"tasks\.x\.sampler\.block_size is 4; .* 6 response"),
+        ({"max_completion_length": 32}, r"tasks\.x\.sampler\.steps is 4; .* of the 8 blocks"),
+        ({"eval_max_completion_length": 5}, r"tasks\.x\.eval_sampler\.block_size is 4"),
+    ],
+)
+def test_blocks_that_do_not_divide_are_refused_before_a_model_loads(
+    world: SimpleNamespace, tmp_path: Path, changes: dict, message: str
+) -> None:
+    config = text_config(world, tmp_path, **changes)
+    with pytest.raises(ConfigError, match=message):
+        Task("x", config.tasks["shapes"])
+
+
+def test_a_run_whose_prompts_are_all_too_long_says_so(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = text_config(world, tmp_path)
+    config.model.max_prompt_length = 3
+    policy = load_policy(world.policy, vq=VQ, max_prompt_length=3)
+    with pytest.raises(ConfigError, match=r"all 4 prompts of .*text\.jsonl' are longer"):
+        Task("words", config.tasks["shapes"]).leave_out_long_prompts(policy)
