@@ -264,11 +264,12 @@ def test_ctrl_c_finishes_the_step_and_the_run_resumes_exactly(
 ) -> None:
     changes = {"eval_steps": 2, "save_steps": 0, "max_steps": 4}
     task = {"eval_prompts": world.held_out}
+    handler = signal.getsignal(signal.SIGINT)  # a shell's background job ignores the signal
     with monkeypatch.context() as patch:
         interrupting = {**task, **interrupted_in(phase, patch)}
         with pytest.raises(KeyboardInterrupt):
             train(run_config(world, tmp_path / "run", task=interrupting, **changes))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
     assert loadable(tmp_path / "run") == [2]
     assert not (tmp_path / "run" / "final").exists()
     changes["task"] = {**task, "eval_rewards": [RED]}
