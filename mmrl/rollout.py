@@ -150,11 +150,13 @@ def _component_metrics(local: Scores) -> dict[str, float]:
 def concatenate(parts: Sequence[Rollout]) -> Rollout:
     """Rollouts of one task as one batch; shorter rows are padded on the left, never attended to."""
     length = max(part.canvas.tokens.shape[1] for part in parts)
+    if any(part.canvas.valid is not None for part in parts):
+        parts = [replace(p, canvas=replace(p.canvas, valid=p.canvas.scorable)) for p in parts]
     padded = [_pad_left(part, length - part.canvas.tokens.shape[1]) for part in parts]
     first = padded[0].canvas
     tensors = {
         name: _cat([getattr(part.canvas, name) for part in padded])
-        for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend")
+        for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid")
     }
     return replace(
         padded[0],
@@ -185,6 +187,7 @@ def _pad_left(rollout: Rollout, width: int) -> Rollout:
         attend=pad(full if canvas.attend is None else canvas.attend, False),
         uncond_tokens=pad(canvas.uncond_tokens, 0),
         uncond_attend=pad(full if canvas.uncond_attend is None else canvas.uncond_attend, False),
+        valid=pad(canvas.valid, False),
     )
     return replace(
         rollout,

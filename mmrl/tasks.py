@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.data import load_prompts
+from mmrl.pairing import check_pairing, differences
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
 from rewards.scoring import Scorer
 from rewards.terms import check_entries
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -69,6 +73,11 @@ class Task:
         check_choice(f"{where}.sampler.name", config.sampler.name, RULES)
         check_choice(f"{where}.eval_sampler.name", self.eval_sampler.name, RULES)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
+        check_pairing(self.algorithm, config.sampler, where)
+        for difference in differences(self.algorithm, config.sampler):
+            logger.warning(
+                "%s: the scored policy is not the one that samples: %s", where, difference
+            )
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check_entries(config.rewards, f"{where}.rewards")

@@ -57,6 +57,8 @@ class Canvas:
             same as in `tokens` and are filled from there.
         uncond_attend: [B, L] bool or None, `attend` of the twin.
         grid: height and width of the response in image tokens, None for text.
+        valid: [B, L] bool, the response positions that count when a finished canvas is scored (a
+            text up to and including its first end token, see `ending_at`); None when all count.
     """
 
     tokens: Tensor
@@ -67,6 +69,7 @@ class Canvas:
     uncond_tokens: Tensor | None = None
     uncond_attend: Tensor | None = None
     grid: tuple[int, int] | None = None
+    valid: Tensor | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -85,6 +88,16 @@ class Canvas:
         """[B, L] bool: response positions not yet written."""
         return self.response & (self.tokens == self.mask_id)
 
+    @property
+    def scorable(self) -> Tensor:
+        """[B, L] bool: response positions whose log-probs count."""
+        return self.response if self.valid is None else self.response & self.valid
+
+    def ending_at(self, token: int) -> Canvas:
+        """The canvas with `valid` set: nothing after the first `token` of a response counts."""
+        ends = self.response & (self.tokens == token)
+        return replace(self, valid=self.response & (ends.cumsum(-1) - ends.long() == 0))
+
     def unconditional(self) -> Canvas:
         """The guidance twin with the response as written so far.
 
@@ -100,7 +113,7 @@ class Canvas:
         return replace(self, tokens=tokens, attend=self.uncond_attend)
 
 
-_CANVAS_TENSORS = ("tokens", "response", "attend", "uncond_tokens", "uncond_attend")
+_CANVAS_TENSORS = ("tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid")
 
 
 def _take(tensor: Tensor | None, rows: slice | Tensor) -> Tensor | None:
@@ -146,18 +159,40 @@ class Passes:
     """K mask draws over a batch of finished canvases, drawn once and shared by all policies.
 
     Attributes:
-        hidden: [K, B, L] bool, response positions masked in this pass.
+        hidden: [K, B, L] bool, positions masked in this pass: of the response, and of the prompt
+            where it is noised.
         scored: [K, B, L] bool, subset of `hidden` whose log-probs count.
-        weight: [K, B, L] float32, weight of each scored log-prob in the likelihood estimate.
+        weight: [K, B, L] float32; the mean over passes of the weighted sum of scores estimates the
+            log-likelihood of the response.
+        length: [B] int64, how many positions of a response count; None: those scored in any pass.
+        blocks: [B, L] int64, the block of each response position, -1 elsewhere; None without.
+        order: [B, L] int64, ranks in the order of writing where that is scored too; None without.
     """
 
     hidden: Tensor
     scored: Tensor
     weight: Tensor
+    length: Tensor | None = None
+    blocks: Tensor | None = None
+    order: Tensor | None = None
 
     def __len__(self) -> int:
         return self.hidden.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
-        return Passes(self.hidden[:, rows], self.scored[:, rows], self.weight[:, rows])
+        return Passes(
+            self.hidden[:, rows], self.scored[:, rows], self.weight[:, rows],
+            _take(self.length, rows), _take(self.blocks, rows), _take(self.order, rows),
+        )  # fmt: skip
+
+    def only(self, draws: Tensor) -> Passes:
+        """Some of the draws ([k] int64) for all rows."""
+        return replace(
+            self, hidden=self.hidden[draws], scored=self.scored[draws], weight=self.weight[draws]
+        )
+
+    @property
+    def tokens(self) -> Tensor:
+        """[B] int64: how many positions of each response count."""
+        return self.scored.any(0).sum(-1) if self.length is None else self.length

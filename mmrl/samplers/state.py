@@ -63,9 +63,10 @@ class Rule(NamedTuple):
     """A commit rule: which positions a step may write, and what it writes there.
 
     `propose_reference` reproduces a public sampler's draws; its logits are computed at every
-    response position.
+    response position. `traced`: whether `written_at` tells in which order a canvas was written.
     """
 
     candidates: Callable[[State], Tensor]
     propose: Callable[[State, Tensor, Tensor], Proposal]
     propose_reference: Callable[[State, Tensor, Tensor], Proposal]
+    traced: bool = True
