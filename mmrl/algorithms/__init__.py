@@ -114,7 +114,8 @@ class AlgorithmConfig:
         rate = self.min_mask_rate
         check(0 <= rate <= 1, "algorithm.min_mask_rate", rate, "between 0 and 1")
         high = self.max_mask_rate
-        check(rate <= high <= 1, "algorithm.max_mask_rate", high, f"between {rate:g} and 1")
+        allowed = f"above 0 and between {rate:g} and 1"
+        check(0 < high <= 1 and rate <= high, "algorithm.max_mask_rate", high, allowed)
         noise = self.prompt_mask_rate
         check(0 <= noise <= 1, "algorithm.prompt_mask_rate", noise, "between 0 and 1")
         for key in ("block_size", "slice_size", "num_slices", "sampled_slices"):
@@ -133,10 +134,20 @@ class AlgorithmConfig:
     def draw(self, iteration: int, generators: Sequence[Generator] = ()) -> Draw:
         """What the mask strategy is given in an inner iteration."""
         return Draw(
-            iteration, self.num_iterations, self.num_draws, self.min_mask_rate, generators,
-            self.max_mask_rate, self.prompt_mask_rate, self.include_full, self.block_size,
-            self.slice_size, self.num_slices, self.sampled_slices, self.position_term != "none",
-        )  # fmt: skip
+            iteration=iteration,
+            num_iterations=self.num_iterations,
+            num_draws=self.num_draws,
+            min_mask_rate=self.min_mask_rate,
+            generators=generators,
+            max_mask_rate=self.max_mask_rate,
+            prompt_mask_rate=self.prompt_mask_rate,
+            include_full=self.include_full,
+            block_size=self.block_size,
+            slice_size=self.slice_size,
+            num_slices=self.num_slices,
+            sampled_slices=self.sampled_slices,
+            position=self.position_term != "none",
+        )
 
     def view(self, advantages: Tensor | None = None) -> View:
         """What the bound is given besides the log-probs."""

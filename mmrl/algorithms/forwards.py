@@ -31,8 +31,9 @@ def forwards(
 ) -> Forwards:
     """The forwards of a rollout in one inner iteration, guidance counted twice.
 
-    Exact for strategies that draw; with an order of writing it is the most there can be, reached
-    when every denoising step writes something that counts.
+    Exact for strategies that draw (but for the empty complement of a full mask, which costs none);
+    with an order of writing the most there can be, reached when every denoising step writes
+    something that counts.
 
     Args:
         row: the method.

@@ -72,14 +72,14 @@ def _score_pass(
     logits = guided_logits(policy, masked, asked, cfg_scale).float()
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits
-    target = (canvas.tokens[asked] - canvas.vocab[0]).unsqueeze(-1)
+    position = None
+    if passes.order is not None:
+        confidence = torch.zeros(hidden.shape, device=hidden.device)
+        confidence = confidence.masked_scatter(asked, logp.amax(-1))
+        position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
+        logp = logp[scored[asked]]
+    target = (canvas.tokens[scored] - canvas.vocab[0]).unsqueeze(-1)
     values = logp.gather(-1, target).squeeze(-1)
     with torch.no_grad():
         entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
-    if passes.order is None:
-        return values, entropies
-    confidence = torch.zeros(hidden.shape, device=hidden.device).masked_scatter(
-        asked, logp.amax(-1)
-    )
-    position = plackett_luce(confidence, asked, passes.order, passes.blocks)
-    return (values + position[asked])[scored[asked]], entropies[scored[asked]]
+    return values if position is None else values + position, entropies

@@ -49,7 +49,7 @@ COSTS = {
 def prepared(
     world: SimpleNamespace, tmp_path: Path, algorithm: dict, **changes: Any
 ) -> tuple[Trainer, Task, RolloutBatch]:
-    """A trainer, and rollouts that all count up to different ends."""
+    """A trainer, and four rollouts with advantages."""
     task = {"sampler": SAMPLER, "num_prompts": 1, "num_generations": 4}
     config = run_config(world, tmp_path, algorithm=algorithm, task=task, **changes)
     trainer = trainer_of(config)

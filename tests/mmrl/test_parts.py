@@ -1,5 +1,6 @@
 """Parts of an update: passes one after the other give the gradient of all at once."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from mmrl.algorithms import forwards
 from mmrl.parts import parts
+from mmrl.rollout import RolloutBatch, concatenate
 from mmrl.trainer import Trainer
 from tests.mmrl.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
 
@@ -29,11 +31,19 @@ METHODS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def end_early(batch: RolloutBatch, lengths: list[int]) -> None:
+    """Let only so many tokens of each rollout count."""
+    canvas = batch.rollout.canvas
+    place = canvas.response.cumsum(-1)
+    canvas.valid = canvas.response & (place <= torch.tensor(lengths)[:, None])
+
+
 def updated(
     world: SimpleNamespace, tmp_path: Path, algorithm: dict, **changes: Any
 ) -> tuple[dict[str, Tensor], dict[str, float], list[tuple[bool, int]], Trainer]:
     settings = {"num_iterations": 2, **algorithm}
     trainer, task, batch = prepared(world, tmp_path, settings, adam_epsilon=1e-3, **changes)
+    end_early(batch, [64, 50, 33, 20])
     calls: list[tuple[bool, int]] = []
     counted(trainer, calls)
     values = trainer.update({"shapes": (task, batch)})
@@ -62,7 +72,9 @@ def test_passes_and_rows_in_any_portions_give_the_same_update(
 def test_one_pass_at_a_time_costs_what_is_declared(
     world: SimpleNamespace, tmp_path: Path, name: str, num_iterations: int
 ) -> None:
-    algorithm = algorithm_of(name, num_iterations=num_iterations)
+    # a mask of everything would leave its complement nothing to score
+    rates = {"min_mask_rate": 0.1, "max_mask_rate": 0.9}
+    algorithm = algorithm_of(name, num_iterations=num_iterations, **rates)
     _, _, calls, trainer = updated(world, tmp_path, algorithm, passes_at_once=1)
     loaded = trainer.config._algorithm("shapes")
     costs = [forwards(loaded, STEPS, LENGTH, 1, i) for i in range(num_iterations)]
@@ -106,3 +118,34 @@ def test_a_part_of_passes_that_score_nothing_still_exists(
     assert [part.m for part in found] == [0, 1, 1, 1]
     loss, _ = trainer._loss(found[0])
     loss.backward()
+
+
+def test_what_comes_after_the_end_of_a_text_changes_no_update(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    for name in ("diffu_grpo", "coupled_grpo", "espo", "spg", "just_grpo"):
+        results = []
+        for replaced in (False, True):
+            trainer, task, batch = prepared(world, tmp_path, algorithm_of(name))
+            end_early(batch, [40, 30, 20, 10])
+            canvas = batch.rollout.canvas
+            if replaced:
+                canvas.tokens[canvas.response & ~canvas.scorable] = canvas.vocab[0]
+            results.append(trainer.update({"shapes": (task, batch)}))
+        for key in ("loss", "grad_norm", "entropy", "ratio"):
+            assert results[0][key] == results[1][key]
+
+
+def test_ends_survive_when_rollouts_of_different_width_become_one_batch(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    _, _, batch = prepared(world, tmp_path, algorithm_of("mask_grpo"))
+    end_early(batch, [64, 50, 33, 20])
+    ended, rollout = batch.rollout[:2], batch.rollout[2:]
+    rollout.canvas.valid = None
+    narrow = {k: v[:, 1:] for k, v in vars(rollout.canvas).items() if isinstance(v, Tensor)}
+    rollout.canvas = replace(rollout.canvas, **narrow)
+    rollout.written_at, rollout.logprobs = rollout.written_at[:, 1:], rollout.logprobs[:, 1:]
+    together = concatenate([ended, rollout]).canvas
+    assert together.scorable.sum(-1).tolist() == [64, 50, 64, 64]
+    assert not bool((together.scorable & ~together.response).any())

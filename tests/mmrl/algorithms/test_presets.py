@@ -69,6 +69,7 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
         ({"epsilon_high": -0.1}, ["algorithm.epsilon_high", "0 or more"]),
         ({"temperature": 0.0}, ["algorithm.temperature", "above 0"]),
         ({"max_mask_rate": 0.1, "min_mask_rate": 0.5}, ["algorithm.max_mask_rate", "0.5 and 1"]),
+        ({"max_mask_rate": 0.0}, ["algorithm.max_mask_rate", "above 0"]),
         ({"prompt_mask_rate": -0.1}, ["algorithm.prompt_mask_rate", "between 0 and 1"]),
         ({"slice_size": 0}, ["algorithm.slice_size", "at least 1"]),
         ({"sampled_slices": 0}, ["algorithm.sampled_slices", "at least 1"]),
