@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmrl.config import check, check_choice
 from mmrl.randomness import generator
+from mmrl.sharding import whole
 from models.core import MaskedTokenModel
 
 ROLES = {
@@ -72,10 +73,15 @@ def adapter_off(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def plain_state(network: nn.Module) -> dict[str, Tensor]:
-    """The network's tensors under their own names, each adapter's product added to its weight.
+@torch.no_grad()
+def plain_state(network: nn.Module, keep: bool = True) -> dict[str, Tensor]:
+    """The network's whole tensors under their own names, adapters' products added to the weights.
 
     The weights in memory stay as they are: adding and subtracting would round them.
+
+    Args:
+        network: with or without adapters; where it is sharded, all processes call this.
+        keep: whether this process wants the tensors, see `whole`.
     """
     from peft.tuners.lora import Linear
 
@@ -88,5 +94,5 @@ def plain_state(network: nn.Module) -> dict[str, Tensor]:
             weight = state[f"{layer}.weight"]
             deltas = [module.get_delta_weight(name).float() for name in module.active_adapters]
             # on the CPU, one layer at a time: a second copy of the weights need not fit the device
-            state[f"{layer}.weight"] = sum(deltas, weight.float()).to("cpu", weight.dtype)
-    return state
+            state[f"{layer}.weight"] = whole(sum(deltas, weight.float()).to(weight.dtype), keep)
+    return whole(state, keep)

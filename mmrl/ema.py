@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from mmrl.sharding import like
+
 
 class ExponentialAverage:
     """A float32 average of the parameters that require gradients.
@@ -48,7 +50,7 @@ class ExponentialAverage:
         average: dict[str, Tensor] = state["average"]  # type: ignore[assignment]
         self.updates = int(state["updates"])  # type: ignore[call-overload]
         for name, value in self.average.items():
-            value.copy_(average[name])
+            value.copy_(like(average[name], value))
 
     @torch.no_grad()
     def _copy(self, values: dict[str, Tensor]) -> None:

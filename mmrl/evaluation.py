@@ -76,7 +76,8 @@ def evaluate(
     """
     rows = [(prompt, n) for prompt in prompts for n in range(num_samples)]
     completions: list[str | Image.Image] = []
-    with tqdm(total=len(rows), unit="sample", disable=not show_progress) as bar:
+    bar = tqdm(total=len(rows), unit="sample", disable=not show_progress)
+    with bar, policy.keeping_pace():
         for chunk in _chunks(rows, batch_size):
             some = [prompt for prompt, _ in chunk]
             draws = [generator(seed, "evaluation", prompt.id, n) for prompt, n in chunk]

@@ -97,14 +97,20 @@ class Part:
         return LossInputs(passes, new, old, old if to_old else reference, entropy, advantages)
 
 
-def parts(item: Prepared, micro_batches: list[slice], at_once: int) -> Iterator[Part]:
-    """The parts of a prepared batch, in the order in which they are to be trained on."""
+def parts(
+    item: Prepared, micro_batches: list[slice], at_once: int, everywhere: bool = False
+) -> Iterator[Part]:
+    """The parts of a prepared batch, in the order in which they are to be trained on.
+
+    Passes that score nothing in a micro-batch are left out, unless `everywhere`: processes that
+    share the weights must all make the same forwards.
+    """
     size = 1 if item.task.algorithm.pass_by_pass else at_once
     for m, rows in enumerate(micro_batches):
         if len(item.passes) <= size:
             yield Part(item, m, rows, None, True)
             continue
-        used = item.passes.scored[:, rows].flatten(1).any(1).nonzero().flatten()
-        used = used if len(used) else used.new_zeros(1)
-        for n, draws in enumerate(used.split(size)):
-            yield Part(item, m, rows, draws, n == 0)
+        used = item.passes.scored[:, rows].flatten(1).any(1) | everywhere
+        draws = used.nonzero().flatten() if bool(used.any()) else used.new_zeros(1).long()
+        for n, some in enumerate(draws.split(size)):
+            yield Part(item, m, rows, some, n == 0)

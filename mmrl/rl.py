@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from mmrl.checkpoint import CheckpointError, find_checkpoint
 from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
+from mmrl.launch import check_launch
 from mmrl.plan import describe
 from mmrl.progress import Progress
 from mmrl.rl_config import RLConfig, policy_options
@@ -50,6 +51,7 @@ def train(config: RLConfig) -> Path:
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
+    check_launch(config.optimizer)
     accelerator = Accelerator(
         # without a device, launched processes find each other only where the CPU is asked for
         cpu=not torch.accelerator.is_available(),
@@ -95,6 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = load_config(RLConfig, arguments)
         if config.dry_run:
+            check_launch(config.optimizer)
             sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
             return 0
         train(config)

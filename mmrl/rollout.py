@@ -77,7 +77,8 @@ def roll_out(
     chosen = task.step_prompts(step, seed)
     prompts = [chosen[place] for place, _ in names]
     started = time.perf_counter()
-    chunks = list(_chunks(task, policy, prompts, names, (seed, "rollout", task.name, step)))
+    with policy.keeping_pace():
+        chunks = list(_chunks(task, policy, prompts, names, (seed, "rollout", task.name, step)))
     rollout = concatenate([part for part, _ in chunks])
     completions = [completion for _, part in chunks for completion in part]
     sampled = time.perf_counter()

@@ -28,6 +28,7 @@ from mmrl.checkpoint import (
 )
 from mmrl.config import ConfigError, check, check_choice, component, load_config
 from mmrl.interrupt import StopRequest
+from mmrl.launch import check_launch
 from mmrl.objectives import OBJECTIVES
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
@@ -130,6 +131,7 @@ def train(config: SFTConfig) -> bool:
         DivergenceError: the loss is no longer finite.
     """
     options = component(OBJECTIVES, config.objective, where="objective")
+    check_launch(config.optimizer)
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     run = RunDirectory(config.output_dir, accelerator.is_main_process)

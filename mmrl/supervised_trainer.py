@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, send_to_device
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -19,17 +19,18 @@ from transformers import get_scheduler
 
 from mmrl.config import ConfigError
 from mmrl.ema import ExponentialAverage
+from mmrl.launch import is_sharded, takes_part
 from mmrl.metric_window import MetricWindow
 from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward
+from mmrl.sharding import keeping_pace, like, load_moments, prepare, shard, stored_as, whole
 
 if TYPE_CHECKING:
     from mmrl.sft import SFTConfig
 
 logger = logging.getLogger(__name__)
 STATE_NAME = "trainer_state.pt"
-_WHOLE_MODEL = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
 
 class DivergenceError(RuntimeError):
@@ -40,22 +41,17 @@ class SupervisedTrainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: SFTConfig, objective: Objective, accelerator: Accelerator) -> None:
-        if accelerator.distributed_type not in _WHOLE_MODEL:
-            raise ConfigError(
-                f"The accelerate configuration asks for {accelerator.distributed_type}; supervised "
-                "training keeps the whole model on every device: use one process, MULTI_GPU or "
-                "MULTI_CPU."
-            )
         self.config, self.objective, self.accelerator = config, objective, accelerator
+        self.sharded = is_sharded(accelerator)
         self.network = objective.module.to(accelerator.device)
         if config.bf16:
             autocast_forward(self.network, accelerator.device)
         if config.torch_compile:
             compile_blocks(self.network)
+        shard(self.network, accelerator)
         optimizers = build_optimizers(self.network, config)
         self.schedules = [_schedule(config, optimizer) for optimizer in optimizers]
-        prepared = accelerator.prepare(self.network, *optimizers)
-        objective.module, self.optimizers = prepared[0], list(prepared[1:])
+        objective.module, self.optimizers = prepare(accelerator, self.network, optimizers)
         self.ema = ExponentialAverage(self.network, config.ema_decay) if config.ema_decay else None
         self.window = MetricWindow()
         self.step = 0
@@ -70,8 +66,8 @@ class SupervisedTrainer:
         self.network.train()
         accumulation = self.config.gradient_accumulation_steps
         for micro in range(accumulation):
-            last = micro == accumulation - 1
-            with nullcontext() if last else self.accelerator.no_sync(self.objective.module):
+            reduced = self.sharded or micro == accumulation - 1
+            with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
                 loss, metrics = self.objective.loss(self._batch(micro))
                 self.accelerator.backward(loss / accumulation)
             self.window.add(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
@@ -95,23 +91,29 @@ class SupervisedTrainer:
         """Return the objective's metrics of the weights that would be saved; empty off rank 0."""
         metrics: dict[str, float] = {}
         self.network.eval()
-        if self.accelerator.is_main_process:
-            with self._saved_weights():
+        with self._saved_weights(), self._keeping_pace():
+            if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
         self.accelerator.wait_for_everyone()
         return metrics
 
     def save_model(self, folder: Path) -> None:
         """Write the model in its public format, averaged if there is an average. Rank 0 writes."""
-        if self.accelerator.is_main_process:
+        main = self.accelerator.is_main_process
+        if takes_part(self.accelerator):
             with self._saved_weights():
-                self.objective.save(folder)
+                state = whole(self.network.state_dict(), main)
+                if main:
+                    with stored_as(self.network, state):
+                        self.objective.save(folder)
 
     def save(self, folder: Path) -> None:
         """Write the model and everything needed to continue exactly. Rank 0 writes."""
         self.save_model(folder)
-        if self.accelerator.is_main_process:
-            torch.save(self._state(), folder / STATE_NAME)
+        if takes_part(self.accelerator):
+            state = whole(self._state(), self.accelerator.is_main_process)
+            if self.accelerator.is_main_process:
+                torch.save(state, folder / STATE_NAME)
 
     def load(self, checkpoint: Path) -> None:
         """Continue from a directory written by `save`.
@@ -122,10 +124,12 @@ class SupervisedTrainer:
         """
         path = checkpoint / STATE_NAME
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            self.network.load_state_dict(state["network"])
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=self.sharded)
+            own = self.network.state_dict()
+            parts = {n: like(t, own[n]) if n in own else t for n, t in state["network"].items()}
+            self.network.load_state_dict(parts)
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-                optimizer.load_state_dict(saved)
+                load_moments(optimizer, saved)
             for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
                 schedule.load_state_dict(saved)
             self.window.load_state_dict(state["window"])
@@ -168,7 +172,7 @@ class SupervisedTrainer:
 
     def _clip(self) -> Tensor:
         limit = self.config.max_grad_norm or float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit))
         if not torch.isfinite(norm):
             raise DivergenceError(
                 f"The gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or "
@@ -178,6 +182,9 @@ class SupervisedTrainer:
 
     def _saved_weights(self) -> Any:
         return nullcontext() if self.ema is None else self.ema.applied()
+
+    def _keeping_pace(self) -> Any:
+        return keeping_pace(self.network) if self.sharded else nullcontext()
 
     def _state(self) -> dict[str, Any]:
         return {

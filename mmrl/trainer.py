@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,16 @@ from transformers import get_scheduler
 from mmrl.adapter import adapter_off, add_adapter, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.estimators import BOUNDS, MASKS, score
+from mmrl.launch import is_sharded, takes_part
 from mmrl.metric_window import MetricWindow
 from mmrl.optimizers import build_optimizers
 from mmrl.parts import Part, Prepared, parts
 from mmrl.precision import autocast_forward
 from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
+from mmrl.sharding import keeping_pace, prepare, shard, whole
 from mmrl.tasks import Task
-from mmrl.trainer_state import check_whole_model, read_state, write_state
+from mmrl.trainer_state import read_state, write_state
 from mmrl.types import Passes
 from models import Policy
 
@@ -48,9 +51,8 @@ class Trainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
-        check_whole_model(accelerator)
         self.config, self.policy, self.accelerator = config, policy, accelerator
-        self.step = 0
+        self.step, self.sharded = 0, is_sharded(accelerator)
         policy.network.gradient_checkpointing = config.model.gradient_checkpointing
         self.window = MetricWindow()
         self.frozen = self._freeze_reference()
@@ -59,11 +61,14 @@ class Trainer:
         if config.model.lora is not None:
             policy.model = add_adapter(policy.network, config.model.lora, config.seed)
         self.trained = policy.model
+        if self.sharded:
+            shard(policy.model, accelerator)
+            policy.keeping_pace = partial(keeping_pace, policy.model)
         [optimizer] = build_optimizers(policy.model, config)
         schedule = get_scheduler(
             config.lr_scheduler_type, optimizer, config.warmup_steps, config.optimizer_steps
         )
-        policy.model, self.optimizer = accelerator.prepare(policy.model, optimizer)
+        policy.model, [self.optimizer] = prepare(accelerator, policy.model, [optimizer])
         self.schedule = schedule
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function
 
@@ -99,6 +104,9 @@ class Trainer:
             generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
         ]
         passes = MASKS[algorithm.mask](batch.rollout, algorithm.draw(iteration, generators))
+        if self.sharded:  # every process takes part in every forward
+            local = torch.tensor([len(passes)], device=self.policy.device)
+            passes = passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
         prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
         for rows in self._micro_batches(len(batch)):
             some = passes[rows]
@@ -113,19 +121,19 @@ class Trainer:
 
     def _inner_step(self, plan: Sequence[Prepared], sums: dict[str, Tensor]) -> None:
         """One optimiser step on one inner iteration of all tasks."""
+        at_once = self.config.passes_at_once
         work = [
             part
             for item in plan
-            for part in parts(
-                item, self._micro_batches(len(item.batch)), self.config.passes_at_once
-            )
+            for part in parts(item, self._micro_batches(len(item.batch)), at_once, self.sharded)
         ]
         self.accelerator.gradient_accumulation_steps = len(work)
         self.accelerator.step = 0  # counts parts, whose number may change from step to step
         # undoes accelerate's mean over parts and processes: the terms are shares of a sum
         scale = len(work) * self.accelerator.num_processes
+        unreduced = [] if self.sharded else [self.policy.model]
         for part in work:
-            with self.accelerator.accumulate(self.policy.model):
+            with self.accelerator.accumulate(*unreduced):
                 loss, metrics = self._loss(part)
                 self.accelerator.backward(loss * part.item.task.config.weight * scale)
                 prefix = "" if len(plan) == 1 else f"{part.item.task.name}/"
@@ -191,7 +199,7 @@ class Trainer:
         norm = self.accelerator.clip_grad_norm_(
             self.policy.model.parameters(), self.config.max_grad_norm or float("inf")
         )
-        norm = torch.as_tensor(0.0 if norm is None else norm)
+        norm = whole(torch.as_tensor(0.0 if norm is None else norm))
         if not torch.isfinite(norm):
             raise DivergenceError(
                 f"the gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or"
@@ -223,7 +231,12 @@ class Trainer:
         """A frozen copy of the weights where a KL is wanted and no adapter can be switched off."""
         if self.config.model.lora is not None or not self.config.needs_reference:
             return None
-        frozen = copy.deepcopy(self.policy.network).requires_grad_(False).eval()
+        network = self.policy.network
+        # shards are copies already, so a second whole network need not fit the device
+        shared = {id(p): p for p in network.parameters()} if self.sharded else {}
+        frozen = copy.deepcopy(network, shared)
+        shard(frozen, self.accelerator)
+        frozen.requires_grad_(False).eval()
         frozen.set_attention(self.config.model.attn_implementation)
         if self.config.bf16:
             autocast_forward(frozen, self.accelerator.device)
@@ -231,14 +244,15 @@ class Trainer:
 
     def save_model(self, folder: Path) -> None:
         """Write the model in its public format, the adapter merged into it. Rank 0 writes."""
-        if self.accelerator.is_main_process:
-            state = plain_state(self.policy.network)
-            self.policy.save(folder, self.config.save_dtype, state)
+        if takes_part(self.accelerator):
+            state = plain_state(self.policy.network, self.accelerator.is_main_process)
+            if self.accelerator.is_main_process:
+                self.policy.save(folder, self.config.save_dtype, state)
 
     def save(self, folder: Path) -> None:
         """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
         self.save_model(folder)
-        if self.accelerator.is_main_process:
+        if takes_part(self.accelerator):
             write_state(self, folder)
 
     def load(self, checkpoint: Path) -> None:

@@ -11,38 +11,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from mmrl.sharding import like, load_moments, whole
 
 if TYPE_CHECKING:
     from mmrl.trainer import Trainer
 
 NAME = "trainer_state.pt"
-_WHOLE_MODEL = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
-
-
-def check_whole_model(accelerator: Accelerator) -> None:
-    """Raise a ConfigError where processes hold only shards of the model."""
-    if accelerator.distributed_type not in _WHOLE_MODEL:
-        raise ConfigError(
-            f"the accelerate configuration asks for {accelerator.distributed_type}, which shards"
-            " the model; every device must hold all of it: use one process, MULTI_GPU or MULTI_CPU."
-        )
 
 
 def write_state(trainer: Trainer, folder: Path) -> None:
-    """Write the trainer's state into a checkpoint directory."""
+    """Write the trainer's state into a checkpoint directory; all who hold a part of it call this.
+
+    Tensors are whole, so the run may continue with any number of processes, sharded or not.
+    """
+    main = trainer.accelerator.is_main_process
     state = {
         "step": trainer.step,
-        "trained": _trained(trainer),
-        "optimizer": trainer.optimizer.state_dict(),
+        "trained": whole(_trained(trainer), main),
+        "optimizer": whole(trainer.optimizer.state_dict(), main),
         "schedule": trainer.schedule.state_dict(),
         "window": trainer.window.state_dict(),
     }
-    torch.save(state, folder / NAME)
+    if main:
+        torch.save(state, folder / NAME)
 
 
 def read_state(trainer: Trainer, checkpoint: Path) -> None:
@@ -53,9 +47,10 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
     """
     path = checkpoint / NAME
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        # mapped where sharded: each process reads its parts of what is as large as all of them
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=trainer.sharded)
         _assign(_trained(trainer), state["trained"])
-        trainer.optimizer.load_state_dict(state["optimizer"])
+        load_moments(trainer.optimizer, state["optimizer"])
         trainer.schedule.load_state_dict(state["schedule"])
         trainer.window.load_state_dict(state["window"])
         trainer.step = int(state["step"])
@@ -75,4 +70,4 @@ def _assign(targets: dict[str, Tensor], values: dict[str, Tensor]) -> None:
     if targets.keys() != values.keys():
         raise ValueError(f"{len(targets)} tensors are trained here, {len(values)} are stored")
     for name, target in targets.items():
-        target.copy_(values[name])
+        target.copy_(like(values[name], target))

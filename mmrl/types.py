@@ -192,6 +192,16 @@ class Passes:
             self, hidden=self.hidden[draws], scored=self.scored[draws], weight=self.weight[draws]
         )
 
+    def extended(self, number: int) -> Passes:
+        """As many draws, those added hiding and scoring nothing; the estimate stays the same."""
+        added = number - len(self)
+
+        def pad(tensor: Tensor) -> Tensor:
+            return torch.cat((tensor, tensor.new_zeros(added, *tensor.shape[1:])))
+
+        weight = self.weight * (number / len(self))
+        return replace(self, hidden=pad(self.hidden), scored=pad(self.scored), weight=pad(weight))
+
     @property
     def tokens(self) -> Tensor:
         """[B] int64: how many positions of each response count."""

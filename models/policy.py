@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,12 +39,15 @@ class Policy:
         tokenizer: of the checkpoint.
         tasks: layout of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
+        keeping_pace: context around sampling, in which processes may call `model` differently
+            often; set where they share one copy of its weights.
     """
 
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
     tasks: Mapping[str, Task]
     network: MaskedTokenModel
+    keeping_pace: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def mask_id(self) -> int:

@@ -52,7 +52,9 @@ def test_every_method_loads_under_the_name_of_its_file(path: str) -> None:
 @pytest.mark.parametrize("path", configurations("accelerate"))
 def test_every_launch_configuration_is_one_that_accelerate_reads(path: str) -> None:
     loaded = load_config_from_file(path)
-    assert loaded.num_processes >= 1 and loaded.distributed_type.value in {"MULTI_GPU", "MULTI_CPU"}
+    kind, sharding = loaded.distributed_type.value, loaded.fsdp_config or {}
+    assert loaded.num_processes >= 1 and kind in {"MULTI_GPU", "MULTI_CPU", "FSDP"}
+    assert kind != "FSDP" or sharding["fsdp_version"] == 2
 
 
 @pytest.mark.parametrize("path", [p for f in ("rl", "sft", "eval") for p in configurations(f)])

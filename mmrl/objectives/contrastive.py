@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mmrl.config import check
 from mmrl.objectives.captions import load_captions, near_miss
 from mmrl.objectives.clip_network import ClipNetworkConfig, new_clip, save_clip, train_tokenizer
-from mmrl.objectives.images import ImageRows, load_images
+from mmrl.objectives.columns import ImageRows, load_images
 from mmrl.randomness import generator
 from mmrl.stream import stream_positions, stream_rows
 

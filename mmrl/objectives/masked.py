@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from mmrl.config import check
-from mmrl.objectives.images import load_images
+from mmrl.objectives.columns import load_images, load_texts
 from mmrl.randomness import generator
 from mmrl.stream import stream_positions, stream_rows
 from models.checkpoint import new_model
@@ -57,7 +57,7 @@ class MaskedConfig:
     """Options of the `masked` objective."""
 
     data: str = ""
-    """Parquet of training pairs: an image and its prompt per row."""
+    """Parquet of training pairs, or a folder of them: an image and its prompt per row."""
     image_column: str = "image"
     text_column: str = "prompt"
     model: str = ""
@@ -120,7 +120,7 @@ class Masked:
     def __init__(self, config: MaskedConfig, seed: int, batch_size: int) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         self.images = load_images(config.data, config.image_column, config.image_size)
-        self.texts = [str(text) for text in load_texts(config.data, config.text_column)]
+        self.texts = load_texts(config.data, config.text_column)
         self.policy = old_policy(config) if config.model else new_policy(config, seed)
         self.policy.network.float().train().requires_grad_(True)
         self.policy.network.set_attention(config.attn_implementation)
@@ -290,13 +290,6 @@ def public_config(config: MaskedConfig, layouts: Layouts, vq: MagvitV2) -> dict[
         "mask_policy": config.mask_policy,
         **BACKBONE,
     }
-
-
-def load_texts(path: str, column: str) -> list[str]:
-    """One text column of a parquet."""
-    from datasets import Dataset
-
-    return Dataset.from_parquet(path)[column]
 
 
 def _split(shares: dict[str, float], count: int) -> dict[str, int]:

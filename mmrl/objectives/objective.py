@@ -40,7 +40,11 @@ class Objective(Protocol):
         ...
 
     def save(self, directory: Path) -> None:
-        """Write the trained model into an existing, empty directory in its public format."""
+        """Write the trained model into an existing, empty directory in its public format.
+
+        Called on rank 0 only. Weights come from `state_dict()` of the module given at the start,
+        which is whole then even if the module is sharded.
+        """
         ...
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:

@@ -22,10 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmrl.config import check
-from mmrl.objectives.images import image_grid, load_images
+from mmrl.image_grid import Cell, page, stacked
+from mmrl.objectives.columns import load_images
 from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.stream import stream_positions, stream_rows
 from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
+from models.text_to_image import to_images
 
 
 @dataclass(kw_only=True)
@@ -150,7 +152,9 @@ class Reconstruction:
         codes = self.vq.get_code(pixels)
         side = self.config.image_size // self.vq.downsample
         decoded = self.vq.decode_code(codes, shape=(side, side))
-        image_grid([pixels, decoded]).save(directory / f"reconstruction_{step:06d}.png")
+        pairs = zip(to_images(pixels), to_images(decoded), strict=True)
+        grid = page([Cell(stacked(pair)) for pair in pairs], columns=16)
+        grid.save(directory / f"reconstruction_{step:06d}.png")
         shares = codes.flatten().bincount().float()
         shares = shares[shares > 0] / codes.numel()
         return {

@@ -47,6 +47,11 @@ def write_world(folder: Path) -> SimpleNamespace:
     lines = (SHAPES / "train.jsonl").read_text().splitlines(keepends=True)
     (folder / "prompts.jsonl").write_text("".join(lines[::400]))
     (folder / "held_out.jsonl").write_text("".join(lines[1::600]))
+    return world_in(folder)
+
+
+def world_in(folder: Path) -> SimpleNamespace:
+    """The paths of what `write_world` wrote into a folder."""
     names = ("policy", "prompts.jsonl", "held_out.jsonl")
     return SimpleNamespace(**{name.split(".")[0]: str(folder / name) for name in names})
 
@@ -151,7 +156,12 @@ def same_weights(one: Path, other: Path) -> bool:
 
 def process(words: list[str], *launcher: str) -> subprocess.Popen:
     """A run in a process of its own, on one thread."""
-    command = [sys.executable, "-m", *launcher, "mmrl.rl", *words]
+    return module_process("mmrl.rl", words, *launcher)
+
+
+def module_process(module: str, words: list[str], *launcher: str) -> subprocess.Popen:
+    """A module in a process of its own, on one thread."""
+    command = [sys.executable, "-m", *launcher, module, *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from mmrl.estimators import MASKS, Draw
+from mmrl.estimators import BOUNDS, MASKS, Draw
 from mmrl.estimators.masks import row_uniforms
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
@@ -180,3 +180,13 @@ def test_draws_of_one_row_differ_from_each_other_and_repeat_with_the_seed() -> N
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert bool((one.hidden[a] != one.hidden[b]).any(-1).all())
     assert not torch.equal(one.hidden, draw(canvas, generators(2, seed=1), num_draws=3).hidden)
+
+
+def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:
+    canvas = small_canvas(3, 6)
+    passes = draw(canvas, generators(3), "trace", slice_size=2)
+    longer = passes.extended(len(passes) + 3)
+    assert len(longer) == len(passes) + 3 and not bool(longer.hidden[len(passes) :].any())
+    logprobs = torch.full(longer.scored.shape, -1.0)
+    plain = BOUNDS["elbo"](logprobs[: len(passes)] * passes.scored, passes).values
+    torch.testing.assert_close(BOUNDS["elbo"](logprobs * longer.scored, longer).values, plain)

@@ -147,6 +147,19 @@ def test_compiled_blocks_give_the_same_loss_and_the_same_tensor_names(pairs: Pat
     assert plain.module.state_dict().keys() == compiled.module.state_dict().keys()
 
 
+def test_a_folder_of_parquets_is_read_as_one(pairs: Path, tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        (tmp_path / name).write_bytes(pairs.read_bytes())
+    masked = objective(tmp_path)
+    assert masked.texts == PROMPTS * 2 and len(masked.images) == len(masked.texts)
+
+
+@pytest.mark.parametrize("column", ["caption", "image"])
+def test_a_column_without_text_is_named(pairs: Path, column: str) -> None:
+    with pytest.raises(ConfigError, match=f"olumn '{column}'"):
+        objective(pairs, text_column=column)
+
+
 def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
     settings = {"name": "masked", **options(pairs, **changes)}
     settings["network"] = vars(NETWORK)

@@ -1,4 +1,4 @@
-"""Images of a parquet as pixel tensors, decoded when they are needed."""
+"""Columns of parquet files: images as pixel tensors, decoded when they are needed, and texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from models.text_to_image import to_images
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,18 +37,41 @@ def load_images(path: str, column: str, size: int) -> ImageRows:
     Raises:
         ConfigError: there is no such file, no such column, or it does not hold images.
     """
+    from datasets import Image as ImageFeature
+
+    rows = load_rows(path, column)
+    if not isinstance(rows.features[column], ImageFeature):
+        raise ConfigError(f"Column '{column}' of '{path}' does not hold images.")
+    return ImageRows(rows, column, size)
+
+
+def load_texts(path: str, column: str) -> list[str]:
+    """Read one column of text, in the order of the images of the same path.
+
+    Raises:
+        ConfigError: there is no such file, no such column, or it does not hold text.
+    """
+    texts = list(load_rows(path, column)[column])
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"Column '{column}' of '{path}' does not hold text in every row.")
+    return texts
+
+
+def load_rows(path: str, column: str) -> Dataset:
+    """Open a parquet file, or a folder of them in the order of their names.
+
+    Raises:
+        ConfigError: there is no such file or no such column.
+    """
     files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
     if not files or not files[0].is_file():
         raise ConfigError(f"'{path}' is neither a parquet file nor a folder of parquet files.")
     from datasets import Dataset
-    from datasets import Image as ImageFeature
 
     rows = Dataset.from_parquet([str(file) for file in files])
     if column not in rows.column_names:
         raise ConfigError(f"'{path}' has no column '{column}'; it has {rows.column_names}.")
-    if not isinstance(rows.features[column], ImageFeature):
-        raise ConfigError(f"Column '{column}' of '{path}' does not hold images.")
-    return ImageRows(rows, column, size)
+    return rows
 
 
 def image_to_pixels(image: Image.Image, size: int) -> Tensor:
@@ -62,18 +84,3 @@ def image_to_pixels(image: Image.Image, size: int) -> Tensor:
         image = image.resize((width, height), Image.Resampling.BICUBIC)
         image = image.crop((left, top, left + size, top + size))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 127.5 - 1
-
-
-def pixels_to_image(pixels: Tensor) -> Image.Image:
-    """Return pixels [3, H, W] of about [-1, 1] as an image, clamped and truncated to 8 bits."""
-    return to_images(pixels.float()[None])[0]
-
-
-def image_grid(rows: list[Tensor], columns: int = 16) -> Image.Image:
-    """Return batches [B, 3, H, W] one below the other, in stripes of `columns` images."""
-    stripes = []
-    for first in range(0, len(rows[0]), columns):
-        stripes += [torch.cat(list(row[first : first + columns]), dim=2) for row in rows]
-    width = max(stripe.shape[2] for stripe in stripes)
-    padded = [torch.nn.functional.pad(s.cpu(), (0, width - s.shape[2]), value=1.0) for s in stripes]
-    return pixels_to_image(torch.cat(padded, dim=1))

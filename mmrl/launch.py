@@ -1,0 +1,81 @@
+"""How accelerate launched this process: what its configuration asks for, and what is refused.
+
+Its launcher hands the configuration file on as environment variables. They are read here because
+`Accelerator` drops those of FSDP on the CPU, and fails on those of DeepSpeed without that package.
+"""
+
+from __future__ import annotations
+
+import os
+
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+
+from mmrl.config import ConfigError, check
+
+_REFUSED = {
+    "ACCELERATE_USE_DEEPSPEED": ("distributed_type", "DEEPSPEED"),
+    "ACCELERATE_USE_MEGATRON_LM": ("distributed_type", "MEGATRON_LM"),
+    "ACCELERATE_USE_PARALLELISM_CONFIG": ("parallelism_config", "set"),
+}
+"""Variable of accelerate's launcher -> key and value of its configuration file."""
+
+_FIXED = {
+    "FSDP_VERSION": ("2", "1"),
+    "FSDP_AUTO_WRAP_POLICY": ("TRANSFORMER_BASED_WRAP", "NO_WRAP"),
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": ("Block", ""),
+    "FSDP_RESHARD_AFTER_FORWARD": ("true", "true"),
+    "FSDP_OFFLOAD_PARAMS": ("false", "false"),
+    "FSDP_ACTIVATION_CHECKPOINTING": ("false", "false"),
+    "ACCELERATE_MIXED_PRECISION": ("no", "no"),
+}
+"""Variable of the launcher -> what it must be, and what it is when absent."""
+
+_ADVICE = {
+    "FSDP_ACTIVATION_CHECKPOINTING": "Set model.gradient_checkpointing=true instead.",
+    "ACCELERATE_MIXED_PRECISION": "Set bf16=true of the run instead.",
+}
+_FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
+
+
+def check_launch(optimizer: str) -> None:
+    """Check accelerate's configuration, as its launcher hands it on.
+
+    Args:
+        optimizer: name of the optimiser of the run.
+
+    Raises:
+        ConfigError: a way of sharding that is not supported, or not with this optimiser.
+    """
+    for variable, (key, value) in _REFUSED.items():
+        if _flag(variable):
+            raise ConfigError(
+                f"{key} is {value} in the accelerate configuration; it must be FSDP with"
+                f" fsdp_version 2, or MULTI_GPU, where every device holds the whole model. {_FILE}."
+            )
+    if _flag("ACCELERATE_USE_FSDP"):
+        for variable, (wanted, absent) in _FIXED.items():
+            value = os.environ.get(variable, absent)
+            key = variable.removeprefix("ACCELERATE_").lower()
+            key = key.replace("_transformer_cls_", "_transformer_layer_cls_")
+            advice = _ADVICE.get(variable, f"{_FILE}.")
+            check(value.lower() == wanted.lower(), key, value, f"{wanted} to shard", advice)
+        check(
+            optimizer == "adamw", "optimizer", optimizer, "adamw where the model is sharded",
+            "Others need whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole.",
+        )  # fmt: skip
+
+
+def is_sharded(accelerator: Accelerator) -> bool:
+    """Whether the processes of this run share one copy of the model."""
+    launched = accelerator.distributed_type != DistributedType.NO
+    return launched and _flag("ACCELERATE_USE_FSDP")
+
+
+def takes_part(accelerator: Accelerator) -> bool:
+    """Whether this process is needed to save: the main one, or all where each holds a part."""
+    return accelerator.is_main_process or is_sharded(accelerator)
+
+
+def _flag(variable: str) -> bool:
+    return os.environ.get(variable, "false").lower() in ("true", "1")

@@ -1,0 +1,101 @@
+"""Tiny runs of both trainers, for one process and for several that accelerate launches.
+
+accelerate launch --config_file … -m tests.mmrl.sharded_runs WORLD OUTPUT ALONE
+"""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import Dataset, Features, Value
+from datasets import Image as ImageFeature
+from PIL import Image
+
+from mmrl import rl, sft
+from mmrl.config import ConfigError
+from mmrl.objectives.masked import Masked
+from tests.mmrl.runs import LORA, SHAPES, VQ, run_config, world_in
+
+RL = {
+    "full": {"algorithm": {"beta": 0.1}},
+    "lora": {"algorithm": {"beta": 0.1}, "lora": LORA, "model": {"gradient_checkpointing": True}},
+}
+"""Runs of four steps: a frozen reference, and one with the adapter off."""
+BATCH = Masked.batch
+
+
+def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -> Path:
+    """A run of `RL`, evaluated on three prompts one by one: one more on one process of two."""
+    task = {"eval_prompts": world.held_out, "eval_limit": 3, "rollout_batch_size": 1}
+    # a large epsilon: where a gradient is nearly zero, Adam would follow the sign of its rounding
+    values = {"task": task, "eval_steps": 2, "adam_epsilon": 1e-3, "save_total_limit": None}
+    return rl.train(run_config(world, output, **{**RL[kind], **values, **changes}))
+
+
+def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
+    """Four steps of the masked objective on four examples each; averaged weights are saved."""
+    size = {"d_model": 32, "n_layers": 2, "n_heads": 2, "mlp_hidden_size": 64}
+    objective = {
+        "name": "masked", "data": str(pairs(world)), "tokenizer": str(SHAPES / "tokenizer"),
+        "vq": VQ, "image_size": 32, "max_prompt_length": 24, "network": size,
+        "save_dtype": "float32",
+    }  # fmt: skip
+    values = {
+        "max_steps": 4, "save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 2,
+        "eval_steps": 2, "learning_rate": 1e-3, "ema_decay": 0.5, "adam_epsilon": 1e-3,
+        "save_total_limit": None,
+    }  # fmt: skip
+    config = sft.SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Masked, "evaluate", loss_of_one_batch)
+        return sft.train(config)
+
+
+def loss_of_one_batch(self: Masked, directory: Path, step: int) -> dict[str, float]:
+    """An evaluation that asks the network, on rank 0 alone."""
+    loss, _ = self.loss(BATCH(self, 100, 0, 2))
+    return {"eval/loss": float(loss)}
+
+
+def pairs(world: SimpleNamespace) -> Path:
+    """A parquet of eight plain images with prompts, beside the prompt file."""
+    path = Path(world.prompts).with_name("pairs.parquet")
+    if not path.exists():
+        colors = np.random.default_rng(0).integers(0, 256, (8, 3), dtype=np.uint8)
+        pictures = [Image.new("RGB", (32, 32), tuple(color.tolist())) for color in colors]
+        features = Features({"image": ImageFeature(), "prompt": Value("string")})
+        rows = {"image": pictures, "prompt": [f"a plain image {n}" for n in range(8)]}
+        Dataset.from_dict(rows, features=features).to_parquet(str(path))
+    return path
+
+
+def reconstruct(world: SimpleNamespace, output: Path) -> bool:
+    """Training of an image tokenizer, which has no block of the core."""
+    objective = {"name": "reconstruction", "data": str(pairs(world)), "image_size": 32, "vq": VQ}
+    return sft.train(sft.SFTConfig(output_dir=str(output), objective=objective, max_steps=1))
+
+
+def main(world: SimpleNamespace, output: Path, alone: Path) -> None:
+    """Every run whole and in two parts, and one that goes on where one process stopped."""
+    with pytest.raises(ConfigError, match="no block .*multi_gpu.yaml"):
+        reconstruct(world, output / "reconstruction")
+    for kind in RL:
+        reinforce(world, output / kind, kind)
+        reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
+        auto = {"resume_from_checkpoint": "auto"}
+        reinforce(world, output / f"{kind}-parts", kind, **auto)
+        begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
+        reinforce(world, output / f"{kind}-continued", kind, **begun)
+    supervise(world, output / "sft")
+    supervise(world, output / "sft-parts", max_steps=2, lr_scheduler_type="constant")
+    supervise(
+        world, output / "sft-parts", resume_from_checkpoint="auto", lr_scheduler_type="constant"
+    )
+    supervise(world, output / "sft-whole", lr_scheduler_type="constant")
+
+
+if __name__ == "__main__":
+    main(world_in(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))

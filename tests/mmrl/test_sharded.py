@@ -1,0 +1,196 @@
+"""FSDP2 on two processes against one process: equal runs, whole checkpoints, exact resume."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from mmrl import rl, sft
+from mmrl.objectives.masked import Masked
+from models import load_policy
+from tests.mmrl.runs import ROOT, VQ, command_line, metrics, module_process, same_weights
+from tests.mmrl.sharded_runs import RL, reinforce, supervise
+
+ACCELERATE = ROOT / "configs" / "accelerate"
+
+
+def launcher(settings: Path) -> tuple[str, ...]:
+    return ("accelerate.commands.launch", "--config_file", str(settings), "-m")
+
+
+@pytest.fixture(scope="module")
+def runs(
+    world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SimpleNamespace]:
+    """All runs of `sharded_runs`: `one` process and `two` that share the model."""
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    for kind in RL:
+        reinforce(world, one / kind, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Masked, "batch", both_shares(Masked.batch))
+        supervise(world, one / "sft", gradient_accumulation_steps=2)
+    words = [str(Path(world.policy).parent), str(two), str(one)]
+    pair = module_process(
+        "tests.mmrl.sharded_runs", words, *launcher(ACCELERATE / "fsdp2_cpu2.yaml")
+    )
+    output = pair.communicate(timeout=240)[1].decode()
+    assert pair.returncode == 0, output[-6000:]
+    yield SimpleNamespace(one=one, two=two)
+
+
+def both_shares(batch: Callable) -> Callable:
+    """The micro-batches of one process as those of two: corruption is drawn per process."""
+
+    def shares(self: Masked, index: int, rank: int, world_size: int) -> list:
+        return batch(self, index // 2, index % 2, 2)
+
+    return shares
+
+
+def close(one: Path, two: Path, tolerance: float = 1e-6) -> None:
+    """Assert that two model directories hold the same tensors up to rounding."""
+    left, right = (load_file(folder / "model.safetensors") for folder in (one, two))
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        torch.testing.assert_close(right[name], tensor, atol=tolerance, rtol=0, msg=name)
+
+
+def equal_metrics(one: Path, two: Path) -> None:
+    for left, right in itertools.zip_longest(metrics(one), metrics(two)):
+        assert left.keys() == right.keys()
+        for key, value in left.items():
+            assert right[key] == pytest.approx(value, rel=1e-3, abs=1e-5), (left["step"], key)
+
+
+def completions(run: Path, step: int) -> list[dict]:
+    path = run / "samples" / f"completions_shapes_{step:06d}.parquet"
+    return pq.read_table(path).to_pylist()
+
+
+@pytest.mark.parametrize("kind", RL)
+def test_two_sharded_processes_sample_score_and_train_as_one(
+    runs: SimpleNamespace, kind: str
+) -> None:
+    one, two = runs.one / kind, runs.two / kind
+    for left, right in zip(completions(one, 4), completions(two, 4), strict=True):
+        assert right["completion"] == left["completion"] and right["reward"] == left["reward"]
+    lines = [line for line in metrics(one) if "loss" in line]
+    assert all(line["grad_norm"] > 0 and line["reward_std"] > 0 for line in lines)
+    assert lines[-1]["kl"] > 0
+    equal_metrics(one, two)
+    assert (two / "train.rank1.log").exists()
+
+
+@pytest.mark.parametrize("kind", RL)
+def test_sharded_runs_leave_ordinary_checkpoints(
+    runs: SimpleNamespace, world: SimpleNamespace, kind: str
+) -> None:
+    for name in ("checkpoints/2", "checkpoints/4", "final"):
+        close(runs.one / kind / name, runs.two / kind / name)
+    trained = load_policy(runs.two / kind / "final", VQ).network.state_dict()
+    start = load_policy(world.policy, VQ).network.state_dict()
+    assert any((trained[name] - start[name]).abs().max() > 1e-4 for name in start)
+
+
+@pytest.mark.parametrize("kind", RL)
+def test_a_sharded_run_resumes_exactly(runs: SimpleNamespace, kind: str) -> None:
+    whole, parts = runs.two / kind, runs.two / f"{kind}-parts"
+    assert metrics(parts)[-1] == metrics(whole)[-1]
+    assert same_weights(parts / "final", whole / "final")
+
+
+@pytest.mark.parametrize("kind", RL)
+def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
+    runs: SimpleNamespace, world: SimpleNamespace, tmp_path: Path, kind: str
+) -> None:
+    sharded = runs.two / kind / "checkpoints" / "2"
+    reinforce(world, tmp_path / "run", kind, resume_from_checkpoint=str(sharded))
+    close(runs.one / kind / "final", tmp_path / "run" / "final")
+    close(runs.one / kind / "final", runs.two / f"{kind}-continued" / "final")
+
+
+def test_supervised_training_has_the_losses_of_one_process_and_resumes(
+    runs: SimpleNamespace,
+) -> None:
+    equal_metrics(runs.one / "sft", runs.two / "sft")
+    for name in ("checkpoints/2", "checkpoints/4", "final"):
+        close(runs.one / "sft" / name, runs.two / "sft" / name)
+    load_policy(runs.two / "sft" / "final", VQ)
+    assert metrics(runs.two / "sft-parts") == metrics(runs.two / "sft-whole")
+    assert same_weights(runs.two / "sft-parts" / "final", runs.two / "sft-whole" / "final")
+
+
+def test_the_settings_for_gpus_are_those_that_the_cpus_of_this_test_follow() -> None:
+    gpu, cpu = (
+        yaml.safe_load((ACCELERATE / name).read_text())
+        for name in ("fsdp2.yaml", "fsdp2_cpu2.yaml")
+    )
+    assert gpu["fsdp_config"] == cpu["fsdp_config"]
+    assert gpu["mixed_precision"] == cpu["mixed_precision"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, ["distributed_type", "DEEPSPEED", "fsdp2.yaml"]),
+        ({"FSDP_VERSION": "1"}, ["fsdp_version", "'1'", "must be 2", "fsdp2.yaml"]),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, ["fsdp_offload_params", "'true'", "fsdp2.yaml"]),
+        ({"ACCELERATE_MIXED_PRECISION": "bf16"}, ["mixed_precision", "'bf16'", "bf16=true"]),
+        ({"FSDP_TRANSFORMER_CLS_TO_WRAP": "MLP"}, ["fsdp_transformer_layer_cls_to_wrap", "Block"]),
+    ],
+    ids=["zero", "fsdp1", "offload", "mixed-precision", "unit"],
+)
+def test_other_ways_of_sharding_are_refused_before_anything_loads(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], variables: dict[str, str], named: list[str],
+) -> None:  # fmt: skip
+    settings = yaml.safe_load((ACCELERATE / "fsdp2.yaml").read_text())["fsdp_config"]
+    given = {
+        "FSDP_VERSION": settings["fsdp_version"],
+        "FSDP_AUTO_WRAP_POLICY": settings["fsdp_auto_wrap_policy"],
+        "FSDP_TRANSFORMER_CLS_TO_WRAP": settings["fsdp_transformer_layer_cls_to_wrap"],
+    }
+    for variable, value in {"ACCELERATE_USE_FSDP": "true", **given, **variables}.items():
+        monkeypatch.setenv(variable, str(value))
+    objective = ["objective.name=masked", "objective.data=none", "objective.vq=none"]
+    words = [*objective, "objective.tokenizer=none", f"output_dir={tmp_path / 'sft'}"]
+    for main, line in ((rl.main, command_line(world, tmp_path / "rl")), (sft.main, words)):
+        assert main(line) == 1
+        message = capsys.readouterr().err.strip().splitlines()[-1]
+        assert message.startswith("error: ") and all(part in message for part in named), message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_launch_with_fsdp1_ends_with_one_clear_line(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    settings = yaml.safe_load((ACCELERATE / "fsdp2_cpu2.yaml").read_text())
+    settings["num_processes"], settings["fsdp_config"]["fsdp_version"] = 1, 1
+    settings["fsdp_config"]["fsdp_reshard_after_forward"] = "FULL_SHARD"
+    (tmp_path / "fsdp1.yaml").write_text(yaml.safe_dump(settings))
+    words = [*command_line(world, tmp_path / "run"), "dry_run=true"]
+    run = module_process("mmrl.rl", words, *launcher(tmp_path / "fsdp1.yaml"))
+    message = run.communicate(timeout=120)[1].decode()
+    assert run.returncode != 0
+    assert "error: fsdp_version is '1'; it must be 2" in message
+
+
+def test_muon_is_refused_where_the_model_is_sharded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for variable, value in (
+        ("ACCELERATE_USE_FSDP", "true"), ("FSDP_VERSION", "2"),
+        ("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),
+        ("FSDP_TRANSFORMER_CLS_TO_WRAP", "Block"),
+    ):  # fmt: skip
+        monkeypatch.setenv(variable, value)
+    words = ["objective.name=masked", "objective.data=none", "objective.vq=none", "optimizer=muon"]
+    words += ["objective.tokenizer=none", f"output_dir={tmp_path / 'run'}"]
+    assert sft.main(words) == 1
+    assert "optimizer is 'muon'; it must be adamw" in capsys.readouterr().err
