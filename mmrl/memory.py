@@ -16,6 +16,7 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
 from mmrl.adapter import ROLES
+from mmrl.algorithms import passes_per_rollout
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models.checkpoint import FAMILIES
@@ -90,7 +91,7 @@ def _update(config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Ta
     checkpointing = config.model.gradient_checkpointing
     kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
     at_work = tokens * (block if checkpointing else 0) + 3 * logits
-    return _branches(task) * (task.algorithm.num_draws * kept + at_work)
+    return _branches(task) * (_held(config, task, response) * kept + at_work)
 
 
 def _sampling(
@@ -116,6 +117,12 @@ def response_shape(
 
 def _branches(task: Task) -> int:
     return 2 if task.algorithm.cfg_scale else 1
+
+
+def _held(config: RLConfig, task: Task, length: int) -> int:
+    """Passes whose graphs are held at once."""
+    passes = passes_per_rollout(task.algorithm, task.config.sampler.steps, length)
+    return 1 if task.algorithm.pass_by_pass else min(config.passes_at_once, passes)
 
 
 def _sampled(task: Task, world_size: int) -> int:

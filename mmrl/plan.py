@@ -10,8 +10,10 @@ from typing import Any
 from huggingface_hub import constants
 from PIL import Image
 
+from mmrl.algorithms import forwards
 from mmrl.config import to_yaml
-from mmrl.memory import MMADA_8B, estimate, known_config, total
+from mmrl.memory import MMADA_8B, estimate, known_config, response_length, total
+from mmrl.pairing import differences
 from mmrl.rl_config import RLConfig, is_hub_id
 from mmrl.tasks import Task
 from mmrl.types import Sample
@@ -68,7 +70,8 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
     micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
-    forwards = algorithm.num_draws * (1 + (algorithm.num_iterations > 1) + (algorithm.beta > 0))
+    raw = known_config(config.model.path) or MMADA_8B
+    cost = forwards(algorithm, sampler.steps, response_length(config, raw), config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {len(task.prompts)} to train on, {len(task.eval_prompts)} held out"
     yield (
@@ -86,8 +89,10 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     yield (
         f"update      {algorithm.num_iterations} optimiser steps of {micro} micro-batches of"
         f" {config.per_device_train_batch_size} rollouts per process,"
-        f" {forwards} forward and {algorithm.num_draws} backward passes each"
+        f" {cost.total} forward and {cost.new} backward passes each"
     )
+    for difference in differences(algorithm, sampler):
+        yield f"mismatch    {difference}"
 
 
 def probe(config: RLConfig, task: Task) -> Iterator[str]:

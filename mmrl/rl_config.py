@@ -76,6 +76,9 @@ class RLConfig:
     """Steps: rollouts, then all inner iterations on them."""
     per_device_train_batch_size: int = 16
     """Rollouts per device and micro-batch; changes speed and memory only."""
+    passes_at_once: int = 2
+    """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
+    scored once more beforehand. Changes speed and memory only."""
     optimizer: Literal["adamw"] = "adamw"
     """Optimiser."""
     learning_rate: float = 1e-5
@@ -120,7 +123,9 @@ class RLConfig:
     """Check everything, print the plan and the memory estimate, and exit."""
 
     def __post_init__(self) -> None:
-        for key in ("max_steps", "per_device_train_batch_size", "logging_steps"):
+        for key in (
+            "max_steps", "per_device_train_batch_size", "passes_at_once", "logging_steps"
+        ):  # fmt: skip
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
@@ -148,7 +153,7 @@ class RLConfig:
     @property
     def needs_reference(self) -> bool:
         """Whether any task has a KL to the reference policy."""
-        return any(self._algorithm(name).beta > 0 for name in self.tasks)
+        return any(self._algorithm(name).needs_reference for name in self.tasks)
 
     def check_checkpoints(self) -> None:
         """Raise a ConfigError where a checkpoint is neither a directory nor possibly on the hub."""

@@ -153,25 +153,24 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     """Rollouts of one task as one batch; shorter rows are padded on the left, never attended to."""
     length = max(part.canvas.tokens.shape[1] for part in parts)
     padded = [_pad_left(part, length - part.canvas.tokens.shape[1]) for part in parts]
-    for name in ("attend", "uncond_attend"):
+    for name in ("attend", "uncond_attend", "valid"):
         _stated(padded, name)
     first = padded[0].canvas
     tensors = {
         name: _cat([getattr(part.canvas, name) for part in padded])
-        for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend")
+        for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid")
     }
     return replace(
         padded[0],
         canvas=replace(first, **tensors),
         written_at=torch.cat([part.written_at for part in padded]),
         logprobs=torch.cat([part.logprobs for part in padded]),
-        valid=_cat([part.valid for part in padded]),
         forwards=sum(part.forwards for part in padded),
     )
 
 
 def _stated(parts: list[Rollout], name: str) -> None:
-    """Where some parts have a mask of padding, give the others theirs, which hides nothing."""
+    """Where some parts have a mask, give the others theirs, which leaves nothing out."""
     masks = [getattr(part.canvas, name) for part in parts]
     if all(mask is None for mask in masks):
         return
@@ -201,11 +200,11 @@ def _pad_left(rollout: Rollout, width: int) -> Rollout:
         attend=pad(full if canvas.attend is None else canvas.attend, False),
         uncond_tokens=pad(canvas.uncond_tokens, 0),
         uncond_attend=pad(full if canvas.uncond_attend is None else canvas.uncond_attend, False),
+        valid=pad(canvas.valid, False),
     )
     return replace(
         rollout,
         canvas=padded,
         written_at=F.pad(rollout.written_at, (width, 0), value=-1),
         logprobs=F.pad(rollout.logprobs, (width, 0)),
-        valid=pad(rollout.valid, False),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.config import ConfigError, check
 from mmrl.data import fitting, load_prompts
+from mmrl.pairing import check_pairing, differences
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
@@ -17,6 +19,8 @@ from rewards.terms import check_entries
 
 if TYPE_CHECKING:
     from models import Policy
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -79,6 +83,11 @@ class Task:
         check_sampler(config.sampler, f"{where}.sampler", config.max_completion_length)
         check_sampler(self.eval_sampler, f"{where}.eval_sampler", self.eval_length)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
+        check_pairing(self.algorithm, config.sampler, where)
+        for difference in differences(self.algorithm, config.sampler):
+            logger.warning(
+                "%s: the scored policy is not the one that samples: %s", where, difference
+            )
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check_entries(config.rewards, f"{where}.rewards")

@@ -1,7 +1,7 @@
 """The trained policy: its adapter or weights, reference, optimiser, and one update.
 
-The gradient of a batch is a sum over micro-batches whose terms are already divided by counts of the
-whole batch, so neither the micro-batch size nor the number of processes changes it.
+The gradient of a batch is a sum over parts (`mmrl.parts`) whose terms are already divided by counts
+of the whole batch, so neither the micro-batch size nor the number of processes changes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +22,12 @@ from torch import Tensor
 from transformers import get_scheduler
 
 from mmrl.adapter import adapter_off, add_adapter, plain_state
-from mmrl.algorithms import BatchSize, LossInputs, policy_loss
-from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.algorithms import BatchSize
+from mmrl.estimators import BOUNDS, MASKS, score
 from mmrl.launch import is_sharded, takes_part
 from mmrl.metric_window import MetricWindow
 from mmrl.optimizers import build_optimizers
+from mmrl.parts import Part, Prepared, parts
 from mmrl.precision import autocast_forward
 from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
@@ -45,18 +45,6 @@ logger = logging.getLogger(__name__)
 
 class DivergenceError(RuntimeError):
     """A gradient that is no longer finite."""
-
-
-@dataclass
-class Prepared:
-    """One task's rollouts in one inner iteration: mask draws, frozen log-probs by micro-batch."""
-
-    task: Task
-    batch: RolloutBatch
-    passes: Passes
-    size: BatchSize
-    old: list[Tensor | None]
-    reference: list[Tensor | None]
 
 
 class Trainer:
@@ -112,41 +100,44 @@ class Trainer:
     def _prepare(self, task: Task, batch: RolloutBatch, iteration: int) -> Prepared:
         """Draw the masks of an inner iteration; score old and reference policy on them."""
         algorithm, seed = task.algorithm, self.config.seed
-        draw = Draw(
-            iteration,
-            algorithm.num_iterations,
-            algorithm.num_draws,
-            algorithm.min_mask_rate,
-            [
-                generator(seed, "masks", task.name, self.step, *name, iteration)
-                for name in batch.names
-            ],
-        )
-        passes = MASKS[algorithm.mask](batch.rollout, draw)
-        prepared = Prepared(task, batch, passes, self._size(task, batch, passes), [], [])
+        generators = [
+            generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
+        ]
+        passes = MASKS[algorithm.mask](batch.rollout, algorithm.draw(iteration, generators))
+        if self.sharded:  # every process takes part in every forward
+            local = torch.tensor([len(passes)], device=self.policy.device)
+            passes = passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
+        prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
         for rows in self._micro_batches(len(batch)):
+            some = passes[rows]
             # with a single iteration old is new without its gradient, so it costs nothing
-            once = algorithm.num_iterations == 1
-            prepared.old.append(None if once else self._score(prepared, rows)[0])
+            old = self._score(prepared, rows, some)[0] if algorithm.needs_old else None
+            prepared.old.append(old)
             prepared.reference.append(None)
-            if algorithm.beta > 0:
+            if algorithm.needs_reference:
                 with self.reference():
-                    prepared.reference[-1] = self._score(prepared, rows)[0]
+                    prepared.reference[-1] = self._score(prepared, rows, some)[0]
         return prepared
 
     def _inner_step(self, plan: Sequence[Prepared], sums: dict[str, Tensor]) -> None:
         """One optimiser step on one inner iteration of all tasks."""
-        micro = [(item, m) for item in plan for m in range(len(item.old))]
-        self.accelerator.gradient_accumulation_steps = len(micro)
-        # undoes accelerate's mean over micro-batches and processes: the terms are shares of a sum
-        scale = len(micro) * self.accelerator.num_processes
+        at_once = self.config.passes_at_once
+        work = [
+            part
+            for item in plan
+            for part in parts(item, self._micro_batches(len(item.batch)), at_once, self.sharded)
+        ]
+        self.accelerator.gradient_accumulation_steps = len(work)
+        self.accelerator.step = 0  # counts parts, whose number may change from step to step
+        # undoes accelerate's mean over parts and processes: the terms are shares of a sum
+        scale = len(work) * self.accelerator.num_processes
         unreduced = [] if self.sharded else [self.policy.model]
-        for item, m in micro:
+        for part in work:
             with self.accelerator.accumulate(*unreduced):
-                loss, metrics = self._loss(item, m)
-                self.accelerator.backward(loss * scale)
-                prefix = "" if len(plan) == 1 else f"{item.task.name}/"
-                sums["loss"] += loss.detach()
+                loss, metrics = self._loss(part)
+                self.accelerator.backward(loss * part.item.task.config.weight * scale)
+                prefix = "" if len(plan) == 1 else f"{part.item.task.name}/"
+                sums["loss"] += metrics.pop("loss", 0.0) * part.item.task.config.weight
                 for name, value in metrics.items():
                     sums[prefix + name] += value
                 if self.accelerator.sync_gradients:
@@ -155,31 +146,32 @@ class Trainer:
                 self.optimizer.zero_grad(set_to_none=True)
         self.schedule.step()
 
-    def _loss(self, item: Prepared, m: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """This micro-batch's share of the loss of its inner iteration."""
-        rows = self._micro_batches(len(item.batch))[m]
-        new, entropy = self._score(item, rows)
-        old = item.old[m]
-        inputs = LossInputs(
-            item.passes[rows],
-            new,
-            new.detach() if old is None else old,
-            item.reference[m],
-            entropy,
-            item.batch.advantages[rows].to(new.device),
-        )
-        loss, metrics = policy_loss(inputs, item.task.algorithm, item.size)
+    def _loss(self, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+        """What to go backward from for this part, and its share of the metrics."""
+        item, passes = part.item, part.passes
+        new, entropy = self._score(item, part.rows, passes)
+        if part.shares:
+            loss, metrics = part.loss(new, entropy)
+            metrics["loss"] = loss.detach()
+        else:
+            loss, metrics = part.pull(new, lambda: self._rehearse(part))
+            metrics["entropy"] = entropy.sum() / max(1, item.size.tokens)
         # how far the scored policy (other masks, its own guidance) is from the one that sampled
-        gap = (new.detach() - item.batch.rollout.logprobs[rows]).abs() * inputs.passes.scored
+        gap = (new.detach() - item.batch.rollout.logprobs[part.rows]).abs() * passes.scored
         metrics["sampling/sampling_logp_difference/mean"] = gap.sum() / max(1, item.size.tokens)
-        return loss * item.task.config.weight, metrics
+        return loss, metrics
 
-    def _score(self, item: Prepared, rows: slice) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def _rehearse(self, part: Part) -> Tensor:
+        """Log-probs of all passes of a micro-batch under the policy as it is."""
+        return self._score(part.item, part.rows, part.item.passes[part.rows])[0]
+
+    def _score(self, item: Prepared, rows: slice, passes: Passes) -> tuple[Tensor, Tensor]:
         algorithm = item.task.algorithm
         return score(
             self.policy,
             item.batch.rollout.canvas[rows],
-            item.passes[rows],
+            passes,
             algorithm.cfg_scale,
             algorithm.temperature,
         )
@@ -191,11 +183,16 @@ class Trainer:
     def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:
         """Counts over all processes."""
         counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
-        longest = batch.rollout.canvas.response.sum(1).max()
-        local = torch.tensor([[len(batch), passes.scored.sum(), counts.sum(), longest]])
+        sums = (len(batch), passes.scored.sum(), counts.sum(),
+                counts.any(-1).sum(), passes.scored.any(-1).sum())  # fmt: skip
+        most = (batch.rollout.canvas.response.sum(1).max(), len(counts), len(passes))
+        local = torch.tensor([[int(value) for value in (*sums, *most)]])
         everyone = torch.as_tensor(self.accelerator.gather(local.to(self.policy.device)))
-        rollouts, tokens, entries, _ = everyone.sum(0).tolist()
-        return BatchSize(rollouts, tokens, entries, int(everyone[:, 3].max()))
+        rollouts, tokens, entries, rows, token_rows = everyone[:, :5].sum(0).tolist()
+        longest, entry_passes, all_passes = everyone[:, 5:].amax(0).tolist()
+        return BatchSize(
+            rollouts, tokens, entries, longest, rows, token_rows, entry_passes, all_passes
+        )
 
     def _clip(self) -> Tensor:
         """Clip the gradient of the batch; return its norm before."""

@@ -59,6 +59,8 @@ class Canvas:
         grid: height and width of the response in image tokens, None for text.
         stop_ids: ids that end a text; the first is also what stands after the end. Empty where a
             response has no end of its own, as for images.
+        valid: [B, L] bool, the response positions that count when a finished canvas is scored (a
+            text up to and including its first end token); None when all count.
     """
 
     tokens: Tensor
@@ -70,6 +72,7 @@ class Canvas:
     uncond_attend: Tensor | None = None
     grid: tuple[int, int] | None = None
     stop_ids: tuple[int, ...] = ()
+    valid: Tensor | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -94,6 +97,11 @@ class Canvas:
         """[B, L] bool: response positions not yet written."""
         return self.response & (self.tokens == self.mask_id)
 
+    @property
+    def scorable(self) -> Tensor:
+        """[B, L] bool: response positions whose log-probs count."""
+        return self.response if self.valid is None else self.response & self.valid
+
     def unconditional(self) -> Canvas:
         """The guidance twin with the response as written so far.
 
@@ -109,7 +117,7 @@ class Canvas:
         return replace(self, tokens=tokens, attend=self.uncond_attend)
 
 
-_CANVAS_TENSORS = ("tokens", "response", "attend", "uncond_tokens", "uncond_attend")
+_CANVAS_TENSORS = ("tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid")
 
 
 def _take(tensor: Tensor | None, rows: slice | Tensor) -> Tensor | None:
@@ -130,8 +138,6 @@ class Rollout:
             stale keys and values, so an update must not take them for the policy's own.
         settings: echo of the sampler configuration.
         seeds: one seed per row, or None when the caller passed a generator.
-        valid: [B, L] bool, response positions up to and including the first of `canvas.stop_ids`,
-            or None where all response positions count.
         forwards: passes of the network over the batch; a guided pair counts once.
     """
 
@@ -140,7 +146,6 @@ class Rollout:
     logprobs: Tensor
     settings: dict[str, Any]
     seeds: list[int] | None = None
-    valid: Tensor | None = None
     forwards: int = 0
 
     def __len__(self) -> int:
@@ -153,7 +158,6 @@ class Rollout:
             canvas=self.canvas[rows],
             written_at=self.written_at[rows],
             logprobs=self.logprobs[rows],
-            valid=_take(self.valid, rows),
         )
 
 
@@ -162,18 +166,50 @@ class Passes:
     """K mask draws over a batch of finished canvases, drawn once and shared by all policies.
 
     Attributes:
-        hidden: [K, B, L] bool, response positions masked in this pass.
+        hidden: [K, B, L] bool, positions masked in this pass: of the response, and of the prompt
+            where it is noised.
         scored: [K, B, L] bool, subset of `hidden` whose log-probs count.
-        weight: [K, B, L] float32, weight of each scored log-prob in the likelihood estimate.
+        weight: [K, B, L] float32; the mean over passes of the weighted sum of scores estimates the
+            log-likelihood of the response.
+        length: [B] int64, how many positions of a response count; None: those scored in any pass.
+        blocks: [B, L] int64, the block of each response position, -1 elsewhere; None without.
+        order: [B, L] int64, ranks in the order of writing where that is scored too; None without.
     """
 
     hidden: Tensor
     scored: Tensor
     weight: Tensor
+    length: Tensor | None = None
+    blocks: Tensor | None = None
+    order: Tensor | None = None
 
     def __len__(self) -> int:
         return self.hidden.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
-        return Passes(self.hidden[:, rows], self.scored[:, rows], self.weight[:, rows])
+        return Passes(
+            self.hidden[:, rows], self.scored[:, rows], self.weight[:, rows],
+            _take(self.length, rows), _take(self.blocks, rows), _take(self.order, rows),
+        )  # fmt: skip
+
+    def only(self, draws: Tensor) -> Passes:
+        """Some of the draws ([k] int64) for all rows."""
+        return replace(
+            self, hidden=self.hidden[draws], scored=self.scored[draws], weight=self.weight[draws]
+        )
+
+    def extended(self, number: int) -> Passes:
+        """As many draws, those added hiding and scoring nothing; the estimate stays the same."""
+        added = number - len(self)
+
+        def pad(tensor: Tensor) -> Tensor:
+            return torch.cat((tensor, tensor.new_zeros(added, *tensor.shape[1:])))
+
+        weight = self.weight * (number / len(self))
+        return replace(self, hidden=pad(self.hidden), scored=pad(self.scored), weight=pad(weight))
+
+    @property
+    def tokens(self) -> Tensor:
+        """[B] int64: how many positions of each response count."""
+        return self.scored.any(0).sum(-1) if self.length is None else self.length

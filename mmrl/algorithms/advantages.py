@@ -3,7 +3,9 @@
     A = (r - mean of its group) / (deviation + 1e-4)
 
 `scale_rewards` names whose deviation: of the `group`, of the whole `batch`, or `none` (no division;
-Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL.
+Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softmax` makes weights of
+likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards (wd1, arXiv
+2507.08838; the factor G turns the mean over rollouts into the sum over the group).
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     Args:
         rewards: [B] float, NaN where no reward applies.
         num_generations: G, rollouts per prompt.
-        scale_rewards: group, batch or none.
+        scale_rewards: group, batch, none or softmax.
 
     Returns:
         [B] float32; 0 where no reward applies and in groups whose rewards are all equal.
     """
     groups = rewards.double().view(-1, num_generations)
     centred = groups - groups.nanmean(1, keepdim=True)
-    if scale_rewards == "group":
+    if scale_rewards == "softmax":
+        centred = _likelihood_weights(centred)
+    elif scale_rewards == "group":
         centred = centred / (_deviation(groups, dim=1) + 1e-4)
     elif scale_rewards == "batch":
         centred = centred / (_deviation(groups.reshape(1, -1), dim=1) + 1e-4)
@@ -41,6 +45,13 @@ def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
         "reward_std": float(deviation.mean()),
         "frac_reward_zero_std": float((deviation < 1e-8).double().mean()),
     }
+
+
+def _likelihood_weights(centred: Tensor) -> Tensor:
+    """[P, G] rewards -> G (softmax(r) - softmax(-r)) over those that are known."""
+    known = ~centred.isnan()
+    toward, away = ((sign * centred).masked_fill(~known, -torch.inf).softmax(1) for sign in (1, -1))
+    return (toward - away) * known.sum(1, keepdim=True)
 
 
 def _deviation(values: Tensor, dim: int) -> Tensor:

@@ -1,12 +1,14 @@
-"""Aggregations: from clipped terms per token to one loss, divided by global counts.
+"""Aggregations: from clipped terms per entry to one loss, divided by global counts.
 
 Each aggregation gives the weight of every counted entry, so that the loss is a plain weighted sum.
 The weights use the counts of the whole batch (all ranks, all micro-batches), hence the gradient
 does not depend on how the batch was cut.
 
-    grpo      mean over rollouts of the mean over their entries
+    grpo      mean over a rollout's entries in a pass, then over rollouts and their passes
     dapo      mean over all entries of the batch
-    dr_grpo   sum / (rollouts x response positions)
+    dr_grpo   sum / (rollouts x response positions x passes)
+    gspo      mean over a rollout's entries in all passes, then over rollouts (arXiv 2507.18071)
+    gmpo      as gspo, of terms that `mmrl.algorithms.surrogates` makes a geometric mean
 """
 
 from __future__ import annotations
@@ -26,36 +28,56 @@ class BatchSize:
         tokens: scored tokens of all passes.
         entries: entries of the bound that count; the tokens, unless the bound sums them up.
         longest: most response positions of a row.
+        rows: rows with an entry, summed over passes; None where every row has one in every pass.
+        token_rows: rows with a scored token, summed over passes; None as above.
+        passes: most passes of the bound on a process; None: those at hand.
+        token_passes: most passes on a process; None as above.
     """
 
     rollouts: int
     tokens: int
     entries: int
     longest: int
+    rows: int | None = None
+    token_rows: int | None = None
+    passes: int | None = None
+    token_passes: int | None = None
 
     def per_token(self) -> BatchSize:
         """The same batch for terms that are always per token, such as the KL."""
-        return replace(self, entries=self.tokens)
+        return replace(self, entries=self.tokens, rows=self.token_rows, passes=self.token_passes)
+
+    def rows_of(self, passes: int) -> int:
+        """Rows with an entry over all passes."""
+        return self.rollouts * passes if self.rows is None else max(1, self.rows)
 
 
 def grpo(counts: Tensor, size: BatchSize) -> Tensor:
     """[K, B, L] bool -> weights that average within a row and pass, then over rows and passes."""
     per_row = counts.sum(-1, keepdim=True).clamp(min=1)
-    return counts / per_row / (size.rollouts * len(counts))
+    return counts / per_row / size.rows_of(len(counts))
 
 
 def dapo(counts: Tensor, size: BatchSize) -> Tensor:
     """Weights that average over all entries."""
-    return counts / size.entries
+    return counts / max(1, size.entries)
 
 
 def dr_grpo(counts: Tensor, size: BatchSize) -> Tensor:
     """Weights that divide by a constant, free of length bias (arXiv 2503.20783)."""
-    return counts / (size.rollouts * size.longest * len(counts))
+    passes = len(counts) if size.passes is None else size.passes
+    return counts / (size.rollouts * size.longest * passes)
+
+
+def gspo(counts: Tensor, size: BatchSize) -> Tensor:
+    """Weights that average over all of a row's entries, then over rows."""
+    return counts / counts.sum((0, -1), keepdim=True).clamp(min=1) / size.rollouts
 
 
 AGGREGATIONS: dict[str, Callable[[Tensor, BatchSize], Tensor]] = {
     "grpo": grpo,
     "dapo": dapo,
     "dr_grpo": dr_grpo,
+    "gspo": gspo,
+    "gmpo": gspo,
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mmrl.estimators.position import plackett_luce
 from mmrl.samplers.denoise import guided_logits
 from mmrl.types import Canvas, Passes
 
@@ -24,7 +25,9 @@ def score(
 ) -> tuple[Tensor, Tensor]:
     """Log-probs of the scored tokens and the entropy of their distributions.
 
-    The head runs only at scored positions and only over the response vocabulary.
+    One forward per pass, over the rows it scores. The head runs only over the response vocabulary
+    and only at scored positions; where the order of writing is scored too (`passes.order`), at all
+    hidden ones, and the position term is part of the log-prob.
 
     Args:
         policy: whose network is asked, with gradient where the caller enables it.
@@ -40,15 +43,43 @@ def score(
     logprobs = torch.zeros(shape, device=canvas.tokens.device)
     entropy = torch.zeros(shape, device=canvas.tokens.device)
     for k in range(len(passes)):
-        scored = passes.scored[k]
-        masked = replace(canvas, tokens=canvas.tokens.masked_fill(passes.hidden[k], canvas.mask_id))
-        logits = guided_logits(policy, masked, scored, cfg_scale).float()
-        logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
-        del logits
-        target = (canvas.tokens[scored] - canvas.vocab[0]).unsqueeze(-1)
-        index = torch.zeros(shape, dtype=torch.bool, device=scored.device)
-        index[k] = scored
-        logprobs = logprobs.masked_scatter(index, logp.gather(-1, target).squeeze(-1))
-        with torch.no_grad():
-            entropy[index] = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
+        rows = rows_to_ask(passes.scored[k])
+        part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
+        values, entropies = _score_pass(policy, part, some, k, cfg_scale, temperature)
+        index = torch.zeros(shape, dtype=torch.bool, device=canvas.tokens.device)
+        index[k] = passes.scored[k]
+        logprobs = logprobs.masked_scatter(index, values)
+        entropy[index] = entropies
     return logprobs, entropy
+
+
+def rows_to_ask(scored: Tensor) -> Tensor | None:
+    """[b] int64: the rows with a scored position [B, L], at least one; None for all of them."""
+    rows = scored.any(-1)
+    if bool(rows.all()):
+        return None
+    # a pass that scores nothing keeps a row, so that it has a (zero) gradient on every process
+    return rows.nonzero().flatten() if bool(rows.any()) else rows.new_zeros(1).long()
+
+
+def _score_pass(
+    policy: Policy, canvas: Canvas, passes: Passes, k: int, cfg_scale: float, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Log-probs [N] and entropies [N] of the scored positions of pass k, in row-major order."""
+    hidden, scored = passes.hidden[k], passes.scored[k]
+    asked = scored if passes.order is None else hidden & canvas.response
+    masked = replace(canvas, tokens=canvas.tokens.masked_fill(hidden, canvas.mask_id))
+    logits = guided_logits(policy, masked, asked, cfg_scale).float()
+    logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
+    del logits
+    position = None
+    if passes.order is not None:
+        confidence = torch.zeros(hidden.shape, device=hidden.device)
+        confidence = confidence.masked_scatter(asked, logp.amax(-1))
+        position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
+        logp = logp[scored[asked]]
+    target = (canvas.tokens[scored] - canvas.vocab[0]).unsqueeze(-1)
+    values = logp.gather(-1, target).squeeze(-1)
+    with torch.no_grad():
+        entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
+    return values if position is None else values + position, entropies

@@ -54,7 +54,7 @@ def denoise(
         write_block(policy, rollout, block, config, rule, seeds, reference)
         if config.eos == "stop":
             fill(rollout, block.first + block.steps - 1)
-    rollout.valid = valid(canvas)
+    canvas.valid = valid(canvas)
     return rollout
 
 

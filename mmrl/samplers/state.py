@@ -74,7 +74,8 @@ class Rule(NamedTuple):
 
     `propose_reference` reproduces a public sampler's draws; its logits are computed at every
     position of the block. `ranks`: the rule orders positions by how certain they are. `adaptive`:
-    the public sampler ends a block when it is full rather than after its steps.
+    the public sampler ends a block when it is full rather than after its steps. `traced`:
+    `written_at` tells in which order a canvas was written.
     """
 
     candidates: Callable[[State], Tensor]
@@ -82,3 +83,4 @@ class Rule(NamedTuple):
     propose_reference: Callable[[State, Tensor, Prediction], Proposal]
     ranks: bool = False
     adaptive: bool = False
+    traced: bool = True

@@ -71,7 +71,7 @@ def test_completions_of_a_group_meet_the_answer_of_their_prompt(
         ("a red circle", "0"), ("two green squares", "1"), ("a purple ring", "3"),
     }  # fmt: skip
     assert all(isinstance(completion, str) for completion in batch.completions)
-    assert batch.rollout.valid is not None and batch.rollout.valid.shape[0] == 12
+    assert batch.rollout.canvas.valid is not None and batch.rollout.canvas.valid.shape[0] == 12
     assert batch.rollout.settings["eos"] == "stop" and batch.rollout.settings["cache"] == "prefix"
 
 

@@ -77,3 +77,14 @@ def test_statistics_are_the_mean_the_spread_in_groups_and_the_share_without_spre
     assert values["reward"] == 2.0
     assert values["reward_std"] == pytest.approx(math.sqrt(2.0) / 3)
     assert values["frac_reward_zero_std"] == pytest.approx(2 / 3)
+
+
+def test_softmax_weights_pull_towards_the_best_and_away_from_the_worst() -> None:
+    rewards = [1.0, 0.0, 2.0, 5.0, 5.0, 5.0]
+    toward = [math.exp(r) for r in rewards[:3]]
+    away = [math.exp(-r) for r in rewards[:3]]
+    expected = [3 * (t / sum(toward) - a / sum(away)) for t, a in zip(toward, away, strict=True)]
+    found = advantages(rewards, 3, "softmax")
+    assert found == pytest.approx([*expected, 0.0, 0.0, 0.0], abs=1e-6)
+    assert advantages([NAN, 0.0, 1.0, NAN, NAN, NAN], 3, "softmax")[0] == 0
+    assert advantages([NAN, 0.0, 1.0, NAN, NAN, NAN], 3, "softmax")[3:] == [0.0, 0.0, 0.0]

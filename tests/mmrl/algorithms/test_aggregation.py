@@ -27,7 +27,7 @@ def test_dr_grpo_divides_by_a_constant() -> None:
     torch.testing.assert_close(AGGREGATIONS["dr_grpo"](COUNTS, SIZE), COUNTS / (2 * 4 * 2))
 
 
-@pytest.mark.parametrize("name", ["grpo", "dapo"])
+@pytest.mark.parametrize("name", ["grpo", "dapo", "gspo"])
 def test_weights_of_a_mean_add_up_to_one(name: str) -> None:
     assert float(AGGREGATIONS[name](COUNTS, SIZE).sum()) == pytest.approx(1.0)
 
@@ -44,3 +44,19 @@ def test_a_bound_that_sums_the_draws_up_is_averaged_over_rollouts_alone() -> Non
     size = BatchSize(rollouts=2, tokens=10, entries=2, longest=4)
     assert AGGREGATIONS["grpo"](counts, size).flatten().tolist() == [0.5, 0.5]
     assert AGGREGATIONS["dapo"](counts, size).flatten().tolist() == [0.5, 0.5]
+
+
+def test_gspo_averages_over_all_passes_of_a_rollout() -> None:
+    weights = AGGREGATIONS["gspo"](COUNTS, SIZE)
+    per_row = torch.tensor([[[1 / 5], [1 / 5]], [[1 / 5], [1 / 5]]]) / 2
+    torch.testing.assert_close(weights, per_row * COUNTS)
+
+
+def test_rows_without_an_entry_in_a_pass_are_not_averaged_over() -> None:
+    counts = COUNTS.clone()
+    counts[1, 0] = False
+    size = BatchSize(rollouts=2, tokens=8, entries=8, longest=4, rows=3, token_rows=3)
+    weights = AGGREGATIONS["grpo"](counts, size)
+    per_row = torch.tensor([[[1 / 3], [1.0]], [[0.0], [1 / 4]]]) / 3
+    torch.testing.assert_close(weights, per_row * counts)
+    assert float(weights.sum()) == pytest.approx(1.0)

@@ -11,6 +11,7 @@ from mmrl.algorithms import AlgorithmConfig, BatchSize, LossInputs, policy_loss
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.kl import KL
 from mmrl.algorithms.ratios import RATIO_LEVELS
+from mmrl.config import ConfigError
 from mmrl.estimators import BOUNDS
 from mmrl.types import Passes
 
@@ -20,6 +21,7 @@ SIZE = BatchSize(rollouts=2, tokens=3, entries=3, longest=3)
 RATIOS = torch.tensor([[[1.1, 1.0, 0.5], [1.0, 1.5, 1.0]]])
 ADVANTAGES = torch.tensor([1.0, -2.0])
 REFERENCE = torch.full((1, 2, 3), -1.3)
+BLOCKS = torch.tensor([[0, 0, 1], [0, 0, 1]])
 
 
 def inputs(
@@ -32,13 +34,13 @@ def inputs(
     log_ratio = RATIOS.log() if log_ratio is None else log_ratio
     new = torch.full(scored.shape, -1.0) * scored
     old = (new - log_ratio) * scored
-    passes = Passes(scored, scored, scored.float())
+    passes = Passes(scored, scored, scored.float(), blocks=BLOCKS)
     kept = None if reference is None else reference * scored
     return LossInputs(passes, new.requires_grad_(), old, kept, torch.ones_like(old), advantages)
 
 
 def loss(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> tuple[Tensor, dict]:
-    return policy_loss(given, AlgorithmConfig(**columns), size)
+    return policy_loss(given, AlgorithmConfig(block_size=2, **columns), size)
 
 
 def gradient(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> Tensor:
@@ -86,19 +88,33 @@ def test_the_evidence_bound_is_one_ratio_per_rollout() -> None:
     assert float(metrics["ratio"]) == pytest.approx(sum(ratios) / 2)
 
 
+def possible(columns: dict[str, str]) -> bool:
+    try:
+        AlgorithmConfig(block_size=2, **columns)
+    except ConfigError:
+        return False
+    return True
+
+
 COLUMNS = [
-    {"bound": bound, "ratio_level": level, "aggregation": aggregation}
+    columns
     for bound in BOUNDS
     for level in RATIO_LEVELS
     for aggregation in AGGREGATIONS
+    if possible(columns := {"bound": bound, "ratio_level": level, "aggregation": aggregation})
 ]
+
+
+def size_of(columns: dict[str, str]) -> BatchSize:
+    """Of `SCORED`, whose bounds have one entry per rollout unless they keep the tokens."""
+    return BatchSize(2, 3, 3 if columns["bound"] == "token" else 2, 3)
 
 
 @pytest.mark.parametrize("columns", COLUMNS, ids=lambda c: "-".join(c.values()))
 def test_a_positive_advantage_raises_the_logprobs_and_a_negative_one_lowers_them(
     columns: dict,
 ) -> None:
-    size = BatchSize(2, 3, 2 if columns["bound"] == "elbo" else 3, 3)
+    size = size_of(columns)
     step = -gradient(inputs(torch.zeros(1, 2, 3)), size, **columns)
     assert bool((step[0, 0][SCORED[0, 0]] > 0).all())
     assert bool((step[0, 1][SCORED[0, 1]] < 0).all())
@@ -150,7 +166,7 @@ def test_positions_that_were_not_hidden_change_nothing(level: str, kl: str) -> N
 
 @pytest.mark.parametrize("columns", COLUMNS, ids=lambda c: "-".join(c.values()))
 def test_parts_of_a_batch_add_up_to_its_loss_and_metrics(columns: dict) -> None:
-    size = BatchSize(2, 3, 2 if columns["bound"] == "elbo" else 3, 3)
+    size = size_of(columns)
     whole, metrics = loss(inputs(reference=REFERENCE), size, beta=0.1, **columns)
     total, sums = torch.zeros(()), dict.fromkeys(metrics, 0.0)
     for row in (slice(0, 1), slice(1, 2)):
@@ -165,3 +181,67 @@ def test_parts_of_a_batch_add_up_to_its_loss_and_metrics(columns: dict) -> None:
         sums = {name: sums[name] + float(some[name]) for name in sums}
     torch.testing.assert_close(total, whole)
     assert sums == pytest.approx({name: value.item() for name, value in metrics.items()})
+
+
+def test_gmpo_is_the_geometric_mean_of_ratios_clipped_where_they_gain() -> None:
+    # rollout 0 (advantage 1): 1.1 and 0.5, below the range but losing; rollout 1 (-2): 1.5, gaining
+    value, metrics = loss(inputs(), aggregation="gmpo", epsilon=0.2)
+    expected = -((1.1 * 0.5) ** 0.5 - 2 * 1.5) / 2
+    assert value.item() == pytest.approx(expected)
+    value, metrics = loss(inputs(advantages=-ADVANTAGES), aggregation="gmpo", epsilon=0.2)
+    expected = -(-((1.1 * math.exp(-0.2)) ** 0.5) + 2 * math.exp(0.2)) / 2
+    assert value.item() == pytest.approx(expected)
+    assert float(metrics["clip_ratio/low_mean"]) == pytest.approx(1 / 3)
+    assert float(metrics["clip_ratio/high_mean"]) == pytest.approx(1 / 3)
+
+
+def test_the_geometric_mean_never_exceeds_the_arithmetic_one() -> None:
+    draws = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        given = inputs(torch.randn(1, 2, 3, generator=draws), torch.ones(2))
+        geometric, _ = loss(given, aggregation="gmpo", epsilon=1e9)
+        arithmetic, _ = loss(given, aggregation="gspo", epsilon=1e9)
+        assert geometric >= arithmetic - 1e-5  # losses: the sign is turned
+
+
+def test_gmpo_takes_one_mean_over_all_passes_of_a_rollout() -> None:
+    scored = SCORED.expand(2, -1, -1)
+    log_ratio = torch.tensor([[[0.1, 0.0, 0.3], [0.0, -0.1, 0.0]], [[0.2, 0, 0.0], [0, 0.3, 0]]])
+    given = inputs(log_ratio, torch.ones(2), scored)
+    value, _ = loss(given, BatchSize(2, 6, 6, 3), aggregation="gmpo", epsilon=1e9)
+    assert value.item() == pytest.approx(-(math.exp(0.6 / 4) + math.exp(0.2 / 2)) / 2)
+
+
+def test_the_divergence_can_be_that_of_the_bounds_per_response_token() -> None:
+    given = inputs(reference=REFERENCE)
+    given.passes.length = torch.tensor([4, 2])
+    columns = {"bound": "elbo", "ratio_level": "sequence", "kl": "k2", "kl_level": "bound"}
+    with_kl, metrics = loss(given, size_of(columns), beta=0.5, **columns)
+    without, _ = loss(given, size_of(columns), **columns)
+    # sums of log-probs: -2 against -2.6, -1 against -1.3
+    expected = (0.6**2 / 2 / 4 + 0.3**2 / 2 / 2) / 2
+    assert (with_kl - without).item() == pytest.approx(0.5 * expected, rel=1e-4)
+    assert float(metrics["kl"]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_sequence_ratio_of_a_bound_is_per_response_token() -> None:
+    given = inputs(RATIOS.log(), torch.ones(2))
+    given.passes.length = torch.tensor([4, 2])
+    columns = {"bound": "elbo", "ratio_level": "sequence"}
+    value, _ = loss(given, size_of(columns), epsilon=1e9, **columns)
+    ratios = ((1.1 * 0.5) ** (1 / 4), 1.5 ** (1 / 2))
+    assert value.item() == pytest.approx(-sum(ratios) / 2)
+
+
+def test_the_worked_example_of_the_public_trace_loss() -> None:
+    # one row of three tokens; the public policy script divides both terms by their number
+    new, old = torch.tensor([[[-1.0, -0.5, -2.0]]]), torch.tensor([[[-1.2, -0.9, -1.9]]])
+    scored = torch.ones(1, 1, 3, dtype=torch.bool)
+    passes, size = Passes(scored, scored, scored.float()), BatchSize(1, 3, 3, 3)
+    given = LossInputs(passes, new, old, old, torch.zeros(1, 1, 3), torch.tensor([1.5]))
+    value, metrics = policy_loss(given, AlgorithmConfig(beta=0.01, kl="k3"), size)
+    assert float(metrics["policy_loss"]) == pytest.approx(-1.6524187, abs=1e-6)
+    assert 3 * float(metrics["kl"]) == pytest.approx(0.0942217, abs=1e-6)
+    assert value.item() == pytest.approx(-1.6521046, abs=1e-6)
+    _, metrics = policy_loss(given, AlgorithmConfig(beta=0.01, kl="k1"), size)
+    assert 3 * float(metrics["kl"]) == pytest.approx(0.5, abs=1e-6)

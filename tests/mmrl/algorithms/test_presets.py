@@ -22,6 +22,23 @@ def test_the_published_rows_differ_where_the_papers_do() -> None:
     rows = {name: load_algorithm({"name": name}) for name in PRESETS}
     assert rows["mask_grpo"].min_mask_rate > rows["unigrpo"].min_mask_rate == 0
     assert rows["diffu_grpo"].mask == "full" and rows["diffu_grpo"].scale_rewards == "none"
+    assert rows["mask_grpo_text"].mask == "ar_like" and rows["mask_grpo"].mask == "random"
+    assert {row.ratio_level for row in (rows["wd1"], rows["spg"])} == {"none"}
+    assert {row.ratio_level for row in (rows["gdpo"], rows["espo"])} == {"sequence"}
+
+
+def test_every_published_method_has_its_preset() -> None:
+    assert set(PRESETS) == {
+        "bgpo", "coupled_grpo", "diffu_grpo", "espo", "gdpo", "just_grpo", "mask_grpo",
+        "mask_grpo_text", "random_masking", "spg", "step_merge", "trace_rl", "unigrpo", "wd1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_cites_its_paper_and_names_its_deviations(name: str) -> None:
+    text = (Path(__file__).parents[3] / "configs" / "algorithm" / f"{name}.yaml").read_text()
+    said = " ".join(line[1:].strip() for line in text.splitlines() if line.startswith("#"))
+    assert "arXiv 2" in said and "Deviation" in said
 
 
 def test_options_win_over_the_preset() -> None:
@@ -43,7 +60,7 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
         ({"ratio_level": "word"}, ["algorithm.ratio_level", "sequence"]),
         ({"aggregation": "mean"}, ["algorithm.aggregation", "dr_grpo"]),
         ({"kl": "k4"}, ["algorithm.kl", "k1, k2, k3"]),
-        ({"scale_rewards": "all"}, ["algorithm.scale_rewards", "batch, group, none"]),
+        ({"scale_rewards": "all"}, ["algorithm.scale_rewards", "batch, group, none, softmax"]),
         ({"num_iterations": 0}, ["algorithm.num_iterations", "0"]),
         ({"num_draws": 0}, ["algorithm.num_draws", "at least 1"]),
         ({"min_mask_rate": 1.5}, ["algorithm.min_mask_rate", "1.5", "between 0 and 1"]),
@@ -51,6 +68,43 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
         ({"epsilon": -0.1}, ["algorithm.epsilon", "0 or more"]),
         ({"epsilon_high": -0.1}, ["algorithm.epsilon_high", "0 or more"]),
         ({"temperature": 0.0}, ["algorithm.temperature", "above 0"]),
+        ({"max_mask_rate": 0.1, "min_mask_rate": 0.5}, ["algorithm.max_mask_rate", "0.5 and 1"]),
+        ({"max_mask_rate": 0.0}, ["algorithm.max_mask_rate", "above 0"]),
+        ({"prompt_mask_rate": -0.1}, ["algorithm.prompt_mask_rate", "between 0 and 1"]),
+        ({"slice_size": 0}, ["algorithm.slice_size", "at least 1"]),
+        ({"sampled_slices": 0}, ["algorithm.sampled_slices", "at least 1"]),
+        ({"eubo_beta": 0.5}, ["algorithm.eubo_beta", "at least 1"]),
+        ({"eubo_weight": 2.0}, ["algorithm.eubo_weight", "between 0 and 1"]),
+        ({"kl_to": "start"}, ["algorithm.kl_to", "old, reference"]),
+        ({"kl_level": "row"}, ["algorithm.kl_level", "bound, token"]),
+        ({"position_term": "pl"}, ["algorithm.position_term", "none, plackett_luce"]),
+        # what cannot go together, and why
+        ({"mask": "blockwise"}, ["algorithm.block_size", "needs blocks"]),
+        ({"ratio_level": "block"}, ["algorithm.block_size", "needs blocks"]),
+        (
+            {"ratio_level": "block", "block_size": 4, "bound": "elbo"},
+            ["algorithm.ratio_level", "no value per position", "sequence"],
+        ),
+        ({"mask": "trace", "num_draws": 2}, ["algorithm.num_draws", "follows an order"]),
+        ({"mask": "left_to_right", "prompt_mask_rate": 0.1}, ["algorithm.prompt_mask_rate"]),
+        (
+            {"mask": "trace", "num_slices": 4, "slice_size": 2},
+            ["algorithm.num_slices", "slice_size 2", "null"],
+        ),
+        ({"position_term": "plackett_luce"}, ["algorithm.position_term", "use mask: trace"]),
+        (
+            {"aggregation": "gmpo", "ratio_level": "sequence"},
+            ["algorithm.aggregation", "token by token", "gspo"],
+        ),
+        ({"aggregation": "gspo", "ratio_level": "none"}, ["algorithm.aggregation", "no ratio"]),
+        (
+            {"bound": "additive", "ratio_level": "sequence"},
+            ["algorithm.ratio_level", "one by one", "step"],
+        ),
+        (
+            {"bound": "additive", "ratio_level": "step", "aggregation": "gspo"},
+            ["algorithm.aggregation", "sum over passes"],
+        ),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),
         ({"beta": "much"}, ["beta", "much"]),
     ],

@@ -37,5 +37,35 @@ def test_without_a_ratio_the_value_is_one_and_the_gradient_that_of_the_logprob()
 
 @pytest.mark.parametrize("level", sorted(RATIO_LEVELS))
 def test_equal_policies_have_ratio_one_at_every_level(level: str) -> None:
-    log_ratio = RATIO_LEVELS[level](OLD.clone(), OLD, COUNTS)
+    blocks = torch.tensor([[0, 0, 1], [0, 0, 1]])
+    log_ratio = RATIO_LEVELS[level](OLD.clone(), OLD, COUNTS, None, blocks)
     assert bool((log_ratio.exp() == 1).all())
+
+
+# two passes over one rollout of four positions in two blocks
+TWO = torch.tensor([[[True, True, False, False]], [[True, False, True, True]]])
+DIFFERENCE = torch.tensor([[[0.1, 0.3, 9.0, 9.0]], [[0.5, 9.0, 1.0, 3.0]]])
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        ("token", [[0.1, 0.3, 0.0, 0.0], [0.5, 0.0, 1.0, 3.0]]),
+        ("step", [[0.2, 0.2, 0.0, 0.0], [1.5, 0.0, 1.5, 1.5]]),
+        ("block", [[0.3, 0.3, 0.0, 0.0], [0.3, 0.0, 2.0, 2.0]]),
+        ("sequence", [[0.98, 0.98, 0.0, 0.0], [0.98, 0.0, 0.98, 0.98]]),
+    ],
+)
+def test_each_level_takes_its_own_mean(level: str, expected: list[list[float]]) -> None:
+    blocks = torch.tensor([[0, 0, 1, 1]])
+    old = torch.full((2, 1, 4), -5.0)
+    ratio = RATIO_LEVELS[level](old + DIFFERENCE, old, TWO, None, blocks)
+    torch.testing.assert_close(ratio[:, 0], torch.tensor(expected))
+
+
+def test_a_value_that_stands_for_many_tokens_is_divided_by_their_number() -> None:
+    new, old = torch.tensor([[[-8.0], [-3.0]]]), torch.tensor([[[-10.0], [-6.0]]])
+    counts, sizes = torch.ones(1, 2, 1, dtype=torch.bool), torch.tensor([[[4], [2]]])
+    for level in ("step", "sequence"):
+        assert RATIO_LEVELS[level](new, old, counts, sizes).flatten().tolist() == [0.5, 1.5]
+    assert RATIO_LEVELS["token"](new, old, counts, sizes).flatten().tolist() == [2.0, 3.0]

@@ -1,18 +1,28 @@
 """Mask draws: the published rates and masks, and independence of everything around a row."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Generator, Tensor
 
-from mmrl.estimators import MASKS, Draw
+from mmrl.estimators import BOUNDS, MASKS, Draw
 from mmrl.estimators.masks import row_uniforms
+from mmrl.samplers.ending import valid
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
 
 
 def rollout_of(canvas: Canvas) -> Rollout:
+    """A rollout whose trace wrote every third position in the same step."""
+    place = torch.arange(canvas.tokens.shape[1]).expand_as(canvas.tokens)
     nothing = torch.zeros(canvas.tokens.shape)
-    return Rollout(canvas, nothing.long() - 1, nothing, {})
+    return Rollout(canvas, (place % 3).masked_fill(~canvas.response, -1), nothing, {})
+
+
+NEEDS: dict[str, dict[str, Any]] = {"blockwise": {"block_size": 3}}
+"""What a strategy cannot do without."""
 
 
 def draw(
@@ -23,8 +33,10 @@ def draw(
     num_iterations: int = 4,
     num_draws: int = 1,
     min_mask_rate: float = 0.5,
+    **options: Any,
 ) -> Passes:
-    settings = Draw(iteration, num_iterations, num_draws, min_mask_rate, seeds)
+    options = {**NEEDS.get(name, {}), **options}
+    settings = Draw(iteration, num_iterations, num_draws, min_mask_rate, seeds, **options)
     return MASKS[name](rollout_of(canvas), settings)
 
 
@@ -63,22 +75,72 @@ def test_the_rate_rises_from_the_lowest_to_almost_one() -> None:
             assert abs(float(passes.hidden[0][canvas.response].float().mean()) - rate) < 0.02
 
 
+def ending_at_30(canvas: Canvas) -> Canvas:
+    canvas = replace(canvas, stop_ids=(30,))
+    return replace(canvas, valid=valid(canvas))
+
+
 @pytest.mark.parametrize("name", sorted(MASKS))
-def test_only_response_positions_are_hidden_and_all_hidden_are_scored(name: str) -> None:
+def test_only_hidden_response_positions_are_scored_and_nothing_after_the_end(name: str) -> None:
     canvas = small_canvas(4, 7, ragged=True)
-    passes = draw(canvas, generators(4), name, num_draws=5)
-    assert passes.hidden.shape == (5, *canvas.tokens.shape)
+    canvas.tokens[canvas.response] = 20
+    canvas.tokens[1, 6] = canvas.tokens[2, 8] = canvas.tokens[2, 9] = 30
+    ended = ending_at_30(canvas)
+    assert ended.scorable.sum(-1).tolist() == [7, 2, 3, 4]
+    number = MASKS[name].number(Draw(0, 1, 5, 0.0, []), 3, 7)
+    passes = draw(ended, generators(4), name, num_draws=5)
+    assert passes.hidden.shape == (number, *canvas.tokens.shape)
     assert not bool((passes.hidden & ~canvas.response).any())
-    assert torch.equal(passes.scored, passes.hidden)
-    assert torch.equal(passes.weight, passes.hidden.float())
+    assert not bool((passes.scored & ~passes.hidden).any())
+    assert not bool((passes.scored & ~ended.scorable).any())
+    assert bool(passes.scored.any(0).any(-1).all())
+    assert bool((passes.weight[~passes.scored] == 0).all() and (passes.weight >= 0).all())
+    assert passes.tokens.tolist() == [7, 2, 3, 4]
 
 
-@pytest.mark.parametrize("name", sorted(MASKS))
+@pytest.mark.parametrize("name", sorted(set(MASKS) - {"trace"}))
+def test_what_stood_after_the_end_is_hidden_wherever_the_text_is_hidden(name: str) -> None:
+    canvas = small_canvas(1, 6)
+    canvas.tokens[canvas.response] = 20
+    canvas.tokens[0, 6] = 30
+    passes = draw(ending_at_30(canvas), generators(1), name, num_draws=2)
+    asked = passes.scored.any(-1)
+    assert bool(passes.hidden[:, 0, 7:10][asked[:, 0]].all())
+
+
+@pytest.mark.parametrize("name", sorted(set(MASKS) - {"complementary", "trace", "left_to_right"}))
 def test_every_row_is_scored_in_every_draw(name: str) -> None:
     canvas = small_canvas(50, 3)
     settings = {"num_draws": 4, "num_iterations": 1000, "min_mask_rate": 0.0}
     passes = draw(canvas, generators(50), name, **settings)
     assert bool(passes.scored.any(-1).all())
+
+
+@pytest.mark.parametrize("name", sorted(MASKS))
+def test_hidden_prompt_tokens_are_drawn_once_per_pass_and_never_scored(name: str) -> None:
+    canvas = small_canvas(40, 6, padding=True)
+    clean = draw(canvas, generators(40), name, num_draws=2)
+    noisy = draw(canvas, generators(40), name, num_draws=2, prompt_mask_rate=0.25)
+    assert torch.equal(noisy.scored, clean.scored)
+    assert torch.equal(noisy.hidden & canvas.response, clean.hidden)
+    assert canvas.attend is not None
+    prompt = canvas.attend & ~canvas.response
+    assert not bool((noisy.hidden & ~canvas.response & ~prompt).any())
+    share = float(noisy.hidden[:, prompt].float().mean())
+    assert abs(share - 0.25) < 0.08
+    assert not torch.equal(noisy.hidden[0, prompt], noisy.hidden[1, prompt])
+
+
+@pytest.mark.parametrize("name", sorted(MASKS))
+def test_the_draws_of_a_row_are_its_own(name: str) -> None:
+    canvas = small_canvas(4, 9, ragged=True)
+    options = {"num_draws": 2, "prompt_mask_rate": 0.3, "sampled_slices": 2}
+    whole = draw(canvas, generators(4), name, **options)
+    for row in range(4):
+        one = slice(row, row + 1)
+        alone = draw(canvas[one], generators(4)[one], name, **options)
+        assert torch.equal(alone.scored[: len(whole)], whole.scored[: len(alone), one])
+        assert torch.equal(alone.hidden[: len(whole)], whole.hidden[: len(alone), one])
 
 
 def test_a_rate_near_zero_hides_one_position_and_each_equally_often() -> None:
@@ -125,3 +187,13 @@ def test_draws_of_one_row_differ_from_each_other_and_repeat_with_the_seed() -> N
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert bool((one.hidden[a] != one.hidden[b]).any(-1).all())
     assert not torch.equal(one.hidden, draw(canvas, generators(2, seed=1), num_draws=3).hidden)
+
+
+def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:
+    canvas = small_canvas(3, 6)
+    passes = draw(canvas, generators(3), "trace", slice_size=2)
+    longer = passes.extended(len(passes) + 3)
+    assert len(longer) == len(passes) + 3 and not bool(longer.hidden[len(passes) :].any())
+    logprobs = torch.full(longer.scored.shape, -1.0)
+    plain = BOUNDS["elbo"](logprobs[: len(passes)] * passes.scored, passes).values
+    torch.testing.assert_close(BOUNDS["elbo"](logprobs * longer.scored, longer).values, plain)

@@ -156,3 +156,22 @@ def test_a_canvas_written_in_one_step_scores_as_the_sampler_recorded() -> None:
     passes = draw(done.canvas, [], "full")
     logprobs, _ = score(policy, done.canvas, passes, cfg_scale=1.0, temperature=0.8)
     torch.testing.assert_close(logprobs[0], done.logprobs, atol=1e-5, rtol=0)
+
+
+def test_rows_that_a_pass_does_not_score_are_not_asked() -> None:
+    network = small_network()
+    canvas, asked = finished().canvas, []
+    network.register_forward_pre_hook(
+        lambda module, args, kwargs: asked.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    passes = draw(canvas, generators(3), num_draws=3)
+    whole, _ = score(bare_policy(network), canvas, passes)
+    passes.scored[1, :2] = False
+    passes.scored[2] = False
+    some, entropy = score(bare_policy(network), canvas, passes)
+    assert asked == [3, 3, 3, 3, 1, 1]
+    assert torch.equal(some[0], whole[0]) and bool((some[2] == 0).all())
+    torch.testing.assert_close(some[1, 2], whole[1, 2])
+    assert bool((some[1, :2] == 0).all() and (entropy[1, :2] == 0).all())
+    some[2].sum().backward()  # a pass that scores nothing has a gradient, and it is zero
+    assert all(bool((p.grad == 0).all()) for p in network.parameters() if p.grad is not None)

@@ -106,20 +106,21 @@ def test_what_counts_goes_up_to_the_first_end_and_includes_it(
     widths: list[int], sampler: SamplerConfig, seed: int
 ) -> None:
     done = sample(wants_to_end(), canvas_of(widths, seed), sampler, generators(len(widths), seed))
-    assert done.valid is not None
+    canvas = done.canvas
+    assert canvas.valid is not None
     for tokens, counts in zip(
-        done.canvas.tokens[:, -LENGTH:].tolist(), done.valid[:, -LENGTH:].tolist(), strict=True
+        canvas.tokens[:, -LENGTH:].tolist(), canvas.valid[:, -LENGTH:].tolist(), strict=True
     ):
         ends = [n for n, token in enumerate(tokens) if token in (EOS, EOT)]
         length = ends[0] + 1 if ends else LENGTH
         assert counts == [True] * length + [False] * (LENGTH - length)
-    assert not bool(done.valid[~done.canvas.response].any())
-    assert torch.equal(after_end(done.canvas), done.canvas.response & ~done.valid)
+    assert not bool(canvas.valid[~canvas.response].any())
+    assert torch.equal(after_end(canvas), canvas.response & ~canvas.valid)
 
 
 def test_everything_counts_where_completions_have_no_end() -> None:
     canvas = canvas_of([3], ends=())
-    assert sample(POLICY, canvas, SamplerConfig(steps=2), generators(1)).valid is None
+    assert sample(POLICY, canvas, SamplerConfig(steps=2), generators(1)).canvas.valid is None
     with pytest.raises(ConfigError, match=r"sampler\.eos is 'stop' .* no end token"):
         sample(POLICY, canvas, SamplerConfig(steps=2, eos="stop"), generators(1))
 
@@ -131,10 +132,12 @@ def test_rollouts_of_several_batches_keep_what_counts_and_what_is_padding() -> N
         for widths in ([3, 3], [5, 2], [5, 5])
     ]
     whole = concatenate(parts)
-    assert whole.valid is not None and whole.canvas.attend is not None
-    assert whole.canvas.tokens.shape == whole.valid.shape == whole.canvas.attend.shape == (6, 17)
-    assert whole.canvas.attend.sum(1).tolist() == [15, 15, 17, 14, 17, 17]
+    canvas = whole.canvas
+    assert canvas.valid is not None and canvas.attend is not None
+    assert canvas.tokens.shape == canvas.valid.shape == canvas.attend.shape == (6, 17)
+    assert canvas.attend.sum(1).tolist() == [15, 15, 17, 14, 17, 17]
     assert whole.forwards == 12
     for n, part in enumerate(parts):
-        assert part.valid is not None
-        assert torch.equal(whole[2 * n : 2 * n + 2].valid[:, -LENGTH:], part.valid[:, -LENGTH:])
+        assert part.canvas.valid is not None
+        ends = canvas.valid[2 * n : 2 * n + 2, -LENGTH:]
+        assert torch.equal(ends, part.canvas.valid[:, -LENGTH:])

@@ -1,0 +1,79 @@
+"""Columns that cannot go together, refused with the reason before anything loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mmrl.config import ConfigError
+from mmrl.estimators import MASKS
+
+if TYPE_CHECKING:
+    from mmrl.algorithms import AlgorithmConfig
+
+
+def check_combination(row: AlgorithmConfig) -> None:
+    """Check a row of the table whose columns are valid one by one.
+
+    Raises:
+        ConfigError: naming the first impossible combination, why it is one, and what to do.
+    """
+    for message in (*_masks(row), *_ratios(row)):
+        raise ConfigError(f"algorithm.{message}")
+
+
+def _masks(row: AlgorithmConfig) -> Iterator[str]:
+    strategy = MASKS[row.mask]
+    if strategy.needs_blocks and row.block_size is None:
+        yield f"block_size is null, and mask: {row.mask} needs blocks; give that of the sampler."
+    if strategy.ordered and row.num_draws != 1:
+        yield (
+            f"num_draws is {row.num_draws}, and mask: {row.mask} follows an order instead of"
+            " drawing masks; leave it at 1 and set slice_size, num_slices or sampled_slices."
+        )
+    if strategy.ordered and row.prompt_mask_rate > 0:
+        yield (
+            f"prompt_mask_rate is {row.prompt_mask_rate:g}, and mask: {row.mask} scores the states"
+            " in which tokens were written, with the whole prompt; set it to 0."
+        )
+    if row.num_slices is not None and row.slice_size != 1:
+        yield (
+            f"num_slices is {row.num_slices} and slice_size {row.slice_size}: both say how a trace"
+            " is cut; set num_slices to null or slice_size to 1."
+        )
+    if row.position_term != "none" and not strategy.reads_trace:
+        yield (
+            f"position_term is {row.position_term}, and mask: {row.mask} does not know in which"
+            " order positions were written; use mask: trace, or position_term: none."
+        )
+
+
+def _ratios(row: AlgorithmConfig) -> Iterator[str]:
+    if row.ratio_level == "block" and row.block_size is None:
+        yield "block_size is null, and ratio_level: block needs blocks; give that of the sampler."
+    if row.ratio_level == "block" and row.bound != "token":
+        yield (
+            f"ratio_level is block, and bound: {row.bound} has no value per position; use bound:"
+            " token, or ratio_level: sequence."
+        )
+    if row.aggregation == "gmpo" and (row.ratio_level, row.bound) != ("token", "token"):
+        yield (
+            "aggregation is gmpo, which clips token by token before it takes the geometric mean,"
+            f" and the ratio is of ratio_level: {row.ratio_level} over bound: {row.bound}; use"
+            " aggregation: gspo, or ratio_level: token with bound: token."
+        )
+    if row.aggregation == "gspo" and row.ratio_level == "none":
+        yield (
+            "aggregation is gspo, and ratio_level: none forms no ratio to clip; use aggregation:"
+            " grpo."
+        )
+    if row.bound == "additive" and row.ratio_level not in ("token", "step"):
+        yield (
+            f"ratio_level is {row.ratio_level}, and bound: additive needs a ratio per pass, or its"
+            " passes cannot be trained one by one; use ratio_level: step."
+        )
+    if row.bound == "additive" and row.aggregation not in ("grpo", "dapo", "dr_grpo"):
+        yield (
+            f"aggregation is {row.aggregation}, and bound: additive is a sum over passes; use"
+            " aggregation: grpo."
+        )

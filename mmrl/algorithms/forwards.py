@@ -1,0 +1,54 @@
+"""How many forwards a method costs: per rollout and inner iteration, in passes over its canvas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mmrl.estimators import MASKS
+
+if TYPE_CHECKING:
+    from mmrl.algorithms import AlgorithmConfig
+
+
+class Forwards(NamedTuple):
+    """Forwards with gradient (`new`), and without: of the policy as it was when it sampled, of the
+    reference policy, and once more of the policy where a loss needs all passes before their
+    gradients can be taken one by one."""
+
+    new: int
+    old: int
+    reference: int
+    again: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def forwards(
+    row: AlgorithmConfig, steps: int, length: int, at_once: int, iteration: int = 0
+) -> Forwards:
+    """The forwards of a rollout in one inner iteration, guidance counted twice.
+
+    Exact for strategies that draw (but for the empty complement of a full mask, which costs none);
+    with an order of writing the most there can be, reached when every denoising step writes
+    something that counts.
+
+    Args:
+        row: the method.
+        steps: denoising steps of the rollout.
+        length: response positions that count.
+        at_once: passes whose graphs are held together, `passes_at_once` of the run.
+        iteration: inner iteration.
+    """
+    passes = passes_per_rollout(row, steps, length)
+    known = iteration == 0 and row.needs_old
+    again = not row.pass_by_pass and passes > at_once and not known
+    sides = passes * (2 if row.cfg_scale > 0 else 1)
+    return Forwards(sides, sides * row.needs_old, sides * row.needs_reference, sides * again)
+
+
+def passes_per_rollout(row: AlgorithmConfig, steps: int, length: int) -> int:
+    """Passes over a rollout in one inner iteration."""
+    return MASKS[row.mask].number(row.draw(0), steps, length)

@@ -1,0 +1,24 @@
+"""left_to_right: position i scored with all before it visible and all from it on hidden.
+
+JustGRPO (arXiv 2601.15165): log pi(y) = sum_i log p(y_i | x, y_<i), exact for a sampler that writes
+one token after the other. `slice_size` positions share a pass; `sampled_slices` scores a random
+part of them with the unbiased weight.
+"""
+
+import torch
+
+from mmrl.estimators.masks.slices import number_of_slices, plan_slices
+from mmrl.estimators.masks.strategy import Draw
+from mmrl.types import Passes, Rollout
+
+
+def number(draw: Draw, steps: int, length: int) -> int:
+    """Slices of the response positions."""
+    return number_of_slices(draw, length)
+
+
+def plan(rollout: Rollout, draw: Draw) -> Passes:
+    """One pass per slice of positions."""
+    response = rollout.canvas.response
+    order = torch.where(response, response.cumsum(-1) - 1, -1)
+    return plan_slices(rollout, order, draw)

@@ -1,0 +1,44 @@
+"""Whether a method and a sampler fit together: what is refused, and what is said before a run."""
+
+from __future__ import annotations
+
+from mmrl.algorithms import AlgorithmConfig
+from mmrl.config import ConfigError
+from mmrl.estimators import MASKS
+from mmrl.samplers import RULES, SamplerConfig
+
+
+def check_pairing(row: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
+    """Refuse a method whose masks follow the recorded trace on rollouts that carry none.
+
+    Raises:
+        ConfigError: the sampler records no order of writing, or writes everything in one step.
+    """
+    if not MASKS[row.mask].reads_trace:
+        return
+    if not RULES[sampler.name].traced:
+        raise ConfigError(
+            f"{where}.algorithm.mask is {row.mask!r}, and {where}.sampler.name {sampler.name!r}"
+            " records no order of writing; use another mask strategy, or a sampler that does."
+        )
+    if sampler.steps == 1:
+        raise ConfigError(
+            f"{where}.algorithm.mask is {row.mask!r}, and {where}.sampler.steps is 1, so there is"
+            " no trace to follow; raise the steps, or use mask: full, which is the same then."
+        )
+
+
+def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
+    """How the scored policy differs from the one that samples; empty when it is the same."""
+    found = []
+    for key in ("cfg_scale", "temperature"):
+        rollout, scoring = getattr(sampler, key), getattr(row, key)
+        if rollout != scoring:
+            found.append(f"{key} is {rollout:g} in the rollout and {scoring:g} in scoring")
+    if sampler.top_k or sampler.top_p < 1:
+        found.append("the rollout filters tokens (top_k, top_p) and scoring does not")
+    if MASKS[row.mask].ordered and not MASKS[row.mask].reads_trace and sampler.name != row.mask:
+        found.append(
+            f"scoring goes {row.mask}, an order that sampler {sampler.name} does not follow"
+        )
+    return found

@@ -1,0 +1,122 @@
+"""trace: the public code's rows, its shrinking, and the log-probs the sampler recorded."""
+
+import pytest
+import torch
+
+from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.estimators.masks.slices import slice_ids
+from mmrl.estimators.masks.trace import writing_order
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Canvas, Passes, Rollout
+from tests.mmrl.canvases import generators, small_canvas
+from tests.mmrl.estimators.exact import assert_mean, drawn, estimates, table
+from tests.models.networks import bare_policy, small_network
+
+
+def settings(rows: int = 1, **options: object) -> Draw:
+    return Draw(0, 1, 1, 0.0, generators(rows), **options)  # type: ignore[arg-type]
+
+
+def rollout(steps: list[int], counted: int | None = None) -> Rollout:
+    """One text without a prompt, written in these steps; the first `counted` tokens count."""
+    order = torch.tensor([steps])
+    everywhere = torch.ones_like(order, dtype=torch.bool)
+    valid = None if counted is None else torch.arange(len(steps))[None] < counted
+    canvas = Canvas(torch.full_like(order, 20), everywhere, None, (12, 36), 39, valid=valid)
+    return Rollout(canvas, order, torch.zeros(1, len(steps)), {})
+
+
+def shown(passes: Passes) -> list[tuple[str, str]]:
+    """(what is hidden, what is scored) of each pass."""
+    return [
+        ("".join(".#"[h] for h in hidden.tolist()), "".join(".x"[s] for s in scored.tolist()))
+        for hidden, scored in zip(passes.hidden[:, 0], passes.scored[:, 0], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(2, [1, 3, 1, 3, 7, 3, 3, 7]), (3, [2, 7, 2, 7, 7, 2, 2, 7])]
+)
+def test_slices_are_those_of_the_public_code(size: int, expected: list[int]) -> None:
+    order = torch.tensor([[0, 3, 1, 3, 4, 2, 2, 7]])
+    ids = slice_ids(order, settings(slice_size=size))[0]
+    # there a slice is named by its last step
+    last = [int(order[0, ids == i].max()) for i in ids.tolist()]
+    assert last == expected
+
+
+def test_the_rows_of_a_short_text_are_those_of_the_public_code() -> None:
+    passes = MASKS["trace"](rollout([0, 2, 1, 1, 2, 3, 3, 3], counted=6), settings())
+    assert shown(passes) == [
+        ("########", "x......."),
+        (".#######", "..xx...."),
+        (".#..####", ".x..x..."),
+        (".....###", ".....x.."),
+    ]
+
+
+def test_a_slice_in_which_nothing_counts_has_no_pass() -> None:
+    passes = MASKS["trace"](rollout([0, 2, 1, 1, 2, 3, 3, 3], counted=5), settings())
+    assert len(passes) == 3 and bool(passes.scored.any(-1).all())
+
+
+def test_cuts_divide_the_recorded_steps_evenly() -> None:
+    order = torch.tensor([[0, 2, 4, 6, 8, 10, 12]])
+    ids = slice_ids(order, settings(num_slices=3))[0].tolist()
+    assert ids == [0, 0, 0, 1, 1, 2, 2]
+    assert slice_ids(order, settings(num_slices=20))[0].tolist() == list(range(7))
+
+
+def test_slices_cover_every_position_that_counts_once() -> None:
+    for options in ({"slice_size": 2}, {"num_slices": 3}):
+        passes = MASKS["trace"](rollout([5, 0, 3, 3, 1, 4, 4], counted=6), settings(**options))
+        assert passes.scored.sum(0)[0].tolist() == [1, 1, 1, 1, 1, 1, 0]
+
+
+def test_a_given_position_is_neither_hidden_nor_scored() -> None:
+    passes = MASKS["trace"](rollout([-1, 0, 1]), settings())
+    assert shown(passes) == [(".##", ".x."), ("..#", "..x")]
+
+
+def test_without_a_trace_the_reason_is_said() -> None:
+    with pytest.raises(ValueError, match=r"1 of 1 have no trace.*another mask strategy"):
+        MASKS["trace"](rollout([-1, -1]), settings())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["emerge", "maskgit"])
+@pytest.mark.parametrize("padding", [False, True])
+def test_replaying_the_trace_gives_the_samplers_own_log_probs(name: str, padding: bool) -> None:
+    policy = bare_policy(small_network())
+    config = SamplerConfig(name=name, steps=5)
+    done = sample(policy, small_canvas(6, 12, padding=padding), config, generators(6))
+    passes = MASKS["trace"](done, settings(6))
+    logprobs, _ = score(policy, done.canvas, passes)
+    torch.testing.assert_close(logprobs.sum(0), done.logprobs, atol=1e-5, rtol=0)
+    whole = BOUNDS["elbo"](logprobs, passes).values.flatten()
+    torch.testing.assert_close(whole, done.logprobs.sum(-1), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_merged_slices_do_not_give_the_samplers_log_probs() -> None:
+    policy = bare_policy(small_network())
+    done = sample(policy, small_canvas(2, 12), SamplerConfig(steps=6), generators(2))
+    logprobs, _ = score(policy, done.canvas, MASKS["trace"](done, settings(2, slice_size=3)))
+    assert float((logprobs.sum(0) - done.logprobs).abs().max()) > 1e-2
+
+
+def test_sampled_slices_are_unbiased() -> None:
+    # the trace of `exact` goes from left to right, so the sum over its steps is known
+    n = 4
+    steps = [float(table(n)[0b1111 << i & 0b1111][i]) for i in range(n)]
+    for number in (1, 2, 3):
+        values = estimates("trace", n, rows=500, sampled_slices=number)
+        assert_mean(values, sum(steps), precision=0.05)
+    passes = drawn("trace", n, 400, sampled_slices=2)
+    assert len(passes) == 2 and bool((passes.scored.sum((0, 2)) == 2).all())
+
+
+def test_within_a_step_the_writing_order_follows_the_samplers_confidence() -> None:
+    one = rollout([1, 0, 1, 0])
+    one.logprobs = torch.tensor([[-3.0, -2.0, -1.0, -4.0]])
+    assert writing_order(one).tolist() == [[3, 0, 2, 1]]

@@ -1,0 +1,66 @@
+"""Methods and samplers that do not fit together, known before any model loads."""
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mmrl.algorithms import load_algorithm
+from mmrl.config import ConfigError
+from mmrl.pairing import check_pairing, differences
+from mmrl.plan import describe
+from mmrl.samplers import RULES, SamplerConfig
+from mmrl.tasks import Task
+from tests.mmrl.runs import run_config, task_config
+
+
+def test_a_trace_method_needs_more_than_one_denoising_step() -> None:
+    with pytest.raises(ConfigError, match=r"tasks\.t\.sampler\.steps is 1.*mask: full"):
+        check_pairing(load_algorithm({"name": "trace_rl"}), SamplerConfig(steps=1), "tasks.t")
+    check_pairing(load_algorithm({"name": "mask_grpo"}), SamplerConfig(steps=1), "tasks.t")
+
+
+def test_a_trace_method_needs_a_sampler_that_records_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RULES, "untraced", RULES["emerge"]._replace(traced=False))
+    with pytest.raises(ConfigError, match="'untraced' records no order of writing"):
+        check_pairing(load_algorithm({"name": "step_merge"}), SamplerConfig(name="untraced"), "t")
+
+
+def test_it_is_refused_while_the_task_is_read(world: SimpleNamespace) -> None:
+    config = task_config(world, algorithm={"name": "trace_rl"}, sampler=SamplerConfig(steps=1))
+    with pytest.raises(ConfigError, match=r"tasks\.shapes\.algorithm\.mask is 'trace'"):
+        Task("shapes", config)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "algorithm", "said"),
+    [
+        ({"cfg_scale": 3.5}, {}, "cfg_scale is 3.5 in the rollout and 0 in scoring"),
+        ({}, {"cfg_scale": 1.0}, "cfg_scale is 0 in the rollout and 1 in scoring"),
+        ({"temperature": 0.8}, {}, "temperature is 0.8 in the rollout and 1 in scoring"),
+        ({"top_k": 5}, {}, "filters tokens"),
+        ({}, {"name": "just_grpo"}, "an order that sampler emerge does not follow"),
+    ],
+)
+def test_what_is_scored_otherwise_than_sampled_is_said(
+    sampler: dict, algorithm: dict, said: str
+) -> None:
+    [found] = differences(load_algorithm(algorithm), SamplerConfig(**sampler))
+    assert said in found
+
+
+def test_equal_settings_have_no_difference() -> None:
+    row = load_algorithm({"cfg_scale": 2.0, "temperature": 0.9})
+    assert differences(row, SamplerConfig(cfg_scale=2.0, temperature=0.9)) == []
+
+
+def test_guidance_in_the_rollout_alone_is_in_the_log_and_in_the_dry_run(
+    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = {"sampler": SamplerConfig(steps=3, cfg_scale=1.5)}
+    config = run_config(world, tmp_path, task=task)
+    with caplog.at_level(logging.WARNING):
+        said = describe(config)
+    assert "mismatch    cfg_scale is 1.5 in the rollout and 0 in scoring" in said
+    assert "the scored policy is not the one that samples: cfg_scale is 1.5" in caplog.text

@@ -1,0 +1,151 @@
+"""Parts of an update: passes one after the other give the gradient of all at once."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import forwards
+from mmrl.parts import parts
+from mmrl.rollout import RolloutBatch, concatenate
+from mmrl.trainer import Trainer
+from tests.mmrl.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
+
+METHODS: dict[str, dict[str, Any]] = {
+    "elbo": {"name": "espo", "num_draws": 2, "beta": 0.1},
+    "quadrature": {"name": "gdpo", "num_draws": 3},
+    "sandwich": {"name": "spg", "num_draws": 4, "block_size": 16},
+    "position": {
+        "name": "step_merge", "num_slices": 4, "position_term": "plackett_luce",
+        "ratio_level": "sequence", "aggregation": "gspo",
+    },
+    "gmpo": {"name": "trace_rl", "slice_size": 1, "aggregation": "gmpo", "beta": 0.1},
+    "block": {"name": "trace_rl", "slice_size": 1, "ratio_level": "block", "block_size": 4},
+    "token": {"name": "coupled_grpo"},
+    "additive": {"name": "bgpo", "num_draws": 4},
+    "left to right": {"name": "just_grpo", "slice_size": 16},
+}  # fmt: skip
+
+
+def end_early(batch: RolloutBatch, lengths: list[int]) -> None:
+    """Let only so many tokens of each rollout count."""
+    canvas = batch.rollout.canvas
+    place = canvas.response.cumsum(-1)
+    canvas.valid = canvas.response & (place <= torch.tensor(lengths)[:, None])
+
+
+def updated(
+    world: SimpleNamespace, tmp_path: Path, algorithm: dict, **changes: Any
+) -> tuple[dict[str, Tensor], dict[str, float], list[tuple[bool, int]], Trainer]:
+    settings = {"num_iterations": 2, **algorithm}
+    trainer, task, batch = prepared(world, tmp_path, settings, adam_epsilon=1e-3, **changes)
+    end_early(batch, [64, 50, 33, 20])
+    calls: list[tuple[bool, int]] = []
+    counted(trainer, calls)
+    values = trainer.update({"shapes": (task, batch)})
+    return {n: p.detach() for n, p in trainer.trained.named_parameters()}, values, calls, trainer
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_passes_and_rows_in_any_portions_give_the_same_update(
+    world: SimpleNamespace, tmp_path: Path, method: str
+) -> None:
+    algorithm = METHODS[method]
+    whole, values, _, _ = updated(world, tmp_path, algorithm, passes_at_once=99)
+    for at_once, rows in ((1, 4), (2, 2)):
+        changes = {"passes_at_once": at_once, "per_device_train_batch_size": rows}
+        some, numbers, calls, trainer = updated(world, tmp_path, algorithm, **changes)
+        for name, tensor in whole.items():
+            torch.testing.assert_close(some[name], tensor, atol=2e-6, rtol=0)
+        for key in ("loss", "grad_norm", "ratio", "approx_kl", "entropy", "policy_loss"):
+            assert numbers[key] == pytest.approx(values[key], rel=1e-3, abs=1e-6)
+        gradients = {n for grad, n in calls if grad}
+        assert gradients <= set(range(1, rows + 1))
+
+
+@pytest.mark.parametrize("num_iterations", [1, 2])
+@pytest.mark.parametrize("name", ["espo", "gdpo", "spg", "coupled_grpo"])
+def test_one_pass_at_a_time_costs_what_is_declared(
+    world: SimpleNamespace, tmp_path: Path, name: str, num_iterations: int
+) -> None:
+    # a mask of everything would leave its complement nothing to score
+    rates = {"min_mask_rate": 0.1, "max_mask_rate": 0.9}
+    algorithm = algorithm_of(name, num_iterations=num_iterations, **rates)
+    _, _, calls, trainer = updated(world, tmp_path, algorithm, passes_at_once=1)
+    loaded = trainer.config._algorithm("shapes")
+    costs = [forwards(loaded, STEPS, LENGTH, 1, i) for i in range(num_iterations)]
+    assert sum(n for _, n in calls) == 4 * sum(cost.total for cost in costs)
+    assert (sum(cost.again for cost in costs) > 0) == (not loaded.pass_by_pass)
+
+
+def saved_tensors(world: SimpleNamespace, tmp_path: Path, at_once: int) -> int:
+    """How many tensors the graph of the first part keeps."""
+    algorithm = {"name": "gdpo", "num_draws": 6, "num_iterations": 1}
+    trainer, task, batch = prepared(world, tmp_path, algorithm, passes_at_once=at_once)
+    work = list(parts(trainer._prepare(task, batch, 0), [slice(0, 4)], at_once))
+    assert len(work) == (6 if at_once == 1 else 1)
+    kept: set[int] = set()
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.add(tensor.untyped_storage().data_ptr())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        graph = trainer._loss(work[0])
+    assert graph
+    return len(kept)
+
+
+def test_the_graphs_of_one_pass_are_in_memory_at_a_time(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    held = {at_once: saved_tensors(world, tmp_path, at_once) for at_once in (1, 99)}
+    assert held[99] > 4 * held[1]
+
+
+def test_a_part_of_passes_that_score_nothing_still_exists(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    changes = {"per_device_train_batch_size": 2}
+    trainer, task, batch = prepared(world, tmp_path, algorithm_of("trace_rl"), **changes)
+    item = trainer._prepare(task, batch, 0)
+    item.passes.scored[:, :2] = False
+    found = list(parts(item, [slice(0, 2), slice(2, 4)], 1))
+    assert [part.m for part in found] == [0, 1, 1, 1]
+    loss, _ = trainer._loss(found[0])
+    loss.backward()
+
+
+def test_what_comes_after_the_end_of_a_text_changes_no_update(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    for name in ("diffu_grpo", "coupled_grpo", "espo", "spg", "just_grpo"):
+        results = []
+        for replaced in (False, True):
+            trainer, task, batch = prepared(world, tmp_path, algorithm_of(name))
+            end_early(batch, [40, 30, 20, 10])
+            canvas = batch.rollout.canvas
+            if replaced:
+                canvas.tokens[canvas.response & ~canvas.scorable] = canvas.vocab[0]
+            results.append(trainer.update({"shapes": (task, batch)}))
+        for key in ("loss", "grad_norm", "entropy", "ratio"):
+            assert results[0][key] == results[1][key]
+
+
+def test_ends_survive_when_rollouts_of_different_width_become_one_batch(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    _, _, batch = prepared(world, tmp_path, algorithm_of("mask_grpo"))
+    end_early(batch, [64, 50, 33, 20])
+    ended, rollout = batch.rollout[:2], batch.rollout[2:]
+    rollout.canvas.valid = None
+    narrow = {k: v[:, 1:] for k, v in vars(rollout.canvas).items() if isinstance(v, Tensor)}
+    rollout.canvas = replace(rollout.canvas, **narrow)
+    rollout.written_at, rollout.logprobs = rollout.written_at[:, 1:], rollout.logprobs[:, 1:]
+    together = concatenate([ended, rollout]).canvas
+    assert together.scorable.sum(-1).tolist() == [64, 50, 64, 64]
+    assert not bool((together.scorable & ~together.response).any())
