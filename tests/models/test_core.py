@@ -53,11 +53,13 @@ def test_logits_are_those_of_the_public_code_bit_for_bit(cases: dict[str, Tensor
 def test_bfloat16_logits_are_those_of_the_public_code_up_to_rounding(
     cases: dict[str, Tensor],
 ) -> None:
-    model, expected = load_model(FIXTURES / "llada", dtype="bfloat16"), cases["bfloat16/nomask"]
-    logits = model(input_ids=cases["input_ids"]).logits
-    assert logits.dtype == torch.bfloat16
-    # processors differ in how they sum products of bfloat16, so the last bits are theirs
-    torch.testing.assert_close(logits, expected, atol=2e-2, rtol=2e-2)
+    # processors differ in how they sum products of bfloat16, so the last bits are theirs: what can
+    # be promised anywhere is to be as near to the float32 logits as the public code was
+    model, exact = load_model(FIXTURES / "llada", dtype="bfloat16"), cases["float32/nomask"]
+    logits, public = model(input_ids=cases["input_ids"]).logits, cases["bfloat16/nomask"]
+    assert logits.dtype == public.dtype == torch.bfloat16
+    ours, theirs = ((values.float() - exact).abs() for values in (logits, public))
+    assert ours.mean() <= 1.2 * theirs.mean() and ours.max() <= 2 * theirs.max()
 
 
 @torch.no_grad()
