@@ -39,7 +39,7 @@ def load_prompts(
             row without a prompt, GenEval metadata that is malformed or has an unknown tag, or no
             rows at all. Messages name file and line.
     """
-    rows = read_rows(path_or_hub_id, split)
+    rows = _rows(path_or_hub_id, split)
     stem = Path(path_or_hub_id).stem
     prompts = [_prompt(row, place, task, f"{stem}-{n}") for n, (place, row) in enumerate(rows)]
     if not prompts:
@@ -87,12 +87,8 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
     return [rows[n * len(rows) // count] for n in range(count)]
 
 
-def read_rows(source: str, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place for messages, row) of every row of a file or of a hub data set.
-
-    Raises:
-        ConfigError: no such file or data set, or it cannot be read.
-    """
+def _rows(source: str, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place for messages, row) of every row."""
     path = Path(source)
     if path.suffix == ".jsonl" and path.is_file():
         # splitlines() would also cut at separators that JSON allows inside a string
