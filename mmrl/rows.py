@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +63,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _table(path: Path) -> Iterator[tuple[str, Any]]:
     """Rows of a CSV file; every value stays text, so leading zeros stay."""
-    reader = csv.DictReader(_text(path).splitlines())
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""))
     for row in reader:
         place = f"{path}, line {reader.line_num}"
         if None in row or None in row.values():

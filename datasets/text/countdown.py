@@ -55,9 +55,7 @@ def problem(rng: random.Random, numbers: int = 3, largest: int = 100) -> dict[st
             return {"numbers": list(drawn), "target": rng.choice(targets)}
 
 
-def rows(
-    split: str, seed: int, numbers: int = 3, largest: int = 100
-) -> Iterator[dict[str, Any]]:
+def rows(split: str, seed: int, numbers: int = 3, largest: int = 100) -> Iterator[dict[str, Any]]:
     """Endless problems of a split with their prompt; see `problem`."""
     rng = random.Random(f"countdown {split} {seed}")
     while True:

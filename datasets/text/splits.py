@@ -1,4 +1,4 @@
-"""To which split a problem belongs: decided by a hash of what the problem is, not of its wording."""
+"""To which split a problem belongs: a hash of what it is decides, not its wording."""
 
 from __future__ import annotations
 

@@ -78,9 +78,7 @@ def count_solutions(puzzle: str) -> int:
     return int(((_table() == given) | (given == 0)).all(1).sum())
 
 
-def rows(
-    split: str, seed: int, fewest: int = 4, most: int = 10
-) -> Iterator[dict[str, Any]]:
+def rows(split: str, seed: int, fewest: int = 4, most: int = 10) -> Iterator[dict[str, Any]]:
     """Endless puzzles of a split with their prompt, as many of every number of empty cells."""
     rng = random.Random(f"sudoku {split} {seed}")
     while True:
