@@ -11,10 +11,10 @@ from huggingface_hub import constants
 from PIL import Image
 
 from mmrl.config import to_yaml
-from mmrl.memory import MMADA_8B, estimate, known_config, total
+from mmrl.memory import LLADA_8B, MMADA_8B, estimate, known_config, total
 from mmrl.rl_config import RLConfig, is_hub_id
 from mmrl.tasks import Task
-from mmrl.types import Sample
+from mmrl.types import Prompt, Sample
 from models.checkpoint import FAMILIES
 from rewards.terms import build_term
 
@@ -34,7 +34,8 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
         ConfigError: settings that cannot run.
     """
     config.check_geometry(world_size)
-    tasks = [Task(name, options) for name, options in config.tasks.items()]
+    with offline():
+        tasks = [Task(name, options, dry=True) for name, options in config.tasks.items()]
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]
@@ -70,7 +71,8 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
     forwards = algorithm.num_draws * (1 + (algorithm.num_iterations > 1) + (algorithm.beta > 0))
     yield f"task        {task.name} ({settings.task})"
-    yield f"prompts     {len(task.prompts)} to train on, {len(task.eval_prompts)} held out"
+    yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
+    yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"
     yield (
         f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} ="
         f" {task.rollouts_per_step} a step"
@@ -88,6 +90,11 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
         f" {config.per_device_train_batch_size} rollouts per process,"
         f" {forwards} forward and {algorithm.num_draws} backward passes each"
     )
+
+
+def _counted(source: str, prompts: list[Prompt]) -> str:
+    """How many prompts there are; those of a data set that is not here are not known."""
+    return str(len(prompts)) if prompts or not source else f"those of {source}{_elsewhere(source)}"
 
 
 def probe(config: RLConfig, task: Task) -> Iterator[str]:
@@ -108,6 +115,8 @@ def _probed(entry: Mapping[str, Any], where: str, samples: list[Sample]) -> str:
         scores = list(build_term(entry, where).reward(samples))
     except Exception as error:  # rewards are foreign code: whatever one raises is what it lacks
         return f"cannot run here: {error}"
+    if not samples:
+        return f"ready, no prompt here to score ({time.perf_counter() - started:.1f} s)"
     shown = ", ".join("none" if score is None else f"{score:.4g}" for score in scores)
     return f"blank completions score {shown} ({time.perf_counter() - started:.1f} s)"
 
@@ -125,8 +134,8 @@ def offline() -> Iterator[None]:
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:
     raw = known_config(config.model.path)
     if raw is None or raw.get("model_type") not in FAMILIES:
-        yield f"{config.model.path} is not on this machine; sizes are those of MMaDA-8B"
-        raw = MMADA_8B
+        name, raw = ("LLaDA", LLADA_8B) if config.model.vq is None else ("MMaDA", MMADA_8B)
+        yield f"{config.model.path} is not on this machine; sizes are those of {name}-8B"
     parts = estimate(config, raw, tasks, world_size)
     for name, size in [*parts.items(), ("total", total(parts))]:
         unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)
