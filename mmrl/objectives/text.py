@@ -6,8 +6,8 @@ over the B examples of a micro-batch, n_i the tokens of completion i (its ends a
 included) and w the weights of a corruption (`mmrl.objectives.corruptions`), whose sum is, in
 expectation, that corruption's bound. With `random` and `fill: batch` this is LLaDA's objective
 (arXiv 2502.09992, section 2.3).
-Deviations from the public scripts: tokens are normalised over the tokenizer's vocabulary, as
-samplers draw them; padding that is not learned is never attended to; every visit of an example
+Deviations from the public scripts: tokens are normalised over the tokenizer's vocabulary (the mask
+token among them, so that it is learned that nobody writes it) and not over unused rows; padding that is not learned is never attended to; every visit of an example
 draws new masks, which depend on nothing else in the batch.
 """
 
@@ -26,9 +26,11 @@ from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.corruptions.corruption import View, draw_chance
 from mmrl.objectives.masked import NetworkConfig
 from mmrl.objectives.packed_rows import Rows, lay_out
-from mmrl.objectives.text_examples import Example, ExampleConfig, filled, load_examples
+from mmrl.objectives.text_examples import Example, ExampleConfig, filled
 from mmrl.objectives.text_policy import new_policy, old_policy, text_layout
+from mmrl.objectives.text_rows import load_examples
 from mmrl.randomness import generator
+from mmrl.rows import read_rows
 from mmrl.stream import stream_positions, stream_rows
 
 
@@ -38,8 +40,14 @@ class CompletionConfig(ExampleConfig):
 
     data: str = ""
     """.jsonl, .json or .parquet file, or a hub data set, of examples."""
+    data_config: str | None = None
+    """Configuration of a hub data set."""
+    data_split: str | None = None
+    """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
     eval_data: str = ""
-    """The same for `eval_steps`; empty evaluates nothing."""
+    """The same as `data` for `eval_steps`; empty evaluates nothing."""
+    eval_split: str | None = None
+    """Its split."""
     eval_examples: int = 256
     """At most this many of them."""
     corruption: dict[str, Any] = field(default_factory=lambda: {"name": "random"})
@@ -96,10 +104,10 @@ class Completions:
         self.text = text_layout(
             config.model, config.tokenizer, config.chat_template, config.max_length
         )
-        self.examples = load_examples(config.data, config, self.text, kind.recorded)
+        self.examples = self._load(config.data, config.data_split)
         self.eval_examples: list[Example] = []
         if config.eval_data:
-            held_out = load_examples(config.eval_data, config, self.text, kind.recorded)
+            held_out = self._load(config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
         self.mean_length = self._mean_length()
         if config.model:
@@ -150,6 +158,10 @@ class Completions:
             names = [("evaluation", first + n) for n in range(len(part))]
             losses.append(float(self.loss(self._rows(part, names))[0]) * len(part))
         return {"eval/loss": sum(losses) / len(self.eval_examples)} if losses else {}
+
+    def _load(self, source: str, split: str | None) -> list[Example]:
+        rows = read_rows(source, self.config.data_config, split)
+        return load_examples(rows, source, self.config, self.text, self.corruption.recorded)
 
     def _rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
         examples = filled(examples, self.config, self.text.ids["eos"])
