@@ -7,8 +7,9 @@ included) and w the weights of a corruption (`mmrl.objectives.corruptions`), who
 expectation, that corruption's bound. With `random` and `fill: batch` this is LLaDA's objective
 (arXiv 2502.09992, section 2.3).
 Deviations from the public scripts: tokens are normalised over the tokenizer's vocabulary (the mask
-token among them, so that it is learned that nobody writes it) and not over unused rows; padding that is not learned is never attended to; every visit of an example
-draws new masks, which depend on nothing else in the batch.
+token among them, so that it is learned that nobody writes it) and not over unused rows; what pads
+rows of different lengths is never attended to; every visit of an example draws new masks, which
+depend on nothing else in the batch.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def filled(examples: Sequence[Example], config: ExampleConfig, eos: int) -> list
 
 def _filled(example: Example, length: int, config: ExampleConfig, eos: int) -> Example:
     more = max(0, length - len(example))
-    order = torch.arange(more) + example.order[-1:] + 1
+    order = torch.arange(more) + example.order.max() + 1
     trained = more if config.trained_padding is None else min(more, config.trained_padding)
     return replace(
         example,
