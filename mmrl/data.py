@@ -1,47 +1,75 @@
-"""Prompt sets: JSONL, JSON or parquet files, or data sets of the Hugging Face hub.
+"""Prompt sets: rows of files or of the Hugging Face hub become prompts.
 
-A row has its prompt under `prompt` or `text`, optionally an `id` and an `answer`; everything else
-is metadata that rewards see as it is. GenEval's files (`tag`, `include`, `exclude`, `prompt`) load
-unchanged.
+A row has its prompt under `messages`, `prompt`, `question` or `text`, optionally an `id` and an
+`answer`; everything else is metadata that rewards see as it is. Rows with other names are brought
+to these by `data.format` (a known data set) or `data.columns` (names that differ). GenEval's files
+(`tag`, `include`, `exclude`, `prompt`) load unchanged.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError, check, check_choice
+from mmrl.formats import FORMATS
+from mmrl.rows import read_rows
 from mmrl.types import Prompt
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
-"""GenEval's tags (arXiv 2310.11513)."""
+PROMPT_KEYS = ("messages", "prompt", "question", "text")
+"""Where the prompt of a row may stand; the first that is there is taken."""
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """How the rows of a prompt set are read."""
+
+    format: str = "rows"
+    """Data set whose columns the rows have, see `mmrl.formats`; `rows` has ours."""
+    config: str | None = None
+    """Configuration of a hub data set, such as `main` of openai/gsm8k."""
+    split: str | None = None
+    """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Columns under other names: the name that is read -> the name in the file."""
+    system: str = ""
+    """A system message before every prompt; empty for none."""
+    template: str = ""
+    """Text of every prompt, with `{prompt}` and other columns filled in; empty takes the prompt as
+    it is. A list of texts is joined by line ends; a brace that is meant is written twice."""
+
+    def __post_init__(self) -> None:
+        check_choice("data.format", self.format, FORMATS)
 
 
 def load_prompts(
-    path_or_hub_id: str, task: str, split: str = "train", limit: int | None = None
+    path_or_hub_id: str, task: str, data: DataConfig | None = None, limit: int | None = None
 ) -> list[Prompt]:
     """Prompts of a file or of a hub data set.
 
     Args:
-        path_or_hub_id: a .jsonl, .json or .parquet file, or a hub id when no such file exists.
+        path_or_hub_id: a .jsonl, .json, .csv or .parquet file, otherwise a hub id or a folder that
+            `datasets.load_dataset` reads.
         task: layout of the prompts.
-        split: of a hub data set.
+        data: how rows are read; None for rows that have our names.
         limit: at most this many prompts, see `spread`; None takes all.
 
     Raises:
-        ConfigError: no such file or data set, a file that is not text, a line that is not JSON, a
-            row without a prompt, GenEval metadata that is malformed or has an unknown tag, or no
-            rows at all. Messages name file and line.
+        NotHereError: no such data set, or no way to the hub.
+        ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
+            a prompt or without what its format reads, or no rows at all. Messages name file and
+            line.
     """
-    rows = _rows(path_or_hub_id, split)
-    stem = Path(path_or_hub_id).stem
-    prompts = [_prompt(row, place, task, f"{stem}-{n}") for n, (place, row) in enumerate(rows)]
+    data = data or DataConfig()
+    stem, prompts = Path(path_or_hub_id).stem, []
+    for n, (place, row) in enumerate(read_rows(path_or_hub_id, data.config, data.split)):
+        prompts.append(_prompt(_adapted(row, place, data), place, task, f"{stem}-{n}", data))
     if not prompts:
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts.")
     return spread(prompts, limit)
@@ -87,99 +115,82 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
     return [rows[n * len(rows) // count] for n in range(count)]
 
 
-def _rows(source: str, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place for messages, row) of every row."""
-    path = Path(source)
-    if path.suffix == ".jsonl" and path.is_file():
-        # splitlines() would also cut at separators that JSON allows inside a string
-        for n, line in enumerate(_text(path).split("\n"), start=1):
-            if line.strip():
-                place = f"{source}, line {n}"
-                yield place, _json(line, place)
-    elif path.suffix == ".json" and path.is_file():
-        listed = _json(_text(path), source)
-        if not isinstance(listed, list):
-            raise ConfigError(f"'{source}' must hold a JSON list of rows.")
-        yield from ((f"{source}, entry {n}", row) for n, row in enumerate(listed))
-    else:
-        rows = _dataset(path, split)
-        yield from ((f"{source}, row {n}", _without_nulls(row)) for n, row in enumerate(rows))
-
-
-def _without_nulls(value: Any) -> Any:
-    """Columnar files give every clause the keys of all clauses; what one lacks is null there."""
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"'{path}' is not UTF-8 text: {error}. Save it as UTF-8.") from error
-
-
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    import pyarrow
-    from pyarrow.parquet import read_table
-
-    try:
-        return read_table(path).to_pylist()
-    except pyarrow.ArrowException as error:
-        raise ConfigError(f"'{path}' is not a readable parquet file: {error}") from error
-
-
-def _dataset(path: Path, split: str) -> Any:
-    from datasets import load_dataset
-
-    if path.suffix == ".parquet" and path.is_file():
-        return _parquet(path)
-    if path.suffix in (".jsonl", ".json", ".parquet"):
-        raise ConfigError(f"'{path}' is not a file; give a prompt file or a hub id.")
-    try:
-        return load_dataset(str(path), split=split)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"'{path}' is neither a .jsonl, .json or .parquet file nor a data set that the hub"
-            f" returned ({type(error).__name__}: {str(error).splitlines()[0]})."
-        ) from error
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{place} is not JSON: {error}. Correct or remove it.") from error
-
-
-def _prompt(row: Any, place: str, task: str, default_id: str) -> Prompt:
+def _adapted(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
+    """A row under our names."""
     if not isinstance(row, dict):
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
-    text = row.get("prompt", row.get("text"))
+    for column in data.columns.values():
+        if column not in row:
+            raise ConfigError(f"data.columns: {place} has no {column!r}; it has {sorted(row)}.")
+    ours = {name: row[column] for name, column in data.columns.items()}
+    row = {k: v for k, v in row.items() if k not in data.columns.values()} | ours
+    try:
+        return FORMATS[data.format](row)
+    except KeyError as error:
+        raise ConfigError(
+            f"{place} has no {error.args[0]!r}, which data.format {data.format} reads; it has"
+            f" {sorted(row)}. Choose another format, or name the column in data.columns."
+        ) from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{place}: {error}.") from error
+
+
+def _prompt(
+    row: dict[str, Any], place: str, task: str, default_id: str, data: DataConfig
+) -> Prompt:
+    key = next((key for key in PROMPT_KEYS if row.get(key) is not None), "prompt")
+    messages = _messages(row[key], place, data) if isinstance(row.get(key), list) else None
+    text = messages[-1]["content"] if messages else row.get(key)
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(f"{place} has no text under 'prompt' or 'text'; it has {sorted(row)}.")
-    if "include" in row:
-        _check_geneval(row, place)
-    rest = {k: v for k, v in row.items() if k not in ("id", "prompt", "text", "answer")}
+        names = ", ".join(repr(name) for name in PROMPT_KEYS)
+        raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
+    if data.template:
+        text = _filled(data.template, {**row, "prompt": text}, place)
+    if data.system:
+        messages = [_message("system", data.system), _message("user", text)]
     name, answer = row.get("id"), row.get("answer")
     return Prompt(
-        default_id if name is None else str(name), task, text,
-        answer=None if answer is None else str(answer), metadata=rest,
+        default_id if name is None else str(name), task, text, messages,
+        answer=None if answer is None else str(answer),
+        metadata={k: v for k, v in row.items() if k not in ("id", "answer", key)},
     )  # fmt: skip
 
 
-def _check_geneval(row: dict[str, Any], place: str) -> None:
-    """What every reward relies on; which classes and colours there are is each reward's own."""
-    if row.get("tag") not in TAGS:
-        raise ConfigError(f"{place}: tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}.")
-    for key in ("include", "exclude"):
-        clauses = row.get(key) or []
-        listed = isinstance(clauses, list) and all(
-            isinstance(clause, dict) and {"class", "count"} <= clause.keys() for clause in clauses
-        )
-        if not listed or (key == "include" and not clauses):
+def _message(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _messages(given: list[Any], place: str, data: DataConfig) -> list[dict[str, Any]]:
+    """A conversation that ends with the user; its wording is the row's own."""
+    for message in given:
+        shaped = isinstance(message, dict) and {"role", "content"} <= message.keys()
+        if not shaped or not isinstance(message["content"], str):
             raise ConfigError(
-                f"{place}: {key} is {row[key]!r}; it must be a list of clauses such as"
-                ' {"class": "bird", "count": 1}.'
+                f"{place}: {message!r} is not a message; one is"
+                ' {"role": "user", "content": "a text"}.'
             )
+    if not given or given[-1]["role"] != "user":
+        raise ConfigError(f"{place}: the messages must end with one of the user.")
+    for key, value in (("data.system", data.system), ("data.template", data.template)):
+        check(not value, key, value, "empty where rows have messages", f"{place} has.")
+    return given
+
+
+def _filled(template: str, row: dict[str, Any], place: str) -> str:
+    values = {key: _shown(value) for key, value in row.items()}
+    try:
+        return template.format_map(values)
+    except KeyError as error:
+        raise ConfigError(
+            f"data.template names {error.args[0]!r}, and {place} has {sorted(values)}. Write a"
+            " brace that is meant twice."
+        ) from error
+    except (ValueError, IndexError, AttributeError) as error:
+        raise ConfigError(
+            f"data.template cannot be filled in: {error}. Write a brace that is meant twice."
+        ) from error
+
+
+def _shown(value: Any) -> Any:
+    texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return "\n".join(value) if texts else value

@@ -38,6 +38,14 @@ MMADA_8B = {
 }
 """Sizes of Gen-Verse/MMaDA-8B, for estimates without the checkpoint."""
 
+LLADA_8B = {
+    **{key: MMADA_8B[key] for key in ("d_model", "n_layers", "n_heads", "mlp_hidden_size")},
+    "model_type": "llada",
+    "rope_theta": 500000.0,
+    "embedding_size": 126464,
+}
+"""Sizes of GSAI-ML/LLaDA-8B-Instruct, for estimates of runs without images."""
+
 
 def estimate(
     config: RLConfig, raw: Mapping[str, Any], tasks: Sequence[Task], world_size: int = 1

@@ -12,11 +12,11 @@ from PIL import Image
 
 from mmrl.algorithms import forwards
 from mmrl.config import to_yaml
-from mmrl.memory import MMADA_8B, estimate, known_config, response_length, total
+from mmrl.memory import LLADA_8B, MMADA_8B, estimate, known_config, response_length, total
 from mmrl.pairing import differences
 from mmrl.rl_config import RLConfig, is_hub_id
 from mmrl.tasks import Task
-from mmrl.types import Sample
+from mmrl.types import Prompt, Sample
 from models.checkpoint import FAMILIES
 from rewards.terms import build_term
 
@@ -36,7 +36,8 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
         ConfigError: settings that cannot run.
     """
     config.check_geometry(world_size)
-    tasks = [Task(name, options) for name, options in config.tasks.items()]
+    with offline():
+        tasks = [Task(name, options, dry=True) for name, options in config.tasks.items()]
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]
@@ -71,9 +72,11 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
     micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
     raw = known_config(config.model.path) or MMADA_8B
-    cost = forwards(algorithm, sampler.steps, response_length(config, raw), config.passes_at_once)
+    length = settings.max_completion_length or response_length(config, raw)
+    cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
-    yield f"prompts     {len(task.prompts)} to train on, {len(task.eval_prompts)} held out"
+    yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
+    yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"
     yield (
         f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} ="
         f" {task.rollouts_per_step} a step"
@@ -95,6 +98,11 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
         yield f"mismatch    {difference}"
 
 
+def _counted(source: str, prompts: list[Prompt]) -> str:
+    """How many prompts there are; those of a data set that is not here are not known."""
+    return str(len(prompts)) if prompts or not source else f"those of {source}{_elsewhere(source)}"
+
+
 def probe(config: RLConfig, task: Task) -> Iterator[str]:
     """One line per reward: its scores of two blank completions, or what it lacks."""
     blank = BLANK.get(task.config.task, lambda side: "")(config.model.image_size or 256)
@@ -113,6 +121,8 @@ def _probed(entry: Mapping[str, Any], where: str, samples: list[Sample]) -> str:
         scores = list(build_term(entry, where).reward(samples))
     except Exception as error:  # rewards are foreign code: whatever one raises is what it lacks
         return f"cannot run here: {error}"
+    if not samples:
+        return f"ready, no prompt here to score ({time.perf_counter() - started:.1f} s)"
     shown = ", ".join("none" if score is None else f"{score:.4g}" for score in scores)
     return f"blank completions score {shown} ({time.perf_counter() - started:.1f} s)"
 
@@ -130,8 +140,8 @@ def offline() -> Iterator[None]:
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:
     raw = known_config(config.model.path)
     if raw is None or raw.get("model_type") not in FAMILIES:
-        yield f"{config.model.path} is not on this machine; sizes are those of MMaDA-8B"
-        raw = MMADA_8B
+        name, raw = ("LLaDA", LLADA_8B) if config.model.vq is None else ("MMaDA", MMADA_8B)
+        yield f"{config.model.path} is not on this machine; sizes are those of {name}-8B"
     parts = estimate(config, raw, tasks, world_size)
     for name, size in [*parts.items(), ("total", total(parts))]:
         unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)

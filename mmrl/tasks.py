@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
-from mmrl.config import ConfigError, check
-from mmrl.data import fitting, load_prompts
+from mmrl.config import ConfigError, check, merge
+from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.pairing import check_pairing, differences
+from mmrl.rows import NotHereError
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
@@ -30,9 +31,13 @@ class TaskConfig:
     task: str = "text_to_image"
     """Layout the policy renders the prompts with."""
     prompts: str = ""
-    """Training prompts: a JSONL, JSON or parquet file, or a hub id."""
+    """Training prompts: a JSONL, JSON, CSV or parquet file, or a hub id."""
     eval_prompts: str = ""
     """Held-out prompts; empty for no evaluation."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """How the rows of `prompts` are read and worded."""
+    eval_data: dict[str, Any] = field(default_factory=dict)
+    """Settings of `data` that differ for `eval_prompts`, such as its split."""
     num_prompts: int = 8
     """Prompts per step, over all processes."""
     num_generations: int = 8
@@ -73,13 +78,19 @@ class TaskConfig:
 class Task:
     """A task, checked, with its prompts loaded and its rewards ready to be built.
 
+    Args:
+        name: of the task.
+        config: its settings.
+        dry: whether a hub data set that is not on this machine is no error and leaves the task
+            without its prompts.
+
     Raises:
         ConfigError: a setting that cannot run, or a prompt file that cannot be read.
     """
 
-    def __init__(self, name: str, config: TaskConfig) -> None:
+    def __init__(self, name: str, config: TaskConfig, dry: bool = False) -> None:
         where = f"tasks.{name}"
-        self.name, self.config = name, config
+        self.name, self.config, self.dry = name, config, dry
         check_sampler(config.sampler, f"{where}.sampler", config.max_completion_length)
         check_sampler(self.eval_sampler, f"{where}.eval_sampler", self.eval_length)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
@@ -94,12 +105,21 @@ class Task:
         if config.eval_rewards:
             check_entries(config.eval_rewards, f"{where}.eval_rewards")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
-        self.prompts = load_prompts(config.prompts, config.task)
+        self.prompts = self._load(config.prompts, config.data)
         self.eval_prompts: list[Prompt] = []
         if config.eval_prompts:
-            self.eval_prompts = load_prompts(
-                config.eval_prompts, config.task, limit=config.eval_limit
+            held_out = merge(
+                DataConfig, asdict(config.data), config.eval_data, where=f"{where}.eval_data"
             )
+            self.eval_prompts = self._load(config.eval_prompts, held_out, config.eval_limit)
+
+    def _load(self, source: str, data: DataConfig, limit: int | None = None) -> list[Prompt]:
+        try:
+            return load_prompts(source, self.config.task, data, limit)
+        except NotHereError:
+            if not self.dry:
+                raise
+            return []
 
     @property
     def eval_sampler(self) -> SamplerConfig:

@@ -85,6 +85,15 @@ def rope_table(
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
+def angles_at(table: Tensor, index: Tensor) -> Tensor:
+    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] of own rows.
+
+    Returns:
+        [B, 1, n, head_dim].
+    """
+    return (table[index] if table.dim() == 2 else gather(table[:, 0], index)).unsqueeze(1)
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`.
 
@@ -149,7 +158,7 @@ class Attention(nn.Module):
         queries, q_cos, q_sin = x, cos, sin
         if index is not None:
             queries = gather(x, index)
-            q_cos, q_sin = cos[index].unsqueeze(1), sin[index].unsqueeze(1)
+            q_cos, q_sin = angles_at(cos, index), angles_at(sin, index)
         q = self.q_norm(self._heads(self.q(queries)))
         k, v = self.k_norm(self._heads(self.k(x))), self._heads(self.v(x))
         q = rotate(q, q_cos, q_sin, self.config.rope_fp32)
@@ -257,6 +266,7 @@ class MaskedTokenModel(nn.Module):
         positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
         cache: KVCache | None = None,
+        position_ids: Tensor | None = None,
     ) -> MaskedLMOutput:
         """Logits of every position, or of the requested ones.
 
@@ -270,6 +280,8 @@ class MaskedTokenModel(nn.Module):
             columns: half-open range of vocabulary rows to compute.
             cache: from `new_cache`, without gradient. Then the input and `positions` are the
                 columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
+            position_ids: [B, L] int64 below L, the place of each token in its own text, for rows
+                that hold several; None counts from the left end of the row. Not with `cache`.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`.
@@ -285,6 +297,8 @@ class MaskedTokenModel(nn.Module):
         mask = key_mask(attention_mask, x, seen)
         table = rope_table(stop, self.core.head_dim, self.core.rope_theta, x.device)
         rope = table[0][start:], table[1][start:]
+        if position_ids is not None:
+            rope = angles_at(table[0], position_ids), angles_at(table[1], position_ids)
         index, valid = (None, None) if positions is None else padded_index(positions)
         for i, block in enumerate(self.blocks):
             last = index if i == len(self.blocks) - 1 else None

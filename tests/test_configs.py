@@ -8,12 +8,15 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from mmrl.algorithms import load_algorithm
 from mmrl.config import load_config
+from mmrl.data import load_prompts
 from mmrl.eval_v import EvalConfig
 from mmrl.plan import describe
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
+TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
+METHODS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
 RECIPES = ("mmada_t2i_clip", "mmada_t2i_hps", "mmada_t2i_geneval")
 
 
@@ -86,3 +89,47 @@ def test_the_8b_recipes_state_how_scoring_is_guided_and_no_defaults_of_the_run(n
     defaults = RLConfig.__dataclass_fields__
     repeated = [key for key, value in stated.items() if defaults[key].default == value]
     assert not repeated, repeated
+
+
+@pytest.mark.parametrize("task", TEXT)
+def test_the_text_recipes_are_llada_under_the_d1_protocol(task: str) -> None:
+    config = load_config(RLConfig, [f"config=configs/rl/llada_{task}.yaml"])
+    settings, lora = config.tasks[task], config.model.lora
+    assert (config.model.path, config.model.vq) == ("GSAI-ML/LLaDA-8B-Instruct", None)
+    assert lora is not None and (lora.r, lora.lora_alpha, len(lora.target_modules)) == (128, 64, 7)
+    for sampler, temperature in ((settings.sampler, 0.9), (settings.eval_sampler, 0.0)):
+        assert sampler is not None and sampler.temperature == temperature
+        assert (sampler.name, sampler.steps, sampler.block_size) == ("static", 128, 32)
+    assert (settings.num_generations, settings.max_completion_length) == (6, 256)
+    algorithm = load_algorithm(settings.algorithm)
+    assert (algorithm.name, algorithm.epsilon, algorithm.beta) == ("diffu_grpo", 0.5, 0.04)
+    assert algorithm.num_iterations == (8 if task == "sudoku" else 12)
+    assert (config.learning_rate, config.adam_beta2, config.max_grad_norm) == (3e-6, 0.99, 0.2)
+    for processes in (1, 2, 4, 8):
+        config.check_geometry(processes)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_text_recipe_is_one_preset_away_from_every_method(method: str) -> None:
+    for task in TEXT:
+        words = [f"config=configs/rl/llada_{task}.yaml", f"tasks.{task}.algorithm.name={method}"]
+        settings = load_config(RLConfig, words).tasks[task]
+        assert load_algorithm(settings.algorithm).name == method
+        assert set(settings.algorithm) <= {"name", "num_iterations"}
+
+
+def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it() -> None:
+    said = describe(load_config(RLConfig, ["config=configs/rl/llada_gsm8k.yaml"]))
+    assert "those of openai/gsm8k, not on this machine: loaded from the hub to train on" in said
+    assert "sizes are those of LLaDA-8B" in said and "ready, no prompt here" in said
+
+
+def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read() -> None:
+    for task in ("countdown", "sudoku"):
+        settings = load_config(RLConfig, [f"config=configs/rl/llada_{task}.yaml"]).tasks[task]
+        for prompt in load_prompts(settings.prompts, "text", settings.data)[:3]:
+            assert "<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>" in prompt.text
+            named = [
+                prompt.metadata[key] for key in ("numbers", "puzzle") if key in prompt.metadata
+            ]
+            assert str(named[0]) in prompt.text

@@ -3,5 +3,11 @@
 from mmrl.objectives.contrastive import Contrastive
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.objectives.text import Completions
 
-OBJECTIVES = {"contrastive": Contrastive, "masked": Masked, "reconstruction": Reconstruction}
+OBJECTIVES = {
+    "contrastive": Contrastive,
+    "masked": Masked,
+    "reconstruction": Reconstruction,
+    "text": Completions,
+}

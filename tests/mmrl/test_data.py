@@ -1,12 +1,16 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import datasets
 import pytest
 from datasets import Dataset
+from huggingface_hub import constants
 
 from mmrl.config import ConfigError
-from mmrl.data import fitting, load_prompts, spread
+from mmrl.data import DataConfig, fitting, load_prompts, spread
+from mmrl.rows import NotHereError
 from mmrl.stream import stream_positions, stream_rows
 from mmrl.types import Prompt
 
@@ -14,9 +18,9 @@ SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 ROW = {"tag": "colors", "include": [{"class": "bird", "count": 1, "color": "red"}], "prompt": "x"}
 
 
-def _load(folder: Path, text: str, name: str = "rows.jsonl") -> list[Prompt]:
+def _load(folder: Path, text: str, name: str = "rows.jsonl", **data: Any) -> list[Prompt]:
     (folder / name).write_text(text, encoding="utf-8")
-    return load_prompts(str(folder / name), "text_to_image")
+    return load_prompts(str(folder / name), "text_to_image", DataConfig(**data))
 
 
 def test_geneval_rows_keep_their_metadata_and_do_not_repeat_the_prompt(tmp_path: Path) -> None:
@@ -56,7 +60,10 @@ def test_an_answer_is_text_and_no_metadata(tmp_path: Path) -> None:
     [
         ('{"prompt": "x"}\n{"prompt": ', r"rows\.jsonl, line 2 is not JSON"),
         ('{"prompt": "x"}\n\n["x"]', r"line 3 is not a mapping"),
-        ('{"question": "x"}', r"no text under 'prompt' or 'text'; it has \['question'\]"),
+        ('{"problem": "x"}', r"'prompt', 'question', 'text'; it has \['problem'\]"),
+        ('{"messages": []}', "line 1: the messages must end with one of the user"),
+        ('{"messages": [{"role": "user"}]}', "is not a message; one is"),
+        ('{"prompt": [{"role": "system", "content": "x"}]}', "must end with one of the user"),
         ('{"prompt": "  "}', r"line 1 has no text"),
         ("", "holds no prompts"),
         (json.dumps({**ROW, "tag": "colours"}), "line 1: tag is 'colours'; allowed: single_object"),
@@ -128,3 +135,113 @@ def test_prompts_that_are_too_long_leave_with_all_that_is_theirs_and_are_counted
     assert len(caplog.records) == 1
     with pytest.raises(ConfigError, match=r"all 5 prompts of 'rows\.jsonl' are longer"):
         fitting(prompts, lambda _: False, "rows.jsonl")
+
+
+CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
+
+
+@pytest.mark.parametrize("key", ["messages", "prompt"])
+def test_a_conversation_stays_one_and_its_last_turn_is_the_text(tmp_path: Path, key: str) -> None:
+    (prompt,) = _load(tmp_path, json.dumps({key: CHAT, "answer": 2, "level": 1}))
+    assert (prompt.messages, prompt.text, prompt.answer) == (CHAT, "1+1?", "2")
+    assert prompt.metadata == {"level": 1}
+
+
+def test_a_question_is_a_prompt_unless_there_is_one(tmp_path: Path) -> None:
+    rows = [{"question": "a"}, {"prompt": "b", "question": "c"}]
+    first, second = _load(tmp_path, "\n".join(map(json.dumps, rows)))
+    assert (first.text, first.metadata) == ("a", {})
+    assert (second.text, second.metadata) == ("b", {"question": "c"})
+
+
+def test_columns_of_other_names_are_read_by_theirs(tmp_path: Path) -> None:
+    names = {"prompt": "Problem", "answer": "Final"}
+    row = json.dumps({"Problem": "1+1?", "Final": 2, "answer": "old", "Level": 1})
+    (prompt,) = _load(tmp_path, row, columns=names)
+    assert (prompt.text, prompt.answer, prompt.metadata) == ("1+1?", "2", {"Level": 1})
+    with pytest.raises(ConfigError, match=r"line 1 has no 'Final'; it has \['Problem'\]"):
+        _load(tmp_path, '{"Problem": "x"}', columns=names)
+
+
+def test_columns_can_bring_a_file_to_a_known_format(tmp_path: Path) -> None:
+    row = json.dumps({"q": "1+1?", "a": "It is 2. #### 2"})
+    (prompt,) = _load(tmp_path, row, format="gsm8k", columns={"question": "q", "answer": "a"})
+    assert (prompt.text, prompt.answer) == ("1+1?", "2")
+
+
+def test_a_template_words_the_prompt_from_the_columns(tmp_path: Path) -> None:
+    row = json.dumps({"prompt": "x", "numbers": [1, 2], "tests": ["a", "b"]})
+    template = "{prompt}: {numbers}\n{tests}\n\\boxed{{...}}"
+    (prompt,) = _load(tmp_path, row, template=template)
+    assert prompt.text == "x: [1, 2]\na\nb\n\\boxed{...}" and prompt.messages is None
+    assert prompt.metadata == {"numbers": [1, 2], "tests": ["a", "b"]}
+
+
+def test_a_system_message_comes_before_the_worded_prompt(tmp_path: Path) -> None:
+    (prompt,) = _load(tmp_path, '{"prompt": "x"}', system="Be brief.", template="<{prompt}>")
+    assert prompt.messages == [CHAT[0], {"role": "user", "content": "<x>"}]
+
+
+@pytest.mark.parametrize(
+    ("data", "row", "message"),
+    [
+        ({"template": "{promt}"}, {"prompt": "x"}, r"names 'promt', and .*line 1 has \['prompt'\]"),
+        ({"template": "{prompt} }"}, {"prompt": "x"}, "cannot be filled in.*twice"),
+        ({"template": "{}"}, {"prompt": "x"}, "cannot be filled in"),
+        ({"template": "{prompt}"}, {"messages": CHAT}, r"data\.template.*empty where rows have m"),
+        ({"system": "x"}, {"messages": CHAT}, r"data\.system"),
+        ({"split": "test"}, {"prompt": "x"}, r"data\.split is 'test'.*null for a file"),
+        ({"config": "main"}, {"prompt": "x"}, r"data\.config is 'main'"),
+    ],
+)
+def test_settings_that_do_not_fit_the_rows_are_refused(
+    tmp_path: Path, data: dict, row: dict, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _load(tmp_path, json.dumps(row), **data)
+
+
+def test_a_csv_row_with_a_value_too_few_or_too_many_is_named(tmp_path: Path) -> None:
+    assert [p.text for p in _load(tmp_path, 'prompt,answer\n"a, b",1\n', "x.csv")] == ["a, b"]
+    for line in ("a", "a,1,2"):
+        with pytest.raises(ConfigError, match=r"x\.csv, line 3 has not one value.*prompt, answer"):
+            _load(tmp_path, f"prompt,answer\nb,1\n{line}\n", "x.csv")
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data set as it lies on the hub: two configurations, `main` with two splits."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "grade_school"
+    for name, rows in (("main/train", 5), ("main/test", 2), ("socratic/train", 1)):
+        lines = [{"question": f"{name} {n}", "answer": f"#### {n}"} for n in range(rows)]
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n- config_name: main\n  data_files:\n"
+        "  - {split: train, path: main/train.jsonl}\n  - {split: test, path: main/test.jsonl}\n"
+        "- config_name: socratic\n  data_files: [{split: train, path: socratic/train.jsonl}]\n---\n"
+    )
+    return folder
+
+
+def test_a_published_set_is_read_by_configuration_and_split(published: Path) -> None:
+    def texts(**data: Any) -> list[str]:
+        data = {"format": "gsm8k", "config": "main", **data}
+        return [prompt.text for prompt in load_prompts(str(published), "text", DataConfig(**data))]
+
+    assert texts() == [f"main/train {n}" for n in range(5)]
+    assert texts(split="train[:-2]") + texts(split="train[-2:]") == texts()
+    assert texts(split="test") == ["main/test 0", "main/test 1"]
+    assert texts(config="socratic") == ["socratic/train 0"]
+    for wrong in ({"config": "maine"}, {"split": "dev"}):
+        with pytest.raises(ConfigError, match=r"data\.config .*, data\.split .* cannot be loaded"):
+            texts(**wrong)
+
+
+def test_a_set_that_the_hub_does_not_give_is_told_from_a_wrong_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(NotHereError, match=r"'owner/name' .* that the hub returned"):
+        load_prompts("owner/name", "text")

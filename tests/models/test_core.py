@@ -250,3 +250,26 @@ def test_an_unknown_attention_kernel_is_named_with_those_there_are() -> None:
 def test_a_tied_head_is_the_embedding() -> None:
     model = MaskedTokenModel(small_core(tied_head=True))
     assert model.head.weight is model.embed.weight
+
+
+@torch.no_grad()
+def test_two_texts_of_a_row_with_restarted_positions_have_the_logits_of_each_alone() -> None:
+    model = small_network()
+    ids = torch.arange(12).view(1, 12) % 7
+    own = torch.tensor([[0] * 5 + [1] * 7])
+    mask = (own[:, :, None] == own[:, None, :])[:, None]
+    places = torch.cat((torch.arange(5), torch.arange(7)))[None]
+    wanted = torch.arange(12)[None] % 3 == 0
+    packed = model(input_ids=ids, attention_mask=mask, positions=wanted, position_ids=places).logits
+    alone = torch.cat([model(input_ids=part).logits[0] for part in (ids[:, :5], ids[:, 5:])])
+    torch.testing.assert_close(packed, alone[wanted[0]], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_positions_that_count_along_the_row_change_nothing_and_others_do() -> None:
+    model = small_network()
+    ids = torch.arange(12).view(1, 12) % 7
+    counted = model(input_ids=ids, position_ids=torch.arange(12)[None]).logits
+    assert torch.equal(counted, model(input_ids=ids).logits)
+    halved = model(input_ids=ids, position_ids=torch.arange(12)[None] // 2).logits
+    assert not torch.allclose(counted, halved, atol=1e-3)

@@ -1,0 +1,80 @@
+"""Arithmetic: sums, differences and products of two or three numbers, * before + and -.
+
+No step leaves the whole numbers from 0 on.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from splits import split_of
+
+LARGEST = 99
+LARGEST_FACTOR = 12
+
+
+def key_of(row: dict[str, Any]) -> str:
+    """What an expression adds up, in any order: 3*4+5 and 5+4*3 are one problem."""
+    terms = re.findall(r"[+-][\d*]+", "+" + row["expression"])
+    products = (term[0] + "*".join(sorted(term[1:].split("*"))) for term in terms)
+    return f"arithmetic {sorted(products)}"
+
+
+def problem(rng: random.Random) -> dict[str, Any]:
+    """Draw an expression whose steps all stay at 0 or above.
+
+    Returns:
+        `expression` without spaces, and `answer`.
+    """
+    while True:
+        operators = [rng.choice("+-*") for _ in range(rng.choice((1, 2)))]
+        text = str(_number(rng, operators[0] == "*"))
+        for n, operator in enumerate(operators):
+            factor = "*" in operators[n : n + 2]
+            text += f"{operator}{_number(rng, factor)}"
+        value = work(text)[1]
+        if value >= 0:
+            return {"expression": text, "answer": value}
+
+
+def _number(rng: random.Random, factor: bool) -> int:
+    return rng.randint(1, LARGEST_FACTOR if factor else LARGEST)
+
+
+def work(expression: str) -> tuple[list[str], int]:
+    """The steps of an expression, such as `7*3=21`, and its value.
+
+    They end at the first step below 0, whose value is returned then.
+    """
+    steps, text = [], expression
+    for pattern in (r"\d+\*\d+", r"\d+[+-]\d+"):
+        while found := re.search(pattern, text):
+            value = _value(found.group())
+            steps.append(f"{found.group()}={value}")
+            if value < 0:
+                return steps, value
+            text = text[: found.start()] + str(value) + text[found.end() :]
+    return steps, int(text)
+
+
+def _value(step: str) -> int:
+    a, operator, b = re.split(r"([+*-])", step)
+    return {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[operator]
+
+
+def rows(split: str, seed: int) -> Iterator[dict[str, Any]]:
+    """Endless expressions of a split with their prompt."""
+    rng = random.Random(f"arithmetic {split} {seed}")
+    while True:
+        row = problem(rng)
+        if split_of(key_of(row)) == split:
+            yield {"prompt": f"compute {row['expression']}", **row}
+
+
+def completion(row: dict[str, Any]) -> str:
+    """The steps and the value, in the tags that the rewards read."""
+    steps = "\n".join(work(row["expression"])[0])
+    return f"<reasoning>{steps}</reasoning><answer>{row['answer']}</answer>"

@@ -1,0 +1,91 @@
+"""What a corruption is: from a completion and chance to a view with weights.
+
+Notation of the formulas: a completion y of n tokens behind a prompt x, H the hidden positions,
+CE_j(H) = -log p(y_j | x, y without H). The sum of weight times CE over a view is, in expectation
+over the chance, the bound that the corruption states, in nats per completion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+EPS = 1e-3
+"""Lowest masking rate, as in LLaDA (arXiv 2502.09992)."""
+
+
+@dataclass
+class Chance:
+    """The uniform numbers in [0, 1) that decide a view; all of them are drawn, used or not.
+
+    Attributes:
+        choice: picks one of several blocks or slices.
+        rates: [n], masking rates, one per block.
+        tokens: [n], compared with the rate.
+    """
+
+    choice: float
+    rates: Tensor
+    tokens: Tensor
+
+    def one_of(self, count: int) -> int:
+        """An index below `count`, each with the same probability."""
+        return min(int(self.choice * count), count - 1)
+
+    def rate(self, count: int = 1) -> Tensor:
+        """The first `count` masking rates, in [EPS, 1)."""
+        return (1 - EPS) * self.rates[:count] + EPS
+
+
+def draw_chance(length: int, draw: Generator) -> Chance:
+    """The chance of a completion of `length` tokens."""
+    numbers = torch.rand(2 * length + 1, generator=draw)
+    return Chance(float(numbers[0]), numbers[1 : length + 1], numbers[length + 1 :])
+
+
+@dataclass
+class View:
+    """What stands behind the prompt: m columns made of the n tokens of a completion.
+
+    A column attends to its own prompt and to all columns of blocks up to its own; where its block
+    has copies, a copy sees the copies of its block in place of the originals, and nothing else
+    sees copies.
+
+    Attributes:
+        index: [m] int64, which token of the completion the column holds.
+        hidden: [m] bool, a mask token stands there.
+        weight: [m] float32, of the column's cross-entropy; 0 is not scored.
+        block: [m] int64.
+        copy: [m] bool.
+    """
+
+    index: Tensor
+    hidden: Tensor
+    weight: Tensor
+    block: Tensor
+    copy: Tensor
+
+
+def plain_view(hidden: Tensor, weight: Tensor) -> View:
+    """The completion itself with `hidden` [n] masked; every column attends to every other."""
+    zeros = torch.zeros_like(hidden, dtype=torch.long)
+    return View(torch.arange(len(hidden)), hidden, weight.float(), zeros, zeros.bool())
+
+
+class Corruption(Protocol):
+    """One way to corrupt completions, built from its `Config`."""
+
+    Config: type[Any]
+    recorded: ClassVar[bool]
+    """Needs the order in which the tokens of a completion were written."""
+    continued: ClassVar[bool]
+    """Untrained masks may stand behind the view, as in the canvas of a sampler."""
+
+    def __init__(self, config: Any) -> None: ...
+
+    def __call__(self, order: Tensor, chance: Chance) -> View:
+        """The view of a completion of n tokens, `order` [n] int64 being the step of each."""
+        ...

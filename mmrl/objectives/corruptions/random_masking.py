@@ -1,0 +1,38 @@
+"""Random masking with inverse-rate weights: LLaDA's objective (arXiv 2502.09992, equation 5).
+
+    p ~ U[eps, 1),  each token hidden with probability p,  weight 1/p
+
+    E = E_p sum_H P(H | p) / p sum_{j in H} CE_j(H)
+
+For eps -> 0 this is the bound of any-order models, the mean negative log-likelihood over all n!
+orders in which the completion could be written (arXiv 2110.02037).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+
+
+class RandomMasking:
+    """Hides tokens at one rate per completion."""
+
+    recorded: ClassVar[bool] = False
+    continued: ClassVar[bool] = True
+
+    @dataclass(kw_only=True)
+    class Config:
+        """No options."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def __call__(self, order: Tensor, chance: Chance) -> View:
+        """See `Corruption`."""
+        rate = chance.rate()
+        hidden = chance.tokens < rate
+        return plain_view(hidden, hidden / rate)

@@ -1,0 +1,52 @@
+"""Semi-autoregressive masking: the states a block sampler passes through.
+
+    block k of K uniformly,  p ~ U[eps, 1)
+    hidden: all later blocks, and each token of block k with probability p;  weight K/p in block k
+
+    E = sum_k E_p sum_H P(H | p) / p sum_{j in H} CE_j(H and later blocks)
+
+with H within block k: the sum over blocks of LLaDA's bound given the blocks before. Blocks count
+from the first token of the completion, as in the samplers. Source: `semi-ar` of dLLM-RL (arXiv
+2509.06949). Deviations: one rate per view instead of one per token, which amounts to half of the
+block being hidden every time; weights 1/p; one block at a time instead of all as rows of a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mmrl.config import check
+from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+
+
+class SemiAR:
+    """Hides tokens of one block and everything behind it."""
+
+    recorded: ClassVar[bool] = False
+    continued: ClassVar[bool] = True
+
+    @dataclass(kw_only=True)
+    class Config:
+        """Options of `semi_ar`."""
+
+        block_size: int = 32
+        """Tokens of a block, that of the sampler the model is meant for."""
+
+        def __post_init__(self) -> None:
+            key = "objective.corruption.block_size"
+            check(self.block_size >= 1, key, self.block_size, "at least 1")
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def __call__(self, order: Tensor, chance: Chance) -> View:
+        """See `Corruption`."""
+        block = torch.arange(len(order)) // self.config.block_size
+        count = int(block[-1]) + 1
+        rate, chosen = chance.rate(), chance.one_of(count)
+        scored = (block == chosen) & (chance.tokens < rate)
+        return plain_view(scored | (block > chosen), scored * count / rate)

@@ -1,0 +1,124 @@
+"""Rows of JSONL, JSON, CSV and parquet files and of data sets of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mmrl.config import ConfigError, check
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+
+
+class NotHereError(ConfigError):
+    """A data set that is neither a file nor was given by the hub."""
+
+
+def read_rows(
+    source: str, config: str | None = None, split: str | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Every row with its place for messages, such as `rows.jsonl, line 3`.
+
+    Args:
+        source: a file with one of `SUFFIXES`; a folder or hub id otherwise, which goes to
+            `datasets.load_dataset`.
+        config: configuration of a hub data set.
+        split: of a hub data set, with slices as in `train[:-500]`; None is `train`.
+
+    Raises:
+        NotHereError: no such data set, or no way to the hub.
+        ConfigError: no such file, one that cannot be read, an unknown configuration or split, or
+            one of both for a file.
+    """
+    path = Path(source)
+    if path.suffix not in SUFFIXES:
+        rows = _dataset(source, config, split or "train")
+        return ((f"{source}, row {n}", _without_nulls(row)) for n, row in enumerate(rows))
+    for key, value in (("data.config", config), ("data.split", split)):
+        check(value is None, key, value, "null for a file", f"'{source}' holds one set of rows.")
+    if not path.is_file():
+        raise ConfigError(f"'{source}' is not a file; give a prompt file or a hub id.")
+    readers = {".jsonl": _jsonl, ".json": _listed, ".csv": _table, ".parquet": _parquet}
+    return readers[path.suffix](path)
+
+
+def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:
+    # splitlines() would also cut at separators that JSON allows inside a string
+    for n, line in enumerate(_text(path).split("\n"), start=1):
+        if line.strip():
+            place = f"{path}, line {n}"
+            yield place, _json(line, place)
+
+
+def _listed(path: Path) -> Iterator[tuple[str, Any]]:
+    rows = _json(_text(path), str(path))
+    if not isinstance(rows, list):
+        raise ConfigError(f"'{path}' must hold a JSON list of rows.")
+    yield from ((f"{path}, entry {n}", row) for n, row in enumerate(rows))
+
+
+def _table(path: Path) -> Iterator[tuple[str, Any]]:
+    """Rows of a CSV file; every value stays text, so leading zeros stay."""
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""))
+    for row in reader:
+        place = f"{path}, line {reader.line_num}"
+        if None in row or None in row.values():
+            names = ", ".join(reader.fieldnames or [])
+            raise ConfigError(f"{place} has not one value for each of the columns {names}.")
+        yield place, row
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    import pyarrow
+    from pyarrow.parquet import read_table
+
+    try:
+        rows = read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ConfigError(f"'{path}' is not a readable parquet file: {error}") from error
+    yield from ((f"{path}, row {n}", _without_nulls(row)) for n, row in enumerate(rows))
+
+
+def _dataset(source: str, config: str | None, split: str) -> Any:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    asked = f"'{source}' (data.config {config or 'null'}, data.split {split})"
+    try:
+        return load_dataset(source, config, split=split)
+    except OSError as error:
+        raise NotHereError(
+            f"{asked} is neither a {', '.join(SUFFIXES)} file nor a data set that the hub"
+            f" returned ({_reason(error)})."
+        ) from error
+    except (ValueError, DatasetsError) as error:
+        raise ConfigError(f"{asked} cannot be loaded: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
+
+
+def _without_nulls(value: Any) -> Any:
+    """Columnar files give every clause the keys of all clauses; what one lacks is null there."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{path}' is not UTF-8 text: {error}. Save it as UTF-8.") from error
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{place} is not JSON: {error}. Correct or remove it.") from error

@@ -1,0 +1,171 @@
+"""What the text problems promise: solvable, unique, disjoint, scored right, short, reproducible."""
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyarrow.parquet import read_table
+
+from mmrl.data import load_prompts
+from mmrl.types import Prompt, Sample
+from models.policy import load_tokenizer
+from models.text import Text
+from rewards import build_reward
+from rewards.countdown import solves
+
+FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "text"
+REWARD = {"countdown": "countdown", "countdown_small": "countdown", "sudoku": "sudoku"}
+
+
+def load(name: str) -> ModuleType:
+    """A script of datasets/text: the folder is no package, so it is loaded by its path."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+splits, countdown, sudoku, arithmetic = map(load, ("splits", "countdown", "sudoku", "arithmetic"))
+write = load("write")
+
+
+def rows_of(name: str, split: str) -> list[dict]:
+    text = (FOLDER / f"{name}_{split}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("name", write.COMMITTED)
+def test_the_committed_files_are_small_distinct_and_load_as_they_are(name: str) -> None:
+    for split, count in (("train", 2000), ("validation", 128), ("test", 256)):
+        path = FOLDER / f"{name}_{split}.jsonl"
+        prompts = load_prompts(str(path), "text")
+        assert path.stat().st_size < 300_000 and len(prompts) == count
+        assert len({p.text for p in prompts}) == len({p.id for p in prompts}) == count
+
+
+@pytest.mark.parametrize("name", write.COMMITTED)
+def test_worked_solutions_score_full_marks(name: str) -> None:
+    rows = [row for split in splits.SPLITS for row in rows_of(name, split)[:100]]
+    samples = [Sample(row["prompt"], write.SETS[name].completion(row), row) for row in rows]
+    reward = build_reward({"name": REWARD.get(name, "math")})
+    assert set(reward(samples)) == {1.0}
+
+
+def test_splits_share_no_numbers_sums_or_families() -> None:
+    keys = {
+        "countdown": countdown.key_of,
+        "countdown_small": countdown.key_of,
+        "arithmetic": arithmetic.key_of,
+        "sudoku": lambda row: sudoku.family(row["solution"]),
+    }
+    for split in splits.SPLITS:
+        others = [other for other in splits.SPLITS if other != split]
+        for name, key in keys.items():
+            mine = set(map(key, rows_of(name, split)))
+            assert not mine & {key(row) for other in others for row in rows_of(name, other)}
+
+
+def test_one_problem_in_other_words_is_one_problem() -> None:
+    keys = {countdown.key_of({"numbers": n}) for n in ([3, 1, 2], [1, 2, 3])}
+    assert len(keys) == 1
+    same, other = ("3*4+5", "5+4*3"), ("5-3*4", "3*4-5", "3+4+5", "3*5+4")
+    assert len({arithmetic.key_of({"expression": e}) for e in same}) == 1
+    assert len({arithmetic.key_of({"expression": e}) for e in (same[0], *other)}) == 5
+
+
+@pytest.mark.parametrize("numbers", [3, 4])
+def test_every_solution_that_countdown_finds_is_one(numbers: int) -> None:
+    rng = random.Random(numbers)
+    for _ in range(5):
+        row = countdown.problem(rng, numbers)
+        for target, solution in countdown.solutions(tuple(row["numbers"])).items():
+            assert solves(solution.expression, row["numbers"], target), solution
+            assert len(solution.steps) == numbers - 1
+            left, _, value = solution.steps[-1].partition("=")
+            assert int(value) == target and "=" not in left
+
+
+def test_brackets_are_written_where_they_change_the_value_and_nowhere_else() -> None:
+    found = {s.expression for s in countdown.solutions((2, 3, 50)).values()}
+    assert {"2+3+50", "50-(2+3)", "(2+3)*50", "50/(2+3)", "50-2*3", "2*3*50", "50-(3-2)"} <= found
+
+
+def test_there_are_288_grids_in_12_families_and_every_puzzle_has_one_solution() -> None:
+    assert len(sudoku.grids()) == 288 == len(set(sudoku.grids()))
+    assert Counter(Counter(map(sudoku.family, sudoku.grids())).values()) == {24: 12}
+    assert {name: len(grids) for name, grids in sudoku.split_grids().items()} == {
+        "train": 216, "validation": 24, "test": 48,
+    }  # fmt: skip
+    assert sudoku.count_solutions("0" * 16) == 288
+    for row in rows_of("sudoku", "test"):
+        given = zip(row["puzzle"], row["solution"], strict=True)
+        assert all(cell in ("0", digit) for cell, digit in given)
+        assert sudoku.count_solutions(row["puzzle"]) == 1
+    empty = Counter(row["puzzle"].count("0") for row in rows_of("sudoku", "train"))
+    assert set(empty) == set(range(4, 11)) and min(empty.values()) > 200
+
+
+def test_arithmetic_puts_products_first_and_stays_at_zero_or_above() -> None:
+    assert arithmetic.work("12+7*3") == (["7*3=21", "12+21=33"], 33)
+    assert arithmetic.work("20-5-4") == (["20-5=15", "15-4=11"], 11)
+    for row in rows_of("arithmetic", "test"):
+        steps, value = arithmetic.work(row["expression"])
+        assert value == row["answer"] == eval(row["expression"]) >= 0
+        assert not any("=-" in step for step in steps)
+
+
+def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
+    tmp_path: Path,
+) -> None:
+    words = [f"out={tmp_path}", "pairs=300", "seed=3", "sets=countdown_small,sudoku,arithmetic"]
+    subprocess.run([sys.executable, str(FOLDER / "write.py"), *words], check=True)
+    for path in sorted(tmp_path.glob("*.jsonl")):
+        assert path.read_bytes() == (FOLDER / path.name).read_bytes(), path.name
+    pairs = read_table(tmp_path / "train_pairs.parquet").to_pylist()
+    assert Counter(pair["set"] for pair in pairs) == dict.fromkeys(words[-1][5:].split(","), 100)
+    held_out = {r["prompt"] for name in write.COMMITTED for r in rows_of(name, "test")}
+    assert not held_out & {pair["prompt"] for pair in pairs}
+
+
+def test_more_rows_continue_a_training_file() -> None:
+    assert write.prompt_rows("arithmetic", "train", 50) == rows_of("arithmetic", "train")[:50]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pairs=3"], "out= is missing"),
+        (["out=x", "pears=3"], "Unknown argument 'pears=3'; allowed are out="),
+        (["out=x", "pairs=many"], "not a whole number"),
+        (["out=x", "sets=sudoku,chess"], r"names \['chess'\]; allowed are countdown"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        write.parse_arguments(words)
+
+
+def test_every_digit_and_every_tag_is_a_token_and_texts_are_short() -> None:
+    text = Text(load_tokenizer(FOLDER / "tokenizer"), max_prompt_length=40)
+    tokenizer = text.tokenizer
+    written = "<reasoning>0123456789+10</reasoning><answer>7*(8-9)/6</answer>"
+    ids = tokenizer(written, add_special_tokens=False)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == [
+        "<reasoning>", *"0123456789+10", "</reasoning>", "<answer>", *"7*(8-9)/6", "</answer>",
+    ]  # fmt: skip
+    assert tokenizer.decode(ids, skip_special_tokens=True) == written
+    limits = {**dict.fromkeys(write.COMMITTED, (32, 40)), "countdown_four": (37, 60)}
+    for name, longest in limits.items():
+        for row in islice(write.SETS[name].rows("train", 1), 200):
+            prompt = Prompt("0", "text", row["prompt"])
+            assert len(text.prompt_ids(prompt)) <= longest[0]
+            completion = write.SETS[name].completion(row)
+            assert len(tokenizer(completion, add_special_tokens=False)["input_ids"]) <= longest[1]

@@ -1,0 +1,188 @@
+"""Rows of public data sets, as they stand there, become prompts that the rewards can score."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmrl.config import ConfigError
+from mmrl.data import DataConfig, load_prompts
+from mmrl.types import Prompt, Sample
+from rewards import build_reward
+
+GSM8K = {
+    "question": "Weng earns $12 an hour for babysitting. Yesterday, she just did 50 minutes of"
+    " babysitting. How much did she earn?",
+    "answer": "Weng earns 12/60 = $<<12/60=0.2>>0.2 per minute.\nWorking 50 minutes, she earned"
+    " 0.2 x 50 = $<<0.2*50=10>>10.\n#### 10",
+}
+MATH = {
+    "problem": "What is the greatest common factor of $32$ and $48$?",
+    "level": "Level 2",
+    "type": "Number Theory",
+    "solution": "Both are multiples of 16, so the answer is $\\boxed{16}$.",
+}
+MATH500 = {
+    "problem": "Simplify $\\sqrt{8}$.",
+    "solution": "It is $\\boxed{2\\sqrt{2}}$.",
+    "answer": "2\\sqrt{2}",
+    "subject": "Prealgebra",
+    "level": 1,
+    "unique_id": "test/prealgebra/1.json",
+}
+MBPP = {
+    "task_id": 17,
+    "text": "Write a function to find the perimeter of a square.",
+    "code": "def square_perimeter(a):\r\n  perimeter=4*a\r\n  return perimeter",
+    "test_list": ["assert square_perimeter(10)==40", "assert square_perimeter(5)==20"],
+    "test_setup_code": "",
+    "challenge_test_list": [],
+}
+SANITIZED = {
+    "source_file": "Benchmark Questions Verification V2.ipynb",
+    "task_id": 82,
+    "prompt": "Write a function to find the volume of a sphere.",
+    "code": "import math\ndef volume_sphere(r):\n  return (4/3)*math.pi*r*r*r",
+    "test_imports": ["import math"],
+    "test_list": ["assert math.isclose(volume_sphere(10), 4188.790204786391, rel_tol=0.001)"],
+}
+HUMANEVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": "from typing import List\n\n\ndef first(numbers: List[int]) -> int:\n"
+    '    """The first number."""\n',
+    "canonical_solution": "    return numbers[0]\n",
+    "test": "def check(candidate):\n    assert candidate([3, 1]) == 3\n",
+    "entry_point": "first",
+}
+FUNCTION = {
+    "question": "Write double(x).",
+    "test_method": "function",
+    "test_time_limit": 1,
+    "test_list": ["assert double(2) == 4", "assert FACTOR == 2"],
+    "prefix": "FACTOR = 2",
+}
+STDIO = {
+    "question": "Print the sum of two numbers.",
+    "test_method": "stdio",
+    "test_time_limit": 1,
+    "test_input": ["1 2\n", "3 4\n"],
+    "test_output": ["3\n", "7\n"],
+}
+
+
+def read(folder: Path, row: dict[str, Any], name: str) -> Prompt:
+    (folder / "rows.json").write_text(json.dumps([row]), encoding="utf-8")
+    (prompt,) = load_prompts(str(folder / "rows.json"), "text", DataConfig(format=name))
+    return prompt
+
+
+def score(prompt: Prompt, completion: str, **reward: Any) -> float | None:
+    metadata = {**prompt.metadata, "answer": prompt.answer}
+    (found,) = build_reward(reward)([Sample(prompt.text, completion, metadata)])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "text", "answer"),
+    [
+        ("gsm8k", GSM8K, GSM8K["question"], "10"),
+        ("math", MATH, MATH["problem"], "16"),
+        ("math", MATH500, MATH500["problem"], "2\\sqrt{2}"),
+        ("dllm_rl", {"question": "1+1?", "ground_truth_answer": "2", "level": 3}, "1+1?", "2"),
+    ],
+)
+def test_math_sets_keep_the_bare_answer_and_no_solution(
+    tmp_path: Path, name: str, row: dict, text: str, answer: str
+) -> None:
+    prompt = read(tmp_path, row, name)
+    assert (prompt.text, prompt.answer) == (text, answer)
+    assert "solution" not in prompt.metadata
+    assert score(prompt, f"\\boxed{{{answer}}}", name="math") == 1.0
+    assert score(prompt, "\\boxed{77}", name="math") == 0.0
+
+
+def test_metadata_and_ids_of_a_set_stay(tmp_path: Path) -> None:
+    assert read(tmp_path, MATH, "math").metadata == {"level": "Level 2", "type": "Number Theory"}
+    assert read(tmp_path, MATH500, "math").id == "test/prealgebra/1.json"
+    assert read(tmp_path, MBPP, "mbpp").id == "mbpp-17"
+
+
+def test_gold_code_of_every_set_passes_its_tests_and_a_wrong_one_does_not(tmp_path: Path) -> None:
+    gold = [
+        ("mbpp", MBPP, MBPP["code"]),
+        ("mbpp", SANITIZED, SANITIZED["code"]),
+        ("humaneval", HUMANEVAL, HUMANEVAL["prompt"] + HUMANEVAL["canonical_solution"]),
+        ("humaneval", HUMANEVAL, "def first(numbers: List[int]):\n    return numbers[0]"),
+        ("dllm_rl", FUNCTION, "def double(x):\n    return FACTOR * x"),
+        ("dllm_rl", STDIO, "print(sum(map(int, input().split())))"),
+    ]
+    for name, row, code in gold:
+        prompt = read(tmp_path, row, name)
+        fenced, settings = f"```python\n{code}\n```", {"name": "code", "isolation": "process"}
+        assert score(prompt, fenced, **settings) == 1.0, (name, row)
+        wrong = fenced.replace("return", "return None and").replace("print(", "print(1 + ")
+        assert score(prompt, wrong, **settings) == 0.0, (name, row)
+
+
+def test_a_human_eval_prompt_sets_up_what_stands_before_its_function(tmp_path: Path) -> None:
+    prompt = read(tmp_path, HUMANEVAL, "humaneval")
+    assert prompt.text == HUMANEVAL["prompt"]
+    assert prompt.metadata == {
+        "setup": "from typing import List", "tests": [HUMANEVAL["test"]], "entry_point": "first",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("d1_countdown", {"input": "30,100,93", "output": "23"}),
+        ("countdown", {"nums": [30, 100, 93], "target": 23}),
+    ],
+)
+def test_both_countdown_files_of_d1_are_scored(tmp_path: Path, name: str, row: dict) -> None:
+    prompt = read(tmp_path, row, name)
+    assert prompt.text == "Numbers: [30, 100, 93]\nTarget: 23"
+    assert score(prompt, "<answer>30-(100-93)</answer>", name="countdown") == 1.0
+    assert score(prompt, "<answer>30-93+100</answer>", name="countdown") == 0.0
+
+
+def test_d1s_sudoku_csv_keeps_its_leading_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "4x4.csv"
+    path.write_text("Puzzle,Solution\n0140432014020000,2143432114323214\n")
+    (prompt,) = load_prompts(str(path), "text", DataConfig(format="d1_sudoku"))
+    assert prompt.metadata == {"puzzle": "0140432014020000", "solution": "2143432114323214"}
+    assert score(prompt, "<answer>2143432114323214</answer>", name="sudoku") == 1.0
+
+
+def test_dllm_rls_vision_rows_keep_the_path_of_their_image(tmp_path: Path) -> None:
+    row = {"ground_truth_answer": "A", "image": "SEEDBench_IMG/0.jpg", "question": "How many?"}
+    prompt = read(tmp_path, row, "dllm_rl")
+    assert (prompt.text, prompt.answer) == ("How many?", "A")
+    assert prompt.metadata == {"image": "SEEDBench_IMG/0.jpg"}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("gsm8k", {"question": "x", "answer": "10"}, "entry 0: answer has nothing after '####'"),
+        ("gsm8k", {"problem": "x"}, r"no 'answer', which data.format gsm8k reads; it has \['pro"),
+        ("math", {"problem": "x", "solution": "16"}, "no answer, and no box in solution"),
+        ("mbpp", {"task_id": 1, "text": "x"}, "no 'test_list'"),
+        ("humaneval", {**HUMANEVAL, "entry_point": "last"}, "does not define 'last'"),
+        ("dllm_rl", {**FUNCTION, "test_method": "magic"}, "'magic'; allowed: function, stdio"),
+        ("dllm_rl", {**STDIO, "test_output": []}, "2 test_input and 0 test_output"),
+        ("d1_countdown", {"input": "1,b", "output": "3"}, "entry 0: invalid literal"),
+        ("d1_sudoku", {"Puzzle": 12, "Solution": "123"}, "are not as many digits"),
+    ],
+)
+def test_a_row_that_its_format_cannot_read_is_named(
+    tmp_path: Path, name: str, row: dict, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, row, name)
+
+
+def test_an_unknown_format_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"data\.format.*gsm9k.*gsm8k"):
+        DataConfig(format="gsm9k")
