@@ -158,7 +158,9 @@ def new_model(
         config: the `config.json` it will be saved with.
         generator: draws the weights.
     """
-    model = MaskedTokenModel(core)
+    # layers draw default weights when they are built; all of them are drawn anew below
+    with torch.random.fork_rng(devices=[]):
+        model = MaskedTokenModel(core)
     residual = 0.02 / (2 * core.num_layers) ** 0.5
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:

@@ -25,7 +25,7 @@ def write_rows(path: Path, rows: Sequence[Any] = ROWS) -> Path:
     return path
 
 
-def options(data: Path, **changes: Any) -> dict[str, Any]:
+def options(data: Path, /, **changes: Any) -> dict[str, Any]:
     values = {
         "data": str(data),
         "tokenizer": str(TOKENIZER),

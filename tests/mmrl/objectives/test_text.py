@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, component, load_config
 from mmrl.objectives.corruptions.corruption import Chance
 from mmrl.objectives.packed_rows import Rows, first_fit, lay_out
 from mmrl.objectives.text import CompletionConfig, Completions, piece
@@ -20,6 +20,7 @@ from mmrl.types import Prompt
 from models import load_policy
 from tests.mmrl.objectives.completions import ROWS, SIZES, completions, options, write_rows
 
+ROOT = Path(__file__).resolve().parents[3]
 CORRUPTIONS: list[dict[str, Any]] = [
     {"name": "random"},
     {"name": "semi_ar", "block_size": 4},
@@ -349,6 +350,15 @@ def test_rows_take_the_longest_first_and_never_more_than_they_hold() -> None:
     rows = first_fit(lengths, 10)
     assert rows == [[1, 3], [2, 4], [0, 5]]
     assert first_fit(lengths, 0) == [[1], [2], [4], [0], [5], [3]]
+
+
+@pytest.mark.parametrize("name", ["llada_8b", "text_llada"])
+def test_the_recipes_are_lladas_objective(name: str) -> None:
+    recipe = load_config(SFTConfig, [f"config={ROOT / 'configs' / 'sft' / name}.yaml"])
+    settings = component({"text": Completions}, recipe.objective, where="objective")
+    assert settings.corruption == {"name": "random"} and settings.normalization == "sequence"
+    assert settings.ends == ["eot", "eos"] and settings.trained_padding is None
+    assert settings.fill != "none"  # a sampler's canvas is longer than what is written on it
 
 
 @pytest.mark.parametrize(
