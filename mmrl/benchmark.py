@@ -123,6 +123,11 @@ def check_setting(setting: Setting, where: str = "sampler") -> None:
     )  # fmt: skip
 
 
+def prompts_of(config: BenchmarkConfig) -> list[Prompt]:
+    """The prompts of a benchmark; see `load_prompts`."""
+    return load_prompts(config.prompts, config.task, limit=config.limit)
+
+
 def sample_all(
     config: BenchmarkConfig, settings: Mapping[str, Setting], num_samples: int
 ) -> Sampled | None:
@@ -137,7 +142,7 @@ def sample_all(
         ConfigError: settings that cannot run, or that differ from those of stored samples.
         FileNotFoundError, ValueError: see `load_policy`; also a reward that cannot be built.
     """
-    prompts = load_prompts(config.prompts, config.task, limit=config.limit)
+    prompts = prompts_of(config)
     check_launch("adamw")
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
@@ -179,7 +184,7 @@ def command(
         run: writes `table.txt`; returns None where another process does.
     """
     if config.dry_run:
-        prompts = load_prompts(config.prompts, config.task, limit=config.limit)
+        prompts = prompts_of(config)
         device = find_device(config.device)
         lines = {"policy": f"{config.model.path} on {device}", **plan(config, prompts)}
         shown = [f"  {name:<9}{text}" for name, text in lines.items()]

@@ -162,7 +162,7 @@ def _scores(
             for label, result in results.items()
         },
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=repr) + "\n"
 
 
 def _samples(

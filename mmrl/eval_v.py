@@ -119,7 +119,7 @@ def _scores(config: EvalConfig, tables: dict[str, Table], result: Evaluation) ->
         for n, prompt in enumerate(result.prompts)
     ]
     head = {"commit": git_commit(), "config": asdict(config), "tables": tables}
-    return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False) + "\n"
+    return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False, default=repr) + "\n"
 
 
 def main(arguments: Sequence[str]) -> int:
