@@ -2,12 +2,6 @@
 
 GenEval (arXiv 2310.11513) reports the share of right images per tag and, overall, the mean over
 tags. Both that and the mean over prompts are given, each with its standard error.
-
-Images of one prompt are not independent. With m_p images of prompt p, N in all and mean x̄,
-
-    stderr² = P / (P - 1) · Σ_p (Σ_i (x_pi - x̄))² / N²
-
-over the P prompts; for one image per prompt it is the sample deviation over the root of N.
 """
 
 from __future__ import annotations
@@ -15,8 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from eval.mean import mean_over_prompts
 from mmrl.types import Prompt
 
 Table = dict[str, dict[str, float]]
@@ -36,7 +31,7 @@ def by_tag(prompts: Sequence[Prompt], scores: Sequence[float]) -> Table:
     for prompt, score in zip(prompts, scores, strict=True):
         if not math.isnan(score):
             groups[str(prompt.metadata.get("tag", ALL))].append((prompt.id, score))
-    table = {tag: _summary(group) for tag, group in groups.items()}
+    table = {tag: mean_over_prompts(group) for tag, group in groups.items()}
     if not table:
         return {}
     rows = list(table.values())
@@ -45,7 +40,7 @@ def by_tag(prompts: Sequence[Prompt], scores: Sequence[float]) -> Table:
         "stderr": math.sqrt(sum(row["stderr"] ** 2 for row in rows)) / len(rows),
         "n": sum(row["n"] for row in rows),
     }
-    everything = _summary(pair for group in groups.values() for pair in group)
+    everything = mean_over_prompts(pair for group in groups.values() for pair in group)
     return {**table, OVER_TAGS: over_tags, OVER_PROMPTS: everything}
 
 
@@ -59,15 +54,3 @@ def as_text(tables: Mapping[str, Table]) -> str:
         number = next(int(c["n"]) for c in cells if c)
         lines.append("".join([f"{row:<20}", *(f"{cell:>18}" for cell in shown), f"{number:>8}"]))
     return "\n".join(lines) + "\n"
-
-
-def _summary(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Mean of (prompt id, score) pairs; its standard error is 0 for a single prompt."""
-    prompts: dict[str, list[float]] = defaultdict(list)
-    for name, score in pairs:
-        prompts[name].append(score)
-    number = sum(len(scores) for scores in prompts.values())
-    mean = math.fsum(score for scores in prompts.values() for score in scores) / number
-    sums = [math.fsum(score - mean for score in scores) for scores in prompts.values()]
-    spread = len(sums) / max(1, len(sums) - 1) * math.fsum(part * part for part in sums)
-    return {"mean": mean, "stderr": math.sqrt(spread) / number, "n": float(number)}

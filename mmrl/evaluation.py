@@ -7,20 +7,21 @@ neither on the batch size nor on what else is evaluated.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from PIL import Image
-from tqdm import tqdm
 
 from eval.text_to_image import ALL, OVER_PROMPTS, OVER_TAGS, by_tag
 from mmrl.data import spread
 from mmrl.image_grid import BLACK, Cell, page, scaled
 from mmrl.randomness import generator
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.types import Prompt, Sample
+from mmrl.types import Prompt, Rollout, Sample
 from rewards.scoring import Scorer
 
 if TYPE_CHECKING:
@@ -28,6 +29,27 @@ if TYPE_CHECKING:
 
 CELL = 128
 GREEN, RED = (10, 125, 51), (179, 38, 30)
+
+
+@dataclass
+class Batch:
+    """Completions that were sampled together, and what they cost.
+
+    Attributes:
+        completions: of its rows, in order.
+        lengths: tokens of each before the first end token; all of them where there is none.
+        positions: response positions of a row.
+        forwards: passes of the network over the batch; a guided pair counts once. A rule or an
+            end-of-text option that stops early takes as many as its slowest row, so only one row
+            at a time shows what a sample alone would take.
+        seconds: spent sampling.
+    """
+
+    completions: list[str | Image.Image]
+    lengths: list[int]
+    positions: int
+    forwards: int
+    seconds: float
 
 
 @dataclass
@@ -57,7 +79,6 @@ def evaluate(
     seed: int = 0,
     batch_size: int = 64,
     num_samples: int = 1,
-    show_progress: bool = False,
     length: int | None = None,
 ) -> Evaluation:
     """Sample completions of prompts and score them.
@@ -70,29 +91,69 @@ def evaluate(
         seed: names the draws.
         batch_size: rows sampled at once; changes speed and memory only.
         num_samples: completions per prompt.
-        show_progress: whether to draw a progress bar.
         length: response positions; None takes those of the prompts' task.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
     """
-    rows = [(prompt, n) for prompt in prompts for n in range(num_samples)]
-    completions: list[str | Image.Image] = []
-    bar = tqdm(total=len(rows), unit="sample", disable=not show_progress)
-    with bar, policy.keeping_pace():
-        for chunk in _chunks(rows, batch_size):
-            some = [prompt for prompt, _ in chunk]
-            draws = [generator(seed, "evaluation", prompt.id, n) for prompt, n in chunk]
-            rollout = sample(policy, policy.canvas(some, length), sampler, draws)
-            completions += policy.decode(rollout.canvas, some)
-            bar.update(len(chunk))
-    repeated = [prompt for prompt, _ in rows]
+    rows = rows_of(prompts, num_samples)
+    with policy.keeping_pace():
+        batches = [
+            sample_batch(policy, rows[first : first + batch_size], sampler, seed, length)
+            for first in range(0, len(rows), batch_size)
+        ]
+    return scored(rows, batches, scorer)
+
+
+def rows_of(prompts: Sequence[Prompt], num_samples: int) -> list[tuple[Prompt, int]]:
+    """(prompt, sample) of every completion, prompt by prompt."""
+    return [(prompt, n) for prompt in prompts for n in range(num_samples)]
+
+
+def sample_batch(
+    policy: Policy,
+    rows: Sequence[tuple[Prompt, int]],
+    sampler: SamplerConfig,
+    seed: int,
+    length: int | None = None,
+) -> Batch:
+    """Completions of some (prompt, sample) rows; see `evaluate`."""
+    prompts = [prompt for prompt, _ in rows]
+    draws = [generator(seed, "evaluation", prompt.id, n) for prompt, n in rows]
+    started = time.perf_counter()
+    rollout = sample(policy, policy.canvas(prompts, length), sampler, draws)
+    lengths = effective_lengths(rollout)  # on the host, so the device has finished
+    seconds = time.perf_counter() - started
+    positions = int(rollout.canvas.response[0].sum())
+    completions = list(policy.decode(rollout.canvas, prompts))
+    return Batch(completions, lengths, positions, rollout.forwards, seconds)
+
+
+def effective_lengths(rollout: Rollout) -> list[int]:
+    """Tokens of each row's response before its first end token, which is not counted."""
+    canvas = rollout.canvas
+    if rollout.valid is None:
+        return canvas.response.sum(1).tolist()
+    ends = torch.tensor(canvas.stop_ids, dtype=torch.long, device=canvas.tokens.device)
+    return (rollout.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
+
+
+def scored(
+    rows: Sequence[tuple[Prompt, int]], batches: Sequence[Batch], scorer: Scorer | None
+) -> Evaluation:
+    """The completions of all rows with their raw scores.
+
+    Raises:
+        RewardError: a reward failed more often than the scorer allows.
+    """
+    prompts = [prompt for prompt, _ in rows]
+    completions = [completion for batch in batches for completion in batch.completions]
     samples = [
         Sample(prompt.text, completion, {**prompt.metadata, "answer": prompt.answer})
-        for prompt, completion in zip(repeated, completions, strict=True)
+        for prompt, completion in zip(prompts, completions, strict=True)
     ]
     scores = {} if scorer is None else scorer.score(samples).components
-    return Evaluation(repeated, completions, scores)
+    return Evaluation(prompts, completions, scores)
 
 
 def write_grid(result: Evaluation, path: Path, count: int, columns: int = 8) -> None:
@@ -115,8 +176,3 @@ def _cell(result: Evaluation, n: int) -> Cell:
             color = GREEN if scores[n] == 1 else RED if scores[n] == 0 else BLACK
             lines.append((f"{key} {scores[n]:.3g}", color))
     return Cell(scaled(image, CELL), lines)
-
-
-def _chunks(rows: list[tuple[Prompt, int]], size: int) -> Iterator[list[tuple[Prompt, int]]]:
-    for first in range(0, len(rows), size):
-        yield rows[first : first + size]

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import torch
 from accelerate import Accelerator
 
 from mmrl.checkpoint import CheckpointError, find_checkpoint
+from mmrl.command import exit_status
 from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
@@ -32,7 +32,6 @@ from mmrl.trainer import DivergenceError, Trainer
 from models import load_policy
 from rewards.scoring import RewardError
 
-logger = logging.getLogger(__name__)
 __all__ = ["RLConfig", "main", "train"]
 
 
@@ -96,21 +95,16 @@ def train(config: RLConfig) -> Path:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    try:
-        config = load_config(RLConfig, arguments)
-        if config.dry_run:
-            check_launch(config.optimizer)
-            sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
-            return 0
+    return exit_status(lambda: _run(arguments), RewardError, CheckpointError, DivergenceError)
+
+
+def _run(arguments: Sequence[str]) -> None:
+    config = load_config(RLConfig, arguments)
+    if config.dry_run:
+        check_launch(config.optimizer)
+        sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
+    else:
         train(config)
-    except (ValueError, OSError, RewardError, CheckpointError, DivergenceError) as error:
-        logger.debug("the run ended with", exc_info=True)
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
-        return 130
-    return 0
 
 
 if __name__ == "__main__":

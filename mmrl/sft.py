@@ -26,7 +26,8 @@ from mmrl.checkpoint import (
     prune_checkpoints,
     write_directory,
 )
-from mmrl.config import ConfigError, check, check_choice, component, load_config
+from mmrl.command import exit_status
+from mmrl.config import check, check_choice, component, load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
 from mmrl.objectives import OBJECTIVES
@@ -108,15 +109,11 @@ class SFTConfig:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    try:
-        finished = train(load_config(SFTConfig, arguments))
-    except (ConfigError, CheckpointError, DivergenceError, FileNotFoundError, ValueError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
-        return 130
-    return 0 if finished else 130
+    return exit_status(
+        lambda: 0 if train(load_config(SFTConfig, arguments)) else 130,
+        CheckpointError,
+        DivergenceError,
+    )
 
 
 def train(config: SFTConfig) -> bool:

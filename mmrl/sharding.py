@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -26,6 +27,9 @@ from torch.optim import Optimizer
 from mmrl.config import ConfigError
 from mmrl.launch import is_sharded
 from models.core import Block
+
+if TYPE_CHECKING:
+    from models import Policy
 
 
 def shard(model: nn.Module, accelerator: Accelerator) -> None:
@@ -48,6 +52,13 @@ def shard(model: nn.Module, accelerator: Accelerator) -> None:
         # also the outermost unit, whose weights a forward without backward would leave gathered
         # and which would then miss the next optimiser step
         fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+
+
+def shard_policy(policy: Policy, accelerator: Accelerator) -> None:
+    """`shard` of a policy's model, whose sampling then keeps pace; nothing where it is whole."""
+    if is_sharded(accelerator):
+        shard(policy.model, accelerator)
+        policy.keeping_pace = partial(keeping_pace, policy.model)
 
 
 def prepare(

@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,7 @@ from mmrl.parts import Part, Prepared, parts
 from mmrl.precision import autocast_forward
 from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
-from mmrl.sharding import keeping_pace, prepare, shard, whole
+from mmrl.sharding import prepare, shard, shard_policy, whole
 from mmrl.tasks import Task
 from mmrl.trainer_state import read_state, write_state
 from mmrl.types import Passes
@@ -61,9 +60,7 @@ class Trainer:
         if config.model.lora is not None:
             policy.model = add_adapter(policy.network, config.model.lora, config.seed)
         self.trained = policy.model
-        if self.sharded:
-            shard(policy.model, accelerator)
-            policy.keeping_pace = partial(keeping_pace, policy.model)
+        shard_policy(policy, accelerator)
         [optimizer] = build_optimizers(policy.model, config)
         schedule = get_scheduler(
             config.lr_scheduler_type, optimizer, config.warmup_steps, config.optimizer_steps

@@ -9,6 +9,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from mmrl.algorithms import load_algorithm
 from mmrl.config import load_config
 from mmrl.data import load_prompts
+from mmrl.eval import EvalConfig as TextEvalConfig
 from mmrl.eval_v import EvalConfig
 from mmrl.plan import describe
 from mmrl.rl_config import RLConfig
@@ -43,7 +44,19 @@ def test_every_supervised_configuration_loads(path: str) -> None:
 
 @pytest.mark.parametrize("path", configurations("eval"))
 def test_every_benchmark_configuration_loads(path: str) -> None:
-    assert load_config(EvalConfig, [f"config={path}"]).prompts
+    kind = TextEvalConfig if Path(path).stem.startswith("llada_") else EvalConfig
+    assert load_config(kind, [f"config={path}"]).prompts
+
+
+@pytest.mark.parametrize("path", [p for p in configurations("eval") if "llada_" in p])
+def test_the_text_benchmarks_are_the_d1_protocol(path: str) -> None:
+    config = load_config(TextEvalConfig, [f"config={path}"])
+    rows = config.rows().values()
+    assert [(row.length, row.sampler.steps) for row in rows] == [(128, 64), (256, 128), (512, 256)]
+    for sampler, _ in rows:
+        assert (sampler.name, sampler.target, sampler.eos) == ("static", "confidence", "free")
+        assert (sampler.block_size, sampler.temperature, sampler.cfg_scale) == (32, 0, 0)
+    assert config.model.path == "GSAI-ML/LLaDA-8B-Instruct" and config.num_samples == 1
 
 
 @pytest.mark.parametrize("path", configurations("algorithm"))

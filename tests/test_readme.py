@@ -12,13 +12,19 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import load_config
+from mmrl.eval import EvalConfig as TextEvalConfig
 from mmrl.eval_v import EvalConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-SETTINGS = {"mmrl.rl": RLConfig, "mmrl.sft": SFTConfig, "mmrl.eval_v": EvalConfig}
+SETTINGS = {
+    "mmrl.rl": RLConfig,
+    "mmrl.sft": SFTConfig,
+    "mmrl.eval": TextEvalConfig,
+    "mmrl.eval_v": EvalConfig,
+}
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(p) for p in ROOT.glob("datasets/**/*.md"))]
 
 

@@ -1,8 +1,10 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mmrl import benchmark
 from mmrl.eval_v import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +40,32 @@ def test_scores_do_not_depend_on_the_batch_size(tmp_path: Path) -> None:
         assert main([CONFIG, *words]) == 0
         found.append(json.loads((out / "scores.json").read_text())["samples"])
     assert found[0] == found[1]
+
+
+def test_an_interrupted_benchmark_continues_with_the_same_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [CONFIG, "limit=4", "sampler.steps=2", "batch_size=2"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main([*words, f"output_dir={whole}"]) == 0
+    sampled: list[str] = []
+    sample_batch = benchmark.sample_batch
+
+    def interrupted(*arguments: Any) -> Any:
+        sampled.append(arguments[1][0][0].id)
+        if len(sampled) == 2:
+            raise KeyboardInterrupt
+        return sample_batch(*arguments)
+
+    monkeypatch.setattr(benchmark, "sample_batch", interrupted)
+    assert main([*words, f"output_dir={parts}"]) == 130
+    assert main([*words, f"output_dir={parts}"]) == 0
+    assert len(sampled) == 3 and sampled[1] == sampled[2]
+    found = [json.loads((out / "scores.json").read_text())["samples"] for out in (whole, parts)]
+    assert found[0] == found[1]
+    assert (whole / "images.png").read_bytes() == (parts / "images.png").read_bytes()
+    assert main([*words, f"output_dir={parts}", "sampler.cfg_scale=2"]) == 1
+    assert "sampler.cfg_scale: 1.0 there, 2.0 now" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from mmrl.samplers import SamplerConfig
 from mmrl.tasks import Task
 from mmrl.types import Sample
 from models import load_policy
+from rewards.scoring import Scorer
 from tests.mmrl.runs import VQ, run_config
 
 SAMPLER = SamplerConfig(name="static", steps=4, block_size=4, eos="stop", cache="prefix", window=2)
@@ -75,15 +76,24 @@ def test_completions_of_a_group_meet_the_answer_of_their_prompt(
     assert batch.rollout.settings["eos"] == "stop" and batch.rollout.settings["cache"] == "prefix"
 
 
-@torch.no_grad()
-def test_an_evaluation_has_its_own_length(world: SimpleNamespace, tmp_path: Path) -> None:
-    config = text_config(world, tmp_path, eval_max_completion_length=4)
-    task = Task("words", config.tasks["shapes"])
-    assert task.eval_length == 4
-    policy = load_policy(world.policy, vq=None, max_prompt_length=40)
-    prompts = [prompt for prompt in task.eval_prompts if policy.fits(prompt)]
-    result = evaluate(policy, prompts, SAMPLER, None, length=4)
-    assert len(result.completions) == 3 and all(isinstance(c, str) for c in result.completions)
+def test_an_evaluation_inside_training_has_its_own_sampler_length_and_rewards(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    own = SamplerConfig(name="left_to_right", steps=6, temperature=0.7)
+    shown = {"name": "shown", "reward": lambda samples: [float(len(s.completion)) for s in samples]}
+    task = {"eval_max_completion_length": 6, "eval_sampler": own, "eval_rewards": [shown]}
+    run = train(text_config(world, tmp_path, **task))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    evaluated = {line["step"]: line["eval/shapes/shown"] for line in lines if "time/eval_s" in line}
+    assert list(evaluated) == [0, 1, 2]
+    for path, step in ((world.policy, 0), (str(run / "final"), 2)):
+        policy = load_policy(path, vq=None, max_prompt_length=40)
+        held_out = Task("x", text_config(world, tmp_path).tasks["shapes"]).eval_prompts
+        prompts = [prompt for prompt in held_out if policy.fits(prompt)]
+        with torch.no_grad():
+            result = evaluate(policy, prompts, own, Scorer([shown]), length=6)
+        assert len(result.completions) == 3
+        assert result.metrics()["shown"] == pytest.approx(evaluated[step])
 
 
 def test_the_memory_of_text_counts_its_length_and_the_whole_vocabulary(

@@ -1,0 +1,264 @@
+"""What benchmarks of images and of text share: settings, sampling in processes, resumption.
+
+Rows are cut into batches, batches are dealt to the processes, and every finished batch is stored at
+once. What is stored is not sampled again, so an interrupted evaluation continues with the command
+that began it, on any number of processes. Rewards score everything at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from accelerate import Accelerator
+from tqdm import tqdm
+
+from mmrl.config import check, to_yaml
+from mmrl.data import fitting, load_prompts
+from mmrl.device import find_device
+from mmrl.evaluation import Batch, rows_of, sample_batch
+from mmrl.launch import check_launch
+from mmrl.rl_config import ModelConfig, policy_options
+from mmrl.sample_store import SampleStore
+from mmrl.samplers import SamplerConfig, check_sampler
+from mmrl.sharding import shard_policy
+from mmrl.types import Prompt
+from models import Policy, load_policy
+from rewards.scoring import Scorer
+from rewards.terms import check_entries
+
+_FREE = {
+    "output_dir", "device", "rewards", "max_failures", "dry_run", "grid_images", "geneval_dir",
+}  # fmt: skip
+"""Settings that may differ from those the stored samples were made with."""
+
+
+class Setting(NamedTuple):
+    """A sampler and the response positions it writes; None for those of the task."""
+
+    sampler: SamplerConfig
+    length: int | None = None
+
+
+@dataclass(kw_only=True)
+class BenchmarkConfig:
+    """Settings of any benchmark."""
+
+    output_dir: str = "runs/eval"
+    """Where the results go. Run again with the same settings, it continues; with others that
+    would change the samples it is refused. Rewards may change: everything is scored again."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The policy."""
+    device: str = "auto"
+    """Where it runs; `auto` takes the GPU if there is one. Several processes need `auto`."""
+    task: str = "text"
+    """Layout the policy renders the prompts with."""
+    prompts: str = ""
+    """Prompt file or hub id."""
+    limit: int | None = None
+    """At most this many prompts, taken at even distances; null takes all."""
+    batch_size: int = 64
+    """Rows sampled at once; changes speed, memory and the passes of rules that stop early."""
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    """The sampler."""
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    """What scores the completions."""
+    max_failures: float = 0.0
+    """Failed scores allowed, see `rewards.scoring`."""
+    seed: int = 0
+    """Names every draw."""
+    dry_run: bool = False
+    """Check everything, print the plan, and exit."""
+
+    def __post_init__(self) -> None:
+        check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
+        check(self.prompts != "", "prompts", self.prompts, "a prompt file or a hub id")
+        check(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        check_setting(Setting(self.sampler))
+        if self.rewards:
+            check_entries(self.rewards)
+
+
+Config = TypeVar("Config", bound=BenchmarkConfig)
+
+
+class Sampled(NamedTuple):
+    """What a benchmark has to score.
+
+    `rows` are the (prompt, sample) pairs of every setting, `batches` theirs by label, `left_out`
+    the number of prompts that were too long, `scorer` the rewards, None where there are none.
+    """
+
+    rows: list[tuple[Prompt, int]]
+    batches: dict[str, list[Batch]]
+    left_out: int
+    scorer: Scorer | None
+
+
+class Unit(NamedTuple):
+    """A batch: its name in the store, the label of its setting, its rows."""
+
+    name: str
+    label: str
+    rows: slice
+
+
+def check_setting(setting: Setting, where: str = "sampler") -> None:
+    """Refuse what a benchmark cannot sample, before any model loads.
+
+    Raises:
+        ConfigError: see `check_sampler`; also draws over whole batches.
+    """
+    check_sampler(setting.sampler, where, setting.length)
+    check(
+        setting.sampler.rng == "compact", f"{where}.rng", setting.sampler.rng, "compact",
+        "The draws of reference depend on the batch.",
+    )  # fmt: skip
+
+
+def prompts_of(config: BenchmarkConfig) -> list[Prompt]:
+    """The prompts of a benchmark; see `load_prompts`."""
+    return load_prompts(config.prompts, config.task, limit=config.limit)
+
+
+def sample_all(
+    config: BenchmarkConfig, settings: Mapping[str, Setting], num_samples: int
+) -> Sampled | None:
+    """Sample what is not stored yet; return everything on the main process, None on the others.
+
+    Args:
+        config: prompts, model, output directory.
+        settings: by label; each samples all rows.
+        num_samples: completions per prompt.
+
+    Raises:
+        ConfigError: settings that cannot run, or that differ from those of stored samples.
+        FileNotFoundError, ValueError: see `load_policy`; also a reward that cannot be built.
+    """
+    prompts = prompts_of(config)
+    check_launch("adamw")
+    # without a device, launched processes find each other only where the CPU is asked for
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    device = _device(config.device, accelerator)
+    store, decisive = SampleStore(Path(config.output_dir) / "samples"), _decisive(config, prompts)
+    store.check(decisive)
+    main = accelerator.is_main_process
+    scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
+    policy = load_policy(**policy_options(config.model), device=device)
+    shard_policy(policy, accelerator)
+    kept = fitting(prompts, policy.fits, config.prompts)
+    rows = rows_of(kept, num_samples)
+    units = _units(settings, len(rows), config.batch_size)
+    missing = [unit for unit in units if not store.has(unit.name)]
+    accelerator.wait_for_everyone()  # all have looked before anyone writes
+    store.begin(decisive)
+    mine = missing[accelerator.process_index :: accelerator.num_processes]
+    with policy.keeping_pace():
+        _sample(policy, settings, rows, mine, store, config.seed, show=main)
+    accelerator.wait_for_everyone()
+    if not main:
+        return None
+    batches: dict[str, list[Batch]] = {label: [] for label in settings}
+    for unit in units:
+        batches[unit.label].append(store.read(unit.name))
+    return Sampled(rows, batches, len(prompts) - len(kept), scorer)
+
+
+def command(
+    config: Config,
+    plan: Callable[[Config, Sequence[Prompt]], Mapping[str, str]],
+    run: Callable[[Config], object],
+) -> None:
+    """Run a benchmark and print its table, or only say what would be done.
+
+    Args:
+        config: what to run.
+        plan: the lines of a dry run.
+        run: writes `table.txt`; returns None where another process does.
+    """
+    if config.dry_run:
+        prompts = prompts_of(config)
+        device = find_device(config.device)
+        lines = {"policy": f"{config.model.path} on {device}", **plan(config, prompts)}
+        shown = [f"  {name:<9}{text}" for name, text in lines.items()]
+        sys.stdout.write("\n".join([to_yaml(config), "plan", *shown]) + "\n")
+    elif run(config) is not None:
+        out = Path(config.output_dir)
+        sys.stdout.write((out / "table.txt").read_text(encoding="utf-8"))
+        sys.stdout.write(f"written to {out}\n")
+
+
+def passes(settings: Mapping[str, Setting], rows: int, batch_size: int) -> str:
+    """The samplers, their steps and rows, for the plan."""
+    width = min(rows, batch_size)
+    return "; ".join(
+        f"{sampler.name}, {sampler.steps} steps of {width * (2 if sampler.cfg_scale else 1)} rows"
+        f" each{f', length {length}' if length else ''}"
+        for sampler, length in settings.values()
+    )
+
+
+def reward_keys(config: BenchmarkConfig) -> str:
+    """The rewards by key, for the plan."""
+    return ", ".join(str(r.get("key", r["name"])) for r in config.rewards) or "none"
+
+
+def json_scores(scores: Mapping[str, Sequence[float]], n: int) -> dict[str, float | None]:
+    """Scores of sample n by reward, None where there is none."""
+    return {key: each[n] if math.isfinite(each[n]) else None for key, each in scores.items()}
+
+
+def _device(name: str, accelerator: Accelerator) -> torch.device:
+    if accelerator.num_processes == 1:
+        return find_device(name)
+    check(name == "auto", "device", name, "auto with several processes", "Each has its own.")
+    return accelerator.device
+
+
+def _units(labels: Iterable[str], count: int, size: int) -> list[Unit]:
+    return [
+        Unit(f"{place}-{first // size:05d}", label, slice(first, first + size))
+        for place, label in enumerate(labels)
+        for first in range(0, count, size)
+    ]
+
+
+def _sample(
+    policy: Policy,
+    settings: Mapping[str, Setting],
+    rows: Sequence[tuple[Prompt, int]],
+    units: Sequence[Unit],
+    store: SampleStore,
+    seed: int,
+    show: bool,
+) -> None:
+    """Sample and store some units."""
+    total = sum(len(rows[unit.rows]) for unit in units)
+    with tqdm(total=total, unit="sample", disable=not show) as bar:
+        for unit in units:
+            sampler, length = settings[unit.label]
+            store.write(unit.name, sample_batch(policy, rows[unit.rows], sampler, seed, length))
+            bar.update(len(rows[unit.rows]))
+
+
+def _decisive(config: BenchmarkConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
+    """Everything that decides the samples: settings, texts of the prompts, files of the model."""
+    values = {key: value for key, value in asdict(config).items() if key not in _FREE}
+    texts = [[prompt.id, prompt.text, prompt.messages] for prompt in prompts]
+    files = [
+        [path.name, path.stat().st_size, path.stat().st_mtime_ns]
+        for folder in (config.model.path, config.model.vq or "")
+        for path in sorted(Path(folder).expanduser().glob("*.safetensors") if folder else [])
+    ]
+    return {**values, "texts of prompts": _digest(texts), "files of model.path": _digest(files)}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, default=str).encode()).hexdigest()[:12]

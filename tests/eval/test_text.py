@@ -1,0 +1,75 @@
+import itertools
+import math
+
+import pytest
+
+from eval.text import as_text, cost, pass_at, quality
+from mmrl.types import Prompt
+
+
+def prompts(*ids: str) -> list[Prompt]:
+    return [Prompt(name, "text", "?") for name in ids]
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(5, 2, 3), (6, 1, 2), (4, 4, 1), (4, 0, 4), (6, 5, 6)])
+def test_pass_at_k_is_the_share_of_draws_of_k_that_hold_a_right_sample(
+    n: int, c: int, k: int
+) -> None:
+    draws = list(itertools.combinations([True] * c + [False] * (n - c), k))
+    assert pass_at(k, n, c) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+def test_pass_at_more_than_was_sampled_is_refused() -> None:
+    with pytest.raises(ValueError, match="pass@5 of 4 samples"):
+        pass_at(5, 4, 1)
+
+
+def test_scores_become_accuracy_and_its_error_over_prompts() -> None:
+    row = quality(prompts("a", "a", "b", "b"), {"math": [1, 1, 1, 0], "form": [0.5] * 4}, 2)
+    assert (row["accuracy"], row["n"], row["avg@2"]) == (0.75, 4, 0.75)
+    assert row["stderr"] == pytest.approx(math.sqrt(2 * (0.5**2 + 0.5**2)) / 4)
+    assert (row["pass@1"], row["pass@2"]) == (0.75, 1.0)
+    assert (row["rewards/form/mean"], row["rewards/form/stderr"]) == (0.5, 0.0)
+
+
+def test_a_sample_without_score_is_left_out_and_pass_at_k_needs_k_of_them() -> None:
+    row = quality(prompts("a", "a", "b", "b"), {"math": [1, math.nan, 0, 0]}, 2)
+    assert (row["n"], row["accuracy"]) == (3, pytest.approx(1 / 3))
+    assert (row["avg@2"], row["pass@1"], row["pass@2"]) == (0.5, 0.5, 0.0)
+    assert quality(prompts("a"), {"math": [math.nan]}, 1) == {"n": 0.0}
+
+
+def test_shares_have_no_pass_at_k() -> None:
+    row = quality(prompts("a", "b"), {"sudoku": [0.25, 1.0]}, 1)
+    assert row["accuracy"] == 0.625 and not [key for key in row if key.startswith("pass")]
+
+
+def test_the_cost_counts_tokens_before_the_end_and_all_positions_apart() -> None:
+    row = cost([2, 8, 8], positions=8, forwards=[(4, 2), (8, 1)], seconds=2.0)
+    assert row["length"] == 6 and row["cut_off"] == pytest.approx(2 / 3)
+    assert row["nfe"] == pytest.approx(16 / 3)
+    assert (row["tokens_per_s"], row["raw_tokens_per_s"]) == (9, 12)
+
+
+def test_the_table_has_a_line_per_setting_and_shows_what_is_missing() -> None:
+    half = quality(prompts("a", "b"), {"math": [1, 0]}, 1) | cost([3, 4], 8, [(4, 2)], 1.0)
+    none = {"n": 0.0} | cost([3, 4], 8, [(4, 2)], 1.0)
+    heads, first, second, *_ = as_text({"length 8": half, "b": none}, left_out=3).splitlines()
+    assert heads.split()[:3] == ["accuracy", "length", "cut"] and "@" not in heads
+    assert first.split() == [
+        "length",
+        "8",
+        "0.500",
+        "±",
+        "0.500",
+        "3.5",
+        "0.000",
+        "4.0",
+        "7.0",
+        "16.0",
+        "2",
+    ]
+    assert second.split() == ["b", "-", "3.5", "0.000", "4.0", "7.0", "16.0", "0"]
+    assert "3 prompts too long" in as_text({"b": none}, left_out=3)
+    repeated = quality(prompts("a", "a"), {"math": [1, 0]}, 2)
+    assert as_text({"x": repeated}).split()[1:3] == ["avg@2", "pass@2"]
