@@ -21,7 +21,7 @@ from accelerate import Accelerator
 from tqdm import tqdm
 
 from mmrl.config import check, to_yaml
-from mmrl.data import fitting, load_prompts
+from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
@@ -62,6 +62,8 @@ class BenchmarkConfig:
     """Layout the policy renders the prompts with."""
     prompts: str = ""
     """Prompt file or hub id."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """How its rows are read."""
     limit: int | None = None
     """At most this many prompts, taken at even distances; null takes all."""
     batch_size: int = 64
@@ -125,7 +127,7 @@ def check_setting(setting: Setting, where: str = "sampler") -> None:
 
 def prompts_of(config: BenchmarkConfig) -> list[Prompt]:
     """The prompts of a benchmark; see `load_prompts`."""
-    return load_prompts(config.prompts, config.task, limit=config.limit)
+    return load_prompts(config.prompts, config.task, config.data, config.limit)
 
 
 def sample_all(

@@ -132,10 +132,10 @@ def sample_batch(
 def effective_lengths(rollout: Rollout) -> list[int]:
     """Tokens of each row's response before its first end token, which is not counted."""
     canvas = rollout.canvas
-    if rollout.valid is None:
+    if canvas.valid is None:
         return canvas.response.sum(1).tolist()
     ends = torch.tensor(canvas.stop_ids, dtype=torch.long, device=canvas.tokens.device)
-    return (rollout.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
+    return (canvas.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
 
 
 def scored(

@@ -204,11 +204,11 @@ def test_a_dry_run_prints_the_rows_and_writes_nothing(
 def test_a_length_ends_before_the_first_end_token() -> None:
     tokens = torch.tensor([[7, 8, 9, 5, 9, 5], [7, 5, 8, 8, 8, 8], [7, 8, 6, 5, 9, 9]])
     response = torch.tensor([[False, False, True, True, True, True]]).expand(3, -1)
-    canvas = Canvas(tokens, response, None, (0, 40), 39, stop_ids=(5, 6))
     valid = response & torch.tensor([[1, 1, 1, 1, 0, 0], [1] * 6, [1, 1, 1, 0, 0, 0]]).bool()
-    rollout = Rollout(canvas, tokens, torch.zeros(3, 6), {}, valid=valid)
+    canvas = Canvas(tokens, response, None, (0, 40), 39, stop_ids=(5, 6), valid=valid)
+    rollout = Rollout(canvas, tokens, torch.zeros(3, 6), {})
     assert effective_lengths(rollout) == [1, 4, 0]
-    rollout.valid = None
+    rollout.canvas.valid = None
     assert effective_lengths(rollout) == [4, 4, 4]
 
 

@@ -17,6 +17,7 @@ from models import load_policy
 from tests.mmrl.runs import (
     LORA,
     ROOT,
+    SHAPES,
     VQ,
     command_line,
     metrics,
@@ -143,6 +144,7 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
     common = [
         "max_steps=2", "save_steps=1", "eval_steps=2", "eval_images=3", "learning_rate=1e-4",
         "tasks.shapes.algorithm.beta=0.1", f"tasks.shapes.eval_prompts={world.held_out}",
+        f"tasks.shapes.rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]",
     ]  # fmt: skip
     settings = str(ROOT / "configs" / "accelerate" / "cpu2.yaml")
     launcher = ("accelerate.commands.launch", "--config_file", settings, "-m")
@@ -152,13 +154,15 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
     for step in (1, 2):
         one, two = (completions(tmp_path / name, step) for name in ("one", "two"))
         assert [row["completion"] for row in two] == [row["completion"] for row in one]
-        assert [row["reward"] for row in two] == [row["reward"] for row in one]
+        rewards = [row["reward"] for row in one]
+        assert [row["reward"] for row in two] == pytest.approx(rewards, abs=1e-6)
         advantages = [row["advantage"] for row in one]
-        assert [row["advantage"] for row in two] == pytest.approx(advantages, abs=1e-6)
+        assert [row["advantage"] for row in two] == pytest.approx(advantages, abs=1e-3)
+    assert all(line["grad_norm"] > 0 for line in metrics(tmp_path / "one") if "loss" in line)
     for one, two in itertools.zip_longest(metrics(tmp_path / "one"), metrics(tmp_path / "two")):
         assert one.keys() == two.keys()
         for key, value in one.items():
-            assert two[key] == pytest.approx(value, rel=1e-3, abs=1e-6), key
+            assert two[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
     grids = [tmp_path / name / "samples" / "eval_shapes_000002.png" for name in ("one", "two")]
     assert grids[0].read_bytes() == grids[1].read_bytes()
     assert (tmp_path / "two" / "train.rank1.log").exists()
