@@ -65,7 +65,7 @@ def test_an_interrupted_benchmark_continues_with_the_same_images(
     assert found[0] == found[1]
     assert (whole / "images.png").read_bytes() == (parts / "images.png").read_bytes()
     assert main([*words, f"output_dir={parts}", "sampler.cfg_scale=2"]) == 1
-    assert "sampler.cfg_scale: 1.0 there, 2.0 now" in capsys.readouterr().err
+    assert "sampler.cfg_scale: 0.0 there, 2.0 now" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(
     assert main([*words, "model.path=not/there"]) == 0
     said = capsys.readouterr().out
     assert "12: single_object 2, two_object 2" in said
-    assert "8 steps of 24 rows" in said and "strict, partial" in said
+    assert "20 steps of 12 rows" in said and "strict, partial" in said
     assert not (tmp_path / "out").exists()
 
 
