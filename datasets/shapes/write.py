@@ -13,8 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from prompts import SPLITS, TAGS, prompt_rows, scene_for, split_compositions, wordings
-from render import render
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import arguments  # noqa: E402
+from prompts import (  # noqa: E402
+    SPLITS,
+    TAGS,
+    prompt_rows,
+    scene_for,
+    split_compositions,
+    wordings,
+)
+from render import render  # noqa: E402
 
 logger = logging.getLogger("shapes")
 DEFAULTS = {"out": "", "pairs": "40000", "seed": "0", "size": "32"}
@@ -66,30 +77,14 @@ def write_pairs(path: Path, pairs: int, seed: int, size: int = 32) -> None:
     Dataset.from_dict(draw_pairs(pairs, seed, size), features=features).to_parquet(str(path))
 
 
-def parse_arguments(arguments: list[str]) -> dict[str, str]:
-    """Read `key=value` arguments over `DEFAULTS`.
-
-    Raises:
-        ValueError: If an argument has no `=`, names an unknown key, is not a whole number where
-            one is needed, or if `out` is missing.
-    """
-    settings = dict(DEFAULTS)
-    for argument in arguments:
-        key, separator, value = argument.partition("=")
-        if not separator or key not in DEFAULTS:
-            allowed = ", ".join(f"{name}=" for name in DEFAULTS)
-            raise ValueError(f"Unknown argument {argument!r}; allowed are {allowed}.")
-        if key != "out" and not value.isdigit():
-            raise ValueError(f"{key}={value!r} is not a whole number of 0 or more.")
-        settings[key] = value
-    if not settings["out"]:
-        raise ValueError("out= is missing: name the folder to write into.")
-    return settings
+def parse_arguments(words: list[str]) -> dict[str, str]:
+    """Read `key=value` words over `DEFAULTS`; see `arguments.read`."""
+    return arguments.read(words, DEFAULTS)
 
 
-def main(arguments: list[str]) -> None:
+def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
-    settings = parse_arguments(arguments)
+    settings = parse_arguments(words)
     folder = Path(settings["out"])
     folder.mkdir(parents=True, exist_ok=True)
     paths = write_prompts(folder)
@@ -101,8 +96,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    arguments.run(main)

@@ -15,10 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import arithmetic
-import countdown
-import sudoku
-from splits import SPLITS
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import arguments  # noqa: E402
+import arithmetic  # noqa: E402
+import countdown  # noqa: E402
+import sudoku  # noqa: E402
+from splits import SPLITS  # noqa: E402
 
 logger = logging.getLogger("text")
 
@@ -92,33 +95,22 @@ def write_pairs(path: Path, names: list[str], count: int, seed: int) -> None:
     write_table(pyarrow.table(pairs(names, count, seed)), path)
 
 
-def parse_arguments(arguments: list[str]) -> dict[str, str]:
-    """Read `key=value` arguments over `DEFAULTS`.
+def parse_arguments(words: list[str]) -> dict[str, str]:
+    """Read `key=value` words over `DEFAULTS`.
 
     Raises:
-        ValueError: an argument without `=`, an unknown key or set, something that is no whole
-            number where one is needed, or no `out`.
+        ValueError: see `arguments.read`; also an unknown set.
     """
-    settings = dict(DEFAULTS)
-    for argument in arguments:
-        key, separator, value = argument.partition("=")
-        if not separator or key not in DEFAULTS:
-            allowed = ", ".join(f"{name}=" for name in DEFAULTS)
-            raise ValueError(f"Unknown argument {argument!r}; allowed are {allowed}.")
-        if key not in ("out", "sets") and not value.isdigit():
-            raise ValueError(f"{key}={value!r} is not a whole number of 0 or more.")
-        settings[key] = value
+    settings = arguments.read(words, DEFAULTS, texts=("out", "sets"))
     unknown = set(settings["sets"].split(",")) - SETS.keys()
     if unknown:
         raise ValueError(f"sets names {sorted(unknown)}; allowed are {', '.join(SETS)}.")
-    if not settings["out"]:
-        raise ValueError("out= is missing: name the folder to write into.")
     return settings
 
 
-def main(arguments: list[str]) -> None:
+def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
-    settings = parse_arguments(arguments)
+    settings = parse_arguments(words)
     folder, names = Path(settings["out"]), settings["sets"].split(",")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [p for name in names for p in write_prompts(folder, name, int(settings["rows"]))]
@@ -130,8 +122,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    arguments.run(main)
