@@ -1,28 +1,21 @@
 """What the shapes world promises: its prompts, splits, scenes, pictures and files."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
+from tests import by_path
+
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 
 
-def load(name: str) -> ModuleType:
-    """A script of datasets/shapes: the folder is no package, so it is loaded by its path."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
+load = partial(by_path.load, FOLDER)
 render, prompts = load("render"), load("prompts")
 
 

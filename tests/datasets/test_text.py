@@ -1,14 +1,13 @@
 """What the text problems promise: solvable, unique, disjoint, scored right, short, reproducible."""
 
-import importlib.util
 import json
 import random
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from pyarrow.parquet import read_table
@@ -19,20 +18,13 @@ from models.policy import load_tokenizer
 from models.text import Text
 from rewards import build_reward
 from rewards.countdown import solves
+from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "text"
 REWARD = {"countdown": "countdown", "countdown_small": "countdown", "sudoku": "sudoku"}
 
 
-def load(name: str) -> ModuleType:
-    """A script of datasets/text: the folder is no package, so it is loaded by its path."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
+load = partial(by_path.load, FOLDER)
 splits, countdown, sudoku, arithmetic = map(load, ("splits", "countdown", "sudoku", "arithmetic"))
 write = load("write")
 

@@ -1,10 +1,8 @@
 """What the shapes verifier promises, measured on rendered images."""
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,20 +14,13 @@ from mmrl.types import Sample
 from rewards import shapes_detector
 from rewards.shapes import ShapesReward, Verdict, relations, verify
 from rewards.shapes_detector import DetectedObject, detect
+from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
 
 
-def load(name: str) -> ModuleType:
-    """A script of datasets/shapes: the folder is no package, so it is loaded by its path."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
+load = partial(by_path.load, FOLDER)
 render, prompts = load("render"), load("prompts")
 
 

@@ -1,11 +1,9 @@
 """The CLIP that ships with the shapes world, on pictures of compositions it was not trained on."""
 
-import importlib.util
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,20 +11,13 @@ import pytest
 
 from mmrl.types import Sample
 from rewards import build_reward
+from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 CHECKPOINT = FOLDER / "checkpoints" / "clip"
 
 
-def load(name: str) -> ModuleType:
-    """A script of datasets/shapes: the folder is no package, so it is loaded by its path."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
+load = partial(by_path.load, FOLDER)
 render, prompts = load("render"), load("prompts")
 CHOICES: dict[str, tuple] = {
     "class": render.SHAPES,
