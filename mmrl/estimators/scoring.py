@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmrl.estimators.position import plackett_luce
-from mmrl.samplers.denoise import guided_logits
+from mmrl.samplers.logits import guided_logits
 from mmrl.types import Canvas, Passes
 
 if TYPE_CHECKING:

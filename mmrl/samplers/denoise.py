@@ -18,18 +18,15 @@ from torch import Generator, Tensor
 
 from mmrl.samplers.blocks import Block, blocks
 from mmrl.samplers.ending import check_end, fill, valid
-from mmrl.samplers.logits import guided_logits
 from mmrl.samplers.network import BlockNetwork
 from mmrl.samplers.noise import row_seeds
-from mmrl.samplers.prediction import Prediction, filtered
+from mmrl.samplers.prediction import Prediction
 from mmrl.samplers.settings import SamplerConfig
 from mmrl.samplers.state import Proposal, Rule, State
 from mmrl.types import Canvas, Rollout
 
 if TYPE_CHECKING:
     from models import Policy
-
-__all__ = ["SamplerConfig", "denoise", "filtered", "guided_logits"]
 
 
 @torch.no_grad()

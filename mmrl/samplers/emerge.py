@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmrl.samplers.noise import categorical
 from mmrl.samplers.prediction import Prediction
 from mmrl.samplers.state import Proposal, State
+from mmrl.samplers.tokens import draw
 
 
 def stay_probability(state: State) -> Tensor:
@@ -31,7 +31,7 @@ def candidates(state: State) -> Tensor:
 
 def propose(state: State, where: Tensor, prediction: Prediction) -> Proposal:
     """Draw a token for each candidate; all of them are written."""
-    tokens = categorical(prediction.probs, state.uniform("token")[where])
+    tokens = draw(state, where, prediction)
     return Proposal(tokens, torch.ones_like(tokens, dtype=torch.bool))
 
 

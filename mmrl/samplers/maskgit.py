@@ -14,9 +14,11 @@ import math
 import torch
 from torch import Tensor
 
-from mmrl.samplers.noise import categorical, gumbel
+from mmrl.samplers.confidence import probability
+from mmrl.samplers.noise import gumbel
 from mmrl.samplers.prediction import Prediction
 from mmrl.samplers.state import Proposal, State
+from mmrl.samplers.tokens import draw
 
 
 def candidates(state: State) -> Tensor:
@@ -26,10 +28,9 @@ def candidates(state: State) -> Tensor:
 
 def propose(state: State, where: Tensor, prediction: Prediction) -> Proposal:
     """Draw a token for each open position and keep the most confident."""
-    probs = prediction.probs
-    tokens = categorical(probs, state.uniform("token")[where])
+    tokens = draw(state, where, prediction)
     noise = gumbel(state.uniform("gumbel")[where])
-    return _keep(state, where, probs, tokens, noise)
+    return _keep(state, where, prediction.probs, tokens, noise)
 
 
 def propose_reference(state: State, where: Tensor, prediction: Prediction) -> Proposal:
@@ -48,9 +49,8 @@ def temperature(state: State) -> float:
 
 def _keep(state: State, where: Tensor, probs: Tensor, tokens: Tensor, noise: Tensor) -> Proposal:
     """Write the candidates whose noisy confidence reaches the row's cut."""
-    chosen = probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     score = torch.full(where.shape, torch.inf, device=where.device)
-    confidence = torch.log(chosen.clamp(min=1e-20)) + temperature(state) * noise
+    confidence = torch.log(probability(probs, tokens).clamp(min=1e-20)) + temperature(state) * noise
     score[where] = torch.where(state.masked[where], confidence, torch.inf)
     if state.step == state.steps - 1:
         return Proposal(tokens, state.masked[where])

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
-from mmrl.samplers.denoise import filtered
+from mmrl.samplers.prediction import filtered
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
