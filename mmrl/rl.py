@@ -19,6 +19,7 @@ from accelerate import Accelerator
 
 from mmrl.checkpoint import CheckpointError, find_checkpoint
 from mmrl.command import exit_status
+from mmrl.compilation import check_compiler
 from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
@@ -51,6 +52,7 @@ def train(config: RLConfig) -> Path:
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
     check_launch(config.optimizer)
+    check_compiler(config.torch_compile)
     accelerator = Accelerator(
         # without a device, launched processes find each other only where the CPU is asked for
         cpu=not torch.accelerator.is_available(),
@@ -102,6 +104,7 @@ def _run(arguments: Sequence[str]) -> None:
     config = load_config(RLConfig, arguments)
     if config.dry_run:
         check_launch(config.optimizer)
+        check_compiler(config.torch_compile)
         sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
     else:
         train(config)

@@ -27,6 +27,7 @@ from mmrl.checkpoint import (
     write_directory,
 )
 from mmrl.command import exit_status
+from mmrl.compilation import check_compiler
 from mmrl.config import check, check_choice, component, load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
@@ -129,6 +130,7 @@ def train(config: SFTConfig) -> bool:
     """
     options = component(OBJECTIVES, config.objective, where="objective")
     check_launch(config.optimizer)
+    check_compiler(config.torch_compile)
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     run = RunDirectory(config.output_dir, accelerator.is_main_process)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import get_scheduler
 
+from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
 from mmrl.ema import ExponentialAverage
 from mmrl.launch import is_sharded, takes_part
@@ -195,18 +196,6 @@ class SupervisedTrainer:
             "ema": None if self.ema is None else self.ema.state_dict(),
             "window": self.window.state_dict(),
         }
-
-
-def compile_blocks(network: nn.Module, backend: str = "inductor") -> None:
-    """Compile every repeated block in place, for all lengths at once; names of tensors stay.
-
-    Blocks rather than the whole network: one short compilation serves all layers, and what depends
-    on data, such as the choice of positions, stays outside.
-    """
-    for module in network.modules():
-        if isinstance(module, nn.ModuleList):
-            for block in module:
-                block.compile(backend=backend, dynamic=True)
 
 
 def _schedule(config: SFTConfig, optimizer: Optimizer) -> LRScheduler:

@@ -22,6 +22,7 @@ from transformers import get_scheduler
 
 from mmrl.adapter import adapter_off, add_adapter, plain_state
 from mmrl.algorithms import BatchSize
+from mmrl.compilation import compile_blocks
 from mmrl.estimators import BOUNDS, MASKS, score
 from mmrl.launch import is_sharded, takes_part
 from mmrl.metric_window import MetricWindow
@@ -57,6 +58,8 @@ class Trainer:
         self.frozen = self._freeze_reference()
         if config.bf16:
             autocast_forward(policy.network, accelerator.device)
+        if config.torch_compile:
+            compile_blocks(policy.network)
         if config.model.lora is not None:
             policy.model = add_adapter(policy.network, config.model.lora, config.seed)
         self.trained = policy.model
@@ -237,6 +240,8 @@ class Trainer:
         frozen.set_attention(self.config.model.attn_implementation)
         if self.config.bf16:
             autocast_forward(frozen, self.accelerator.device)
+        if self.config.torch_compile:
+            compile_blocks(frozen)
         return frozen
 
     def save_model(self, folder: Path) -> None:

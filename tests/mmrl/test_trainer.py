@@ -1,5 +1,6 @@
 """One update: what holds before the first step, micro-batches, adapters, several tasks."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,10 @@ import torch
 from torch import Tensor
 
 from mmrl.adapter import ROLES, adapter_off
+from mmrl.compilation import compile_blocks
+from mmrl.config import ConfigError
 from mmrl.estimators import score
+from mmrl.rl import train
 from mmrl.trainer import DivergenceError, Trainer
 from models import load_policy
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
@@ -93,6 +97,39 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
             torch.testing.assert_close(results[size][0][name], tensor, atol=1e-6, rtol=0)
         for key in ("loss", "grad_norm", "ratio", "kl", "entropy"):
             assert results[size][1][key] == pytest.approx(results[8][1][key], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_compiled_blocks_change_nothing_but_rounding(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict | None
+) -> None:
+    traced = partial(compile_blocks, backend="eager")  # all of it but the C++ compiler
+    monkeypatch.setattr("mmrl.trainer.compile_blocks", traced)
+    results = []
+    for compiled in (False, True):
+        config = run_config(
+            world, tmp_path, lora=lora, algorithm={"beta": 0.1}, torch_compile=compiled,
+            adam_epsilon=1e-3,
+        )  # fmt: skip
+        trainer, values = updated(config, steps=2)
+        results.append((weights(trainer), values["loss"], values["kl"]))
+    (plain, *numbers), (other, *others) = results
+    assert plain.keys() == other.keys()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(other[name], tensor, atol=1e-6, rtol=0)
+    assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
+
+
+def test_compilation_without_a_compiler_is_refused_before_the_model_loads(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr("mmrl.rl.load_policy", lambda *_, **__: pytest.fail("loaded"))
+    config = run_config(world, tmp_path / "run", torch_compile=True)
+    with pytest.raises(ConfigError, match="torch_compile.*C\\+\\+ compiler.*no-such-compiler"):
+        train(config)
 
 
 def test_a_step_raises_the_logprobs_of_what_was_better_than_its_group(

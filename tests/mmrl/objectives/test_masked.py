@@ -15,10 +15,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
+from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import EPS, Corrupted, Masked, MaskedConfig, NetworkConfig, cosine_mask
 from mmrl.sft import SFTConfig, train
-from mmrl.supervised_trainer import compile_blocks
 from models import load_model
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"

@@ -1,0 +1,33 @@
+"""torch.compile for the repeated blocks of a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import torch
+from torch import nn
+
+from mmrl.config import check
+
+
+def check_compiler(torch_compile: bool) -> None:
+    """Raise a ConfigError where compilation is wanted on a CPU without a C++ compiler."""
+    if torch_compile and not torch.accelerator.is_available():
+        names = (os.environ.get("CXX", "g++"), "clang++")
+        check(
+            any(shutil.which(name) for name in names), "torch_compile", True,
+            f"true where a C++ compiler is installed ({' or '.join(names)}), or false",
+        )  # fmt: skip
+
+
+def compile_blocks(network: nn.Module, backend: str = "inductor") -> None:
+    """Compile every repeated block in place, for all lengths at once; names of tensors stay.
+
+    Blocks rather than the whole network: one short compilation serves all layers, and what depends
+    on data, such as the choice of positions, stays outside.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.ModuleList):
+            for block in module:
+                block.compile(backend=backend, dynamic=True)
