@@ -75,7 +75,7 @@ def estimate(
         "weights": weights * size,
         "adapter": adapter * 4,
         "gradients": trained * (1 if world_size == 1 else 2),
-        "optimiser": trained * 2,
+        "optimiser": trained * {"adamw": 2, "sgd": 1}[config.optimizer],
         "reference": weights * size if config.needs_reference and lora is None else 0,
         "update": max(micro) * config.per_device_train_batch_size,
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),

@@ -1,5 +1,8 @@
-"""Optimisers by name: AdamW, or Muon for the hidden matrices with AdamW for everything else.
+"""Optimisers by name: AdamW, SGD, or Muon for the hidden matrices with AdamW for everything else.
 
+AdamW and Muon give every direction of the weights a like step, SGD one in proportion to its
+gradient. Where a gradient is mostly noise, as a policy gradient from few rollouts is, SGD's step
+points closer to the mean gradient; its learning rate is larger by orders of magnitude.
 Muon (https://kellerjordan.github.io/posts/muon/) takes the update of a matrix to its nearest
 orthogonal matrix, here scaled to the size of an AdamW update (https://arxiv.org/abs/2502.16982) so
 that one learning rate and one weight decay serve both.
@@ -22,6 +25,7 @@ class OptimizerSettings(Protocol):
 
     learning_rate: float
     weight_decay: float
+    momentum: float
     adam_beta1: float
     adam_beta2: float
     adam_epsilon: float
@@ -46,6 +50,8 @@ def build_optimizers(module: nn.Module, settings: OptimizerSettings) -> list[Opt
                 f"learning_rate_scales names '{prefix}', with which no trained parameter starts; "
                 f"they start with: {', '.join(known)}."
             )
+    if settings.optimizer == "sgd":
+        return [torch.optim.SGD(_groups(trained, settings), momentum=settings.momentum)]
     muon = hidden_matrices(module) if settings.optimizer == "muon" else []
     taken = {id(p) for p in muon}
     matrices = {name: p for name, p in trained.items() if id(p) in taken}

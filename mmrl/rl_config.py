@@ -79,8 +79,8 @@ class RLConfig:
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
-    optimizer: Literal["adamw"] = "adamw"
-    """Optimiser."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """`sgd` is plain gradient descent with momentum; its learning rates are far larger."""
     learning_rate: float = 1e-5
     """Highest learning rate."""
     learning_rate_scales: dict[str, float] = field(default_factory=dict)
@@ -91,6 +91,8 @@ class RLConfig:
     """Optimiser steps over which the learning rate rises from 0."""
     weight_decay: float = 0.0
     """Decoupled weight decay of matrices."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
     adam_beta1: float = 0.9
     """First moment decay of AdamW."""
     adam_beta2: float = 0.999
@@ -133,6 +135,7 @@ class RLConfig:
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")

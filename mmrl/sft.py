@@ -52,14 +52,17 @@ class SFTConfig:
     """Examples per device and micro-batch."""
     gradient_accumulation_steps: int = 1
     """Micro-batches per optimiser step."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """`muon` trains hidden matrices with Muon and everything else with AdamW."""
+    optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
+    """`muon` trains hidden matrices with Muon and everything else with AdamW; `sgd` is plain
+    gradient descent with momentum."""
     learning_rate: float = 1e-4
     """Highest learning rate."""
     learning_rate_scales: dict[str, float] = field(default_factory=dict)
     """Factors on the learning rate of parameters whose name starts with the key."""
     weight_decay: float = 0.0
     """Decoupled weight decay of matrices and convolutions."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
     adam_beta1: float = 0.9
     """First moment decay of AdamW."""
     adam_beta2: float = 0.999
@@ -100,6 +103,7 @@ class SFTConfig:
         check(self.logging_steps >= 1, "logging_steps", self.logging_steps, "at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
         check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         limit = self.save_total_limit

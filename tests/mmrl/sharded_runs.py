@@ -21,9 +21,12 @@ from tests.mmrl.runs import LORA, SHAPES, VQ, run_config, world_in
 
 RL = {
     "full": {"algorithm": {"beta": 0.1}},
-    "lora": {"algorithm": {"beta": 0.1}, "lora": LORA, "model": {"gradient_checkpointing": True}},
-}
-"""Runs of four steps: a frozen reference, and one with the adapter off."""
+    "lora": {
+        "algorithm": {"beta": 0.1}, "lora": LORA, "model": {"gradient_checkpointing": True},
+        "optimizer": "sgd", "learning_rate": 0.1,
+    },
+}  # fmt: skip
+"""Runs of four steps: a frozen reference, and one with the adapter off and another optimiser."""
 BATCH = Masked.batch
 
 

@@ -120,6 +120,27 @@ def test_compiled_blocks_change_nothing_but_rounding(
     assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
 
 
+def test_sgd_steps_as_far_as_the_gradient_is_large_and_keeps_its_momentum(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(
+        world, tmp_path, optimizer="sgd", learning_rate=0.1, momentum=0.5, max_grad_norm=0,
+        algorithm={"num_iterations": 1, "beta": 0},
+    )  # fmt: skip
+    trainer = trainer_of(config)
+    before = weights(trainer)
+    values = trainer.update(rollouts(config, trainer))
+    first = {name: p - before[name] for name, p in weights(trainer).items()}
+    length = sum(float(step.square().sum()) for step in first.values()) ** 0.5
+    assert length == pytest.approx(0.1 * values["grad_norm"], rel=1e-3)
+    middle = weights(trainer)
+    still = rollouts(config, trainer)
+    still["shapes"][1].advantages.zero_()  # no gradient: only the momentum moves the weights
+    trainer.update(still)
+    for name, p in weights(trainer).items():
+        torch.testing.assert_close(p - middle[name], 0.5 * first[name], atol=1e-6, rtol=0)
+
+
 def test_compilation_without_a_compiler_is_refused_before_the_model_loads(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
