@@ -1,0 +1,135 @@
+"""How much of a policy gradient is signal, and whether it points where the recorded trace's does.
+
+    python scripts/bench/gradient_noise.py config=configs/rl/quickstart.yaml [batches=16]
+    python scripts/bench/gradient_noise.py config=… tasks.shapes.sampler.temperature=1 …
+
+Every method gets the same batches of rollouts at the starting weights, one inner iteration, no KL.
+With gradients g_1 … g_n of a method and r_1 … r_n of the first one, over pairs i != j:
+
+    share   mean <g_i, g_j> / mean |g_i|²: squared length of the mean gradient in that of one batch
+    cosine  mean <g_i, r_j> / sqrt(mean <g_i, g_j> mean <r_i, r_j>): between the mean gradients
+
+both for the gradient as it is (SGD's direction) and divided element by element by its root mean
+square over the batches (AdamW's). Standard errors are the jackknife's over batches. Embedding and
+head are left out: they hold the largest entries and would hide what the blocks learn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mmrl.config import check, load_config  # noqa: E402
+from mmrl.rl_config import RLConfig, policy_options  # noqa: E402
+from mmrl.rollout import roll_out  # noqa: E402
+from mmrl.tasks import Task  # noqa: E402
+from mmrl.trainer import Trainer  # noqa: E402
+from models import load_policy  # noqa: E402
+
+
+@dataclass(kw_only=True)
+class Config(RLConfig):
+    """A run with one task, and the methods to compare on its rollouts."""
+
+    batches: int = 8
+    """Steps' worth of rollouts."""
+    methods: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {
+            "trace, 4 slices": {"name": "trace_rl", "num_slices": 4},
+            "mask_grpo": {"name": "mask_grpo", "min_mask_rate": 0.6},
+            "random_masking": {"name": "random_masking"},
+        }
+    )
+    """Algorithms by the name they get in the table; the first is what the others are held to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.batches >= 3, "batches", self.batches, "at least 3")
+        check(len(self.tasks) == 1, "tasks", list(self.tasks), "a single task")
+
+
+def gradients(config: Config) -> dict[str, Tensor]:
+    """Gradients [batches, N] of the weights of the blocks, by method."""
+    [(name, options)] = config.tasks.items()
+    still = {"optimizer": "sgd", "learning_rate": 1e-30, "momentum": 0.0, "max_grad_norm": 0.0}
+    policy = load_policy(**policy_options(config.model))
+    trainer = Trainer(replace(config, **still), policy, Accelerator(cpu=True))
+    weights = [p for key, p in policy.network.named_parameters() if key.startswith("blocks")]
+    seen: list[Tensor] = []
+    trainer.optimizer.optimizer.register_step_pre_hook(
+        lambda *_: seen.append(torch.cat([p.grad.flatten() for p in weights]))
+    )
+    temperature = options.sampler.temperature
+    same = {"beta": 0.0, "num_iterations": 1, "temperature": temperature}
+    tasks = {
+        method: Task(name, replace(options, algorithm={**algorithm, **same}))
+        for method, algorithm in config.methods.items()
+    }
+    found: dict[str, list[Tensor]] = {method: [] for method in tasks}
+    for step in range(config.batches):
+        trainer.step = step
+        batch = roll_out(next(iter(tasks.values())), policy, step, config.seed, 0, 1)
+        for method, task in tasks.items():
+            trainer.update({name: (task, batch)})
+            found[method].append(seen.pop())
+    return {method: torch.stack(rows) for method, rows in found.items()}
+
+
+def adam_scaled(rows: Tensor) -> Tensor:
+    """Gradients [n, N] divided by the root mean square of each entry; 0 where it is always 0."""
+    return (rows / rows.square().mean(0).sqrt()).nan_to_num(0.0)
+
+
+def share(rows: Tensor, _: Tensor) -> float:
+    """Squared length of the mean gradient in that of a batch's."""
+    return pairs(rows @ rows.T) / float(rows.square().sum(1).mean())
+
+
+def cosine(rows: Tensor, others: Tensor) -> float:
+    """Cosine between the mean gradients of two methods; nan where noise hides one."""
+    lengths = pairs(rows @ rows.T) * pairs(others @ others.T)
+    return pairs(rows @ others.T) / lengths**0.5 if lengths > 0 else float("nan")
+
+
+def pairs(products: Tensor) -> float:
+    """Mean of the entries off the diagonal of [n, n]."""
+    n = len(products)
+    return float((products.sum() - products.trace()) / (n * (n - 1)))
+
+
+def jackknife(value: Callable[[Tensor, Tensor], float], rows: Tensor, others: Tensor) -> str:
+    """A number with its standard error over batches."""
+    n = len(rows)
+    left_out = torch.arange(n)
+    without = [value(rows[left_out != i], others[left_out != i]) for i in range(n)]
+    error = torch.tensor(without).var(correction=0).item() ** 0.5 * (n - 1) ** 0.5
+    return f"{value(rows, others):6.3f} ± {error:5.3f}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table."""
+    found = gradients(load_config(Config, arguments))
+    first = next(iter(found.values()))
+    width = max(map(len, found))
+    columns = ("share", "cosine", "share (AdamW)", "cosine (AdamW)")
+    sys.stdout.write(" " * width + "".join(f"{column:>18}" for column in columns) + "\n")
+    for method, rows in found.items():
+        cells = [
+            jackknife(value, change(rows), change(first))
+            for change in (torch.clone, adam_scaled)
+            for value in (share, cosine)
+        ]
+        sys.stdout.write(f"{method:{width}}" + "".join(f"{cell:>18}" for cell in cells) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
