@@ -44,6 +44,7 @@ class Progress:
     def __enter__(self) -> Progress:
         # a run that starts anew leaves no line, not even of the evaluation before its first step
         self.run.truncate_metrics(self.trainer.step or -1)
+        self._prune()
         self.saved = self.trainer.step
         if self.config.report_to:
             self.accelerator.init_trackers("mmrl", _flat(asdict(self.config)))
@@ -139,11 +140,14 @@ class Progress:
     def _checkpoint(self) -> None:
         self.saved = step = self.trainer.step
         self._write(self.run.checkpoints / str(step), self.trainer.save)
-        if self.run.is_main:
-            prune_checkpoints(self.run.checkpoints, self.config.save_total_limit)
+        self._prune(self.config.save_total_limit)
         if self.config.log_completions:
             for name, batch in self.batches.items():
                 write_completions(self.run, name, step, batch)
+
+    def _prune(self, keep: int | None = None) -> None:
+        if self.run.is_main:
+            prune_checkpoints(self.run.checkpoints, self.trainer.step, keep)
 
     def _write(self, target, write) -> None:
         write_directory(target, write, self.run.is_main, self.accelerator.wait_for_everyone)
