@@ -142,7 +142,7 @@ def train(config: SFTConfig) -> bool:
     if checkpoint is None:
         run.check_fresh()
     accelerator.wait_for_everyone()
-    with RunLog(run, accelerator.process_index), StopRequest() as stop:
+    with RunLog(run, accelerator.process_index):
         run.create(config)
         objective = OBJECTIVES[config.objective["name"]](
             options, seed=config.seed, batch_size=config.per_device_train_batch_size
@@ -153,7 +153,8 @@ def train(config: SFTConfig) -> bool:
             run.truncate_metrics(trainer.step)
             _prune(trainer, run)
         logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
-        return _steps(config, trainer, run, stop)
+        with StopRequest() as stop:
+            return _steps(config, trainer, run, stop)
 
 
 def _steps(
