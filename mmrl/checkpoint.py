@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -99,6 +100,7 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     """
     if resume_from_checkpoint is None:
         return None
+    _recover(folder)
     if resume_from_checkpoint == "auto":
         return newest_checkpoint(folder)
     path = Path(resume_from_checkpoint)
@@ -111,26 +113,43 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     return path
 
 
-def prune_checkpoints(folder: Path, keep: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints and what interrupted writes have left."""
+def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
+    """Remove what a run at `step` has no use for, and what interrupted writes have left.
+
+    Args:
+        folder: `checkpoints/` of the run.
+        step: of the checkpoint just written or resumed from; later ones belong to a course that the
+            run has left.
+        keep: how many to keep up to `step`, the newest ones; None keeps all.
+    """
     if folder.is_dir():
+        _recover(folder)
         for entry in folder.iterdir():
             if entry.name.endswith((_ASIDE, _REPLACED)):
                 shutil.rmtree(entry, ignore_errors=True)
-    for step in checkpoint_steps(folder)[:-keep] if keep else []:
-        shutil.rmtree(folder / str(step))
-        logger.info("removed checkpoint %d", step)
+    steps = checkpoint_steps(folder)
+    later, earlier = [n for n in steps if n > step], [n for n in steps if n <= step]
+    for n in [*later, *(earlier[:-keep] if keep else [])]:
+        shutil.rmtree(folder / str(n))
+        logger.info("removed checkpoint %d", n)
 
 
 def _replace(aside: Path, target: Path) -> None:
-    if not target.exists():
-        os.rename(aside, target)
-        return
     old = target.with_name(target.name + _REPLACED)
-    shutil.rmtree(old, ignore_errors=True)
-    os.rename(target, old)
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(target, old)
     os.rename(aside, target)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(folder: Path) -> None:
+    """Put back what a kill between the two renames of a replacement has left aside."""
+    for old in folder.glob("*" + _REPLACED):
+        target = old.with_name(old.name.removesuffix(_REPLACED))
+        if not target.exists():
+            with suppress(FileNotFoundError):  # another process was first
+                old.rename(target)
 
 
 def _flush(folder: Path) -> None:

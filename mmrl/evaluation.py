@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,8 +80,9 @@ def evaluate(
     batch_size: int = 64,
     num_samples: int = 1,
     length: int | None = None,
-) -> Evaluation:
-    """Sample completions of prompts and score them.
+    stop: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
+    """Sample completions of prompts and score them; None where it was stopped.
 
     Args:
         policy: what is evaluated.
@@ -92,17 +93,19 @@ def evaluate(
         batch_size: rows sampled at once; changes speed and memory only.
         num_samples: completions per prompt.
         length: response positions; None takes those of the prompts' task.
+        stop: asked before every batch whether to give up.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
     """
-    rows = rows_of(prompts, num_samples)
+    rows, batches = rows_of(prompts, num_samples), []
     with policy.keeping_pace():
-        batches = [
-            sample_batch(policy, rows[first : first + batch_size], sampler, seed, length)
-            for first in range(0, len(rows), batch_size)
-        ]
-    return scored(rows, batches, scorer)
+        for first in range(0, len(rows), batch_size):
+            if stop():
+                break
+            some = rows[first : first + batch_size]
+            batches.append(sample_batch(policy, some, sampler, seed, length))
+    return None if stop() else scored(rows, batches, scorer)
 
 
 def rows_of(prompts: Sequence[Prompt], num_samples: int) -> list[tuple[Prompt, int]]:

@@ -17,7 +17,10 @@ the terminal has already told."""
 
 
 class StopRequest:
-    """While open, the first Ctrl-C (or SIGTERM) only sets `requested`; a later one interrupts."""
+    """While open, the first Ctrl-C (or SIGTERM) only sets `requested`; a later one interrupts.
+
+    Opened when the model is loaded: before that there is nothing to keep, and one interrupts.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -40,6 +43,7 @@ class StopRequest:
             return
         self.requested, self.since = True, time.monotonic()
         logger.warning(
-            "%s: finishing this step and writing a checkpoint; once more stops at once",
+            "%s: stopping after this step or batch of an evaluation, with every finished step in a"
+            " checkpoint; once more stops at once",
             signal.Signals(number).name,
         )

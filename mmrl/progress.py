@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from mmrl.checkpoint import prune_checkpoints, write_directory
 from mmrl.completions import write_completions
-from mmrl.evaluation import evaluate, write_grid
+from mmrl.evaluation import Evaluation, evaluate, write_grid
+from mmrl.interrupt import StopRequest
 from mmrl.report import write_report
 from mmrl.run_directory import RunDirectory
 from mmrl.shared_evaluation import gathered, share
@@ -34,17 +35,25 @@ class Progress:
     """Reporting of one run; a context manager that opens and closes the bar and the trackers."""
 
     def __init__(
-        self, config: RLConfig, run: RunDirectory, trainer: Trainer, tasks: Mapping[str, Task]
+        self,
+        config: RLConfig,
+        run: RunDirectory,
+        trainer: Trainer,
+        tasks: Mapping[str, Task],
+        stop: StopRequest,
     ) -> None:
         self.config, self.run, self.trainer, self.tasks = config, run, trainer, tasks
-        self.accelerator = trainer.accelerator
+        self.accelerator, self.stop = trainer.accelerator, stop
         self.batches: Mapping[str, RolloutBatch] = {}
         self.saved = self.evaluated = -1
 
     def __enter__(self) -> Progress:
         # a run that starts anew leaves no line, not even of the evaluation before its first step
         self.run.truncate_metrics(self.trainer.step or -1)
+        self._prune()
         self.saved = self.trainer.step
+        if self.any_rank(self.run.is_main and self._has_evaluation()):
+            self.evaluated = self.trainer.step
         if self.config.report_to:
             self.accelerator.init_trackers("mmrl", _flat(asdict(self.config)))
         self.bar = tqdm(
@@ -54,8 +63,7 @@ class Progress:
             mininterval=0.5 if sys.stderr.isatty() else 30.0,
             dynamic_ncols=True,
         )
-        if self.trainer.step == 0:
-            self.evaluate_when_due()
+        self.evaluate_when_due()  # the first, or one that a stop cut short
         self.clock = time.perf_counter()
         return self
 
@@ -85,9 +93,7 @@ class Progress:
 
     def evaluate_when_due(self) -> None:
         """Score held-out prompts at the first step, every `eval_steps`, and at the last step."""
-        step, every = self.trainer.step, self.config.eval_steps
-        due = step in (0, self.config.max_steps) or self._due(every)
-        if every and due and step != self.evaluated:
+        if self._evaluation_due():
             self._evaluate()
 
     def checkpoint_when_due(self) -> None:
@@ -99,23 +105,34 @@ class Progress:
         """Write the final model, or the checkpoint of a run that was stopped, and the report.
 
         Returns:
-            Whether the run reached its last step.
+            Whether the run reached its last step and evaluated it where that is due.
         """
-        finished = self.trainer.step >= self.config.max_steps
+        finished = self.trainer.step >= self.config.max_steps and not self._evaluation_due()
         if finished:
             self._write(self.run.final, self.trainer.save_model)
             logger.info("finished; the model is in %s", self.run.final)
         else:
             if self.saved != self.trainer.step:
                 self._checkpoint()
-            logger.info("stopped; resume_from_checkpoint=auto continues")
+            logger.info("stopped at step %d; resume_from_checkpoint=auto continues", self.saved)
         if self.run.is_main:
             write_report(self.run.path)
             logger.info("report: %s", self.run.path / "report.html")
         return finished
 
+    def _evaluation_due(self) -> bool:
+        step, every = self.trainer.step, self.config.eval_steps
+        due = step in (0, self.config.max_steps) or self._due(every)
+        return every > 0 and due and step != self.evaluated
+
+    def _has_evaluation(self) -> bool:
+        """Whether the metrics hold an evaluation of the present step."""
+        lines = self.run.read_metrics()
+        return any("time/eval_s" in line for line in lines if line["step"] == self.trainer.step)
+
     def _evaluate(self) -> None:
-        self.evaluated = step = self.trainer.step
+        """Evaluate all tasks and keep the results, or none of them where a stop is requested."""
+        results: dict[str, tuple[Evaluation, float]] = {}
         for name, task in self.tasks.items():
             if not task.eval_prompts:
                 continue
@@ -124,26 +141,37 @@ class Progress:
             part = evaluate(
                 self.trainer.policy, task.eval_prompts[mine], task.eval_sampler, task.eval_scorer,
                 seed=self.config.seed, batch_size=task.config.rollout_batch_size,
-                length=task.eval_length,
+                length=task.eval_length, stop=lambda: self.stop.requested,
             )  # fmt: skip
+            # a process that was not told has finished its share: all agree only now
+            if self.any_rank(part is None) or part is None:
+                return
             result = gathered(part, task.eval_prompts, mine, self.config.eval_images)
-            values = {f"eval/{name}/{key}": value for key, value in result.metrics().items()}
-            values["time/eval_s"] = time.perf_counter() - started
-            self._log(values)
-            if self.run.is_main:
-                path = self.run.samples / f"eval_{name}_{step:06d}.png"
-                write_grid(result, path, self.config.eval_images)
-            scores = {k: v for k, v in values.items() if k.count("/") == 2}
-            logger.info("step %d: %s", step, ", ".join(f"{k} {v:.3f}" for k, v in scores.items()))
+            results[name] = result, time.perf_counter() - started
+        self.evaluated = self.trainer.step
+        for name, (result, seconds) in results.items():
+            self._record_evaluation(name, result, seconds)
+
+    def _record_evaluation(self, name: str, result: Evaluation, seconds: float) -> None:
+        values = {f"eval/{name}/{key}": value for key, value in result.metrics().items()}
+        self._log({**values, "time/eval_s": seconds})
+        if self.run.is_main:
+            path = self.run.samples / f"eval_{name}_{self.trainer.step:06d}.png"
+            write_grid(result, path, self.config.eval_images)
+        shown = ", ".join(f"{k} {v:.3f}" for k, v in values.items() if k.count("/") == 2)
+        logger.info("step %d: %s", self.trainer.step, shown)
 
     def _checkpoint(self) -> None:
         self.saved = step = self.trainer.step
         self._write(self.run.checkpoints / str(step), self.trainer.save)
-        if self.run.is_main:
-            prune_checkpoints(self.run.checkpoints, self.config.save_total_limit)
+        self._prune(self.config.save_total_limit)
         if self.config.log_completions:
             for name, batch in self.batches.items():
                 write_completions(self.run, name, step, batch)
+
+    def _prune(self, keep: int | None = None) -> None:
+        if self.run.is_main:
+            prune_checkpoints(self.run.checkpoints, self.trainer.step, keep)
 
     def _write(self, target, write) -> None:
         write_directory(target, write, self.run.is_main, self.accelerator.wait_for_everyone)

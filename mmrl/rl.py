@@ -46,7 +46,7 @@ def train(config: RLConfig) -> Path:
         The run directory.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C, when the step is finished and its checkpoint written.
+        KeyboardInterrupt: after Ctrl-C; once the model is loaded, with the step finished and saved.
         ConfigError: settings that cannot run, before any model loads.
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
@@ -71,7 +71,7 @@ def train(config: RLConfig) -> Path:
     for task in tasks.values():
         task.build_rewards()
     accelerator.wait_for_everyone()
-    with RunLog(run, rank), StopRequest() as stop:
+    with RunLog(run, rank):
         run.create(config)
         policy = load_policy(**policy_options(config.model), device=accelerator.device)
         for task in tasks.values():
@@ -79,7 +79,7 @@ def train(config: RLConfig) -> Path:
         trainer = Trainer(config, policy, accelerator)
         if checkpoint is not None:
             trainer.load(checkpoint)
-        with Progress(config, run, trainer, tasks) as progress:
+        with StopRequest() as stop, Progress(config, run, trainer, tasks, stop) as progress:
             while trainer.step < config.max_steps and not progress.any_rank(stop.requested):
                 step = trainer.step
                 batches = {

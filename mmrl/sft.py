@@ -142,7 +142,7 @@ def train(config: SFTConfig) -> bool:
     if checkpoint is None:
         run.check_fresh()
     accelerator.wait_for_everyone()
-    with RunLog(run, accelerator.process_index), StopRequest() as stop:
+    with RunLog(run, accelerator.process_index):
         run.create(config)
         objective = OBJECTIVES[config.objective["name"]](
             options, seed=config.seed, batch_size=config.per_device_train_batch_size
@@ -151,8 +151,10 @@ def train(config: SFTConfig) -> bool:
         if checkpoint is not None:
             trainer.load(checkpoint)
             run.truncate_metrics(trainer.step)
+            _prune(trainer, run)
         logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
-        return _steps(config, trainer, run, stop)
+        with StopRequest() as stop:
+            return _steps(config, trainer, run, stop)
 
 
 def _steps(
@@ -191,8 +193,12 @@ def _steps(
 
 def _checkpoint(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> None:
     _write(trainer, run.checkpoints / str(trainer.step), trainer.save)
+    _prune(trainer, run, config.save_total_limit)
+
+
+def _prune(trainer: SupervisedTrainer, run: RunDirectory, keep: int | None = None) -> None:
     if run.is_main:
-        prune_checkpoints(run.checkpoints, config.save_total_limit)
+        prune_checkpoints(run.checkpoints, trainer.step, keep)
 
 
 def _write(trainer: SupervisedTrainer, target: Path, write: Callable[[Path], None]) -> None:

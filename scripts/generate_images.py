@@ -21,7 +21,8 @@ sys.path.insert(0, str(ROOT))
 
 from PIL import Image, ImageDraw  # noqa: E402
 
-from mmrl.config import ConfigError, check, check_choice, load_config  # noqa: E402
+from mmrl.command import exit_status  # noqa: E402
+from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.data import load_prompts  # noqa: E402
 from mmrl.device import find_device  # noqa: E402
 from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
@@ -177,13 +178,12 @@ def _quoted(word: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Generate as the command line says; return the exit status."""
-    try:
+
+    def work() -> None:
         for path in generate(load_config(Config, [_quoted(word) for word in arguments])):
             print(path)
-    except (ConfigError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

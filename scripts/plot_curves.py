@@ -15,7 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mmrl.config import ConfigError, check, load_config  # noqa: E402
+from mmrl.command import exit_status  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
 from mmrl.curves import Series, line_plot  # noqa: E402
 from mmrl.report import read_metrics, series  # noqa: E402
 
@@ -64,18 +65,17 @@ def curves(runs: list[str], metric: str, name: str, color: str) -> list[Series]:
 
 def main(arguments: list[str]) -> int:
     """Draw what the command line says; return the exit status."""
-    try:
+
+    def work() -> None:
         config = load_config(Config, arguments)
         drawn = curves(config.runs.split(), config.metric, config.name, BLUE)
         if config.control:
             control = config.control.split()
             drawn += curves(control, config.metric, config.control_name, GREY)
         Path(config.out).write_text(line_plot(drawn, "step", config.metric) + "\n")
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(config.out)
-    return 0
+        print(config.out)
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,19 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     assert same_weights(tmp_path / "branch" / "final", tmp_path / "whole" / "final")
 
 
+def test_a_run_taken_up_at_an_earlier_step_continues_from_there(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    train(run_config(world, tmp_path / "run", max_steps=6, save_total_limit=None))
+    changes = {"save_steps": 1, "save_total_limit": 2}
+    second = str(tmp_path / "run" / "checkpoints" / "2")
+    train(run_config(world, tmp_path / "run", resume_from_checkpoint=second, **changes))
+    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3, 4]
+    changes |= {"max_steps": 5, "resume_from_checkpoint": "auto"}
+    train(run_config(world, tmp_path / "run", **changes))
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5]
+
+
 def test_a_killed_run_continues_as_if_nothing_had_happened(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from mmrl.checkpoint import checkpoint_steps
+from mmrl.data import load_prompts
+from mmrl.evaluation import sample_batch
 from mmrl.rl import main, train
 from mmrl.trainer import Trainer
 from mmrl.types import Sample
@@ -293,6 +295,56 @@ def test_ctrl_c_before_the_first_step_leaves_a_directory_that_starts_again(
     again = {"max_steps": 1, "resume_from_checkpoint": "auto"}
     train(run_config(world, tmp_path / "run", **again))
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1]
+
+
+def test_ctrl_c_in_an_evaluation_stops_after_the_batch_and_resuming_makes_up_for_it(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = {"eval_prompts": world.held_out, "rollout_batch_size": 2}
+    changes = {"task": task, "eval_steps": 10, "save_steps": 0, "max_steps": 1}
+    batches = []
+
+    def interrupting(policy: Any, rows: Any, *rest: Any) -> Any:
+        batches.append(len(rows))
+        if len(batches) == calls:
+            interrupt()
+        return sample_batch(policy, rows, *rest)
+
+    monkeypatch.setattr("mmrl.evaluation.sample_batch", interrupting)
+    whole = -(-len(load_prompts(world.held_out, "text_to_image")) // 2)
+    for calls, resume in ((1, None), (whole + 2, "auto")):  # the first evaluation, then the last
+        batches.clear()
+        with pytest.raises(KeyboardInterrupt):
+            train(run_config(world, tmp_path / "run", resume_from_checkpoint=resume, **changes))
+        assert len(batches) == calls
+    assert loadable(tmp_path / "run") == [1] and not (tmp_path / "run" / "final").exists()
+    monkeypatch.undo()
+    train(run_config(world, tmp_path / "run", resume_from_checkpoint="auto", **changes))
+    train(run_config(world, tmp_path / "whole", **changes))
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert (tmp_path / "run" / "final").exists()
+
+
+def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def loading(*_: Any, **__: Any) -> None:
+        interrupt()
+        pytest.fail("loading went on")
+
+    words = [*command_line(world, tmp_path / "run"), "eval_steps=1"]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("mmrl.rl.load_policy", loading)
+            assert main([*words, f"tasks.shapes.eval_prompts={world.held_out}"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert capsys.readouterr().err.strip().splitlines() == ["stopped"]
+    assert main([*words, "max_steps=1"]) == 0
 
 
 def test_a_second_ctrl_c_stops_at_once(

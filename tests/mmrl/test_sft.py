@@ -114,6 +114,16 @@ def test_two_steps_a_kill_and_two_more_equal_four_steps(
     assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
+def test_a_run_taken_up_at_an_earlier_step_keeps_what_it_writes(
+    images: Path, tmp_path: Path
+) -> None:
+    train(config(images, tmp_path / "run", max_steps=6, save_total_limit=None))
+    second = str(tmp_path / "run" / "checkpoints" / "2")
+    changes = {"save_steps": 1, "save_total_limit": 2}
+    train(config(images, tmp_path / "run", resume_from_checkpoint=second, **changes))
+    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3, 4]
+
+
 def test_training_lowers_the_loss_and_writes_the_run_directory(
     images: Path, tmp_path: Path
 ) -> None:

@@ -68,3 +68,14 @@ def test_bad_settings_are_refused_by_name(
     assert demo.main([*words, f"out={tmp_path / 'out'}"]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_ends_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "sample", interrupted)
+    assert demo.main(["prompt=a red circle", f"out={tmp_path / 'out'}"]) == 130
+    assert capsys.readouterr().err == "stopped\n"

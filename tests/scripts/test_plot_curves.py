@@ -32,3 +32,9 @@ def test_a_metric_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     done = _plot(f"runs={_run(tmp_path / 'a', [0.2])}", "metric=nonsense")
     assert done.returncode == 1
     assert "metric is 'nonsense'" in done.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    done = _plot(f"runs={_run(tmp_path / 'a', [0.2])}", f"out={tmp_path / 'no' / 'curves.svg'}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and "curves.svg" in done.stderr

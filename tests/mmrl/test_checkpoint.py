@@ -1,0 +1,60 @@
+"""Which checkpoints stay, which are dropped, and what a kill in the middle of a rename leaves."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mmrl.checkpoint import (
+    checkpoint_steps,
+    find_checkpoint,
+    prune_checkpoints,
+    write_directory,
+)
+
+
+def checkpoints(folder: Path, *steps: int) -> Path:
+    for step in steps:
+        write_directory(folder / str(step), lambda aside: mark(aside, "old"))
+    return folder
+
+
+def mark(folder: Path, text: str) -> None:
+    (folder / "mark").write_text(text)
+
+
+def test_the_checkpoint_just_written_stays_and_those_of_a_left_course_go(tmp_path: Path) -> None:
+    folder = checkpoints(tmp_path, 2, 3, 4, 6)
+    prune_checkpoints(folder, step=3, keep=2)
+    assert checkpoint_steps(folder) == [2, 3]
+    checkpoints(folder, 4)
+    prune_checkpoints(folder, step=4, keep=2)
+    assert checkpoint_steps(folder) == [3, 4]
+
+
+def test_without_a_limit_every_checkpoint_up_to_the_step_stays(tmp_path: Path) -> None:
+    folder = checkpoints(tmp_path, 1, 2, 3)
+    prune_checkpoints(folder, step=2)
+    assert checkpoint_steps(folder) == [1, 2]
+
+
+@pytest.mark.parametrize("found_by", ["resuming", "pruning"])
+def test_a_kill_between_the_renames_of_a_replacement_costs_no_checkpoint(
+    found_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, rename = checkpoints(tmp_path, 2, 4), os.rename
+
+    def killed(source: Path, target: Path) -> None:
+        rename(source, target)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killed)
+        with pytest.raises(SystemExit):
+            write_directory(folder / "4", lambda aside: mark(aside, "new"))
+    assert checkpoint_steps(folder) == [2]
+    if found_by == "resuming":
+        assert find_checkpoint("auto", folder) == folder / "4"
+    prune_checkpoints(folder, step=4)
+    assert (folder / "4" / "mark").read_text() == "old"
+    assert sorted(entry.name for entry in folder.iterdir()) == ["2", "4"]
