@@ -66,7 +66,7 @@ def gradients(config: Config) -> dict[str, Tensor]:
     weights = [p for key, p in policy.network.named_parameters() if key.startswith("blocks")]
     seen: list[Tensor] = []
     trainer.optimizer.optimizer.register_step_pre_hook(
-        lambda *_: seen.append(torch.cat([p.grad.flatten() for p in weights]))
+        lambda *_: seen.append(torch.cat([p.grad.flatten() for p in weights if p.grad is not None]))
     )
     temperature = options.sampler.temperature
     same = {"beta": 0.0, "num_iterations": 1, "temperature": temperature}
