@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from transformers.trainer_utils import SchedulerType
 
 from mmrl.adapter import LoraSettings
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError, check, check_choice
+from mmrl.learning_rate import check_schedule
 from mmrl.tasks import TaskConfig
 
 TRACKERS = ("tensorboard", "wandb")
@@ -86,7 +86,9 @@ class RLConfig:
     learning_rate_scales: dict[str, float] = field(default_factory=dict)
     """Factors on the learning rate of parameters whose name starts with the key."""
     lr_scheduler_type: str = "constant_with_warmup"
-    """Name of a transformers schedule."""
+    """Name of a transformers schedule: constant_with_warmup, linear, cosine, …"""
+    lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the schedule, such as min_lr_rate for cosine_with_min_lr."""
     warmup_steps: int = 0
     """Optimiser steps over which the learning rate rises from 0."""
     weight_decay: float = 0.0
@@ -141,13 +143,12 @@ class RLConfig:
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
         for tracker in self.report_to:
             check_choice("report_to", tracker, TRACKERS)
-        names = [item.value for item in SchedulerType]
-        check_choice("lr_scheduler_type", self.lr_scheduler_type, names)
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
         iterations = {self._algorithm(name).num_iterations for name in self.tasks}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
+        check_schedule(self, self.optimizer_steps)
 
     def _algorithm(self, task: str) -> Any:
         return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import torch
 from accelerate import Accelerator
 from tqdm import tqdm
-from transformers.trainer_utils import SchedulerType
 
 from mmrl.checkpoint import (
     CheckpointError,
@@ -28,9 +27,10 @@ from mmrl.checkpoint import (
 )
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
-from mmrl.config import check, check_choice, component, load_config
+from mmrl.config import check, component, load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
+from mmrl.learning_rate import check_schedule
 from mmrl.objectives import OBJECTIVES
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
@@ -108,8 +108,7 @@ class SFTConfig:
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
-        names = [item.value for item in SchedulerType]
-        check_choice("lr_scheduler_type", self.lr_scheduler_type, names)
+        check_schedule(self, self.max_steps)
 
 
 def main(arguments: Sequence[str]) -> int:
