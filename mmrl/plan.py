@@ -12,9 +12,10 @@ from PIL import Image
 
 from mmrl.algorithms import forwards
 from mmrl.config import to_yaml
-from mmrl.memory import LLADA_8B, MMADA_8B, estimate, known_config, response_length, total
+from mmrl.memory import LLADA_8B, MMADA_8B, estimate, total
+from mmrl.model_config import is_hub_id, known_config, response_length
 from mmrl.pairing import differences
-from mmrl.rl_config import RLConfig, is_hub_id
+from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from mmrl.types import Prompt, Sample
 from models.checkpoint import FAMILIES
@@ -72,7 +73,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
     micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
     raw = known_config(config.model.path) or MMADA_8B
-    length = settings.max_completion_length or response_length(config, raw)
+    length = settings.max_completion_length or response_length(config.model, raw)
     cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"

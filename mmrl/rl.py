@@ -23,9 +23,10 @@ from mmrl.compilation import check_compiler
 from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
+from mmrl.model_config import policy_options
 from mmrl.plan import describe
 from mmrl.progress import Progress
-from mmrl.rl_config import RLConfig, policy_options
+from mmrl.rl_config import RLConfig
 from mmrl.rollout import roll_out
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.tasks import Task
@@ -62,7 +63,7 @@ def train(config: RLConfig) -> Path:
     )
     rank, world_size = accelerator.process_index, accelerator.num_processes
     config.check_geometry(world_size)
-    config.check_checkpoints()
+    config.check_model()
     tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)

@@ -10,11 +10,12 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from mmrl.memory import MMADA_8B, adapter_size, estimate, known_config, response_length, total
+from mmrl.memory import MMADA_8B, adapter_size, estimate, total
+from mmrl.model_config import ModelConfig, known_config, response_length
 from mmrl.parts import parts as parts_of_update
 from mmrl.plan import describe
 from mmrl.rl import main
-from mmrl.rl_config import ModelConfig, RLConfig
+from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models.checkpoint import FAMILIES
 from models.core import MaskedTokenModel
@@ -173,11 +174,11 @@ def test_the_response_follows_the_image_size_or_else_the_checkpoint(
 ) -> None:
     config = run_config(world, tmp_path)
     raw = known_config(world.policy)
-    assert raw is not None and response_length(config, raw) == 64
+    assert raw is not None and response_length(config.model, raw) == 64
     config.model.image_size = 16
-    assert response_length(config, raw) == 16
+    assert response_length(config.model, raw) == 16
     config.model.vq, config.model.image_size = "showlab/magvitv2", 512
-    assert response_length(config, raw) == 1024
+    assert response_length(config.model, raw) == 1024
 
 
 def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_gradients(

@@ -60,6 +60,9 @@ def test_a_prompt_is_taken_literally(text: str) -> None:
         (["prompts=nowhere.jsonl"], "nowhere.jsonl"),
         (["prompt=x", "model=nowhere"], "nowhere"),
         (["prompt=x", "device=abacus"], "device is 'abacus'"),
+        (["prompt=x", "block_size=7"], "block_size is 7"),
+        (["prompt=x", "image_size=0"], "image_size is 0"),
+        (["prompt=x", "dtype=float8"], "dtype"),
     ],
 )
 def test_bad_settings_are_refused_by_name(
