@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from mmrl.checkpoint import CheckpointError, find_checkpoint
+from mmrl.checkpoint import CheckpointError, recover_checkpoints
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
 from mmrl.config import load_config
@@ -66,9 +66,8 @@ def train(config: RLConfig) -> Path:
     config.check_model()
     tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
-    if checkpoint is None:
-        run.check_fresh(restart=config.resume_from_checkpoint == "auto")
+    recover_checkpoints(run.checkpoints)
+    checkpoint = run.starting_point(config.resume_from_checkpoint)
     for task in tasks.values():
         task.build_rewards()
     accelerator.wait_for_everyone()

@@ -21,8 +21,8 @@ from tqdm import tqdm
 
 from mmrl.checkpoint import (
     CheckpointError,
-    find_checkpoint,
     prune_checkpoints,
+    recover_checkpoints,
     write_directory,
 )
 from mmrl.command import exit_status
@@ -137,9 +137,8 @@ def train(config: SFTConfig) -> bool:
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
-    if checkpoint is None:
-        run.check_fresh()
+    recover_checkpoints(run.checkpoints)
+    checkpoint = run.starting_point(config.resume_from_checkpoint)
     accelerator.wait_for_everyone()
     with RunLog(run, accelerator.process_index):
         run.create(config)
@@ -149,8 +148,8 @@ def train(config: SFTConfig) -> bool:
         trainer = SupervisedTrainer(config, objective, accelerator)
         if checkpoint is not None:
             trainer.load(checkpoint)
-            run.truncate_metrics(trainer.step)
-            _prune(trainer, run)
+        run.truncate_metrics(trainer.step or -1)
+        _prune(trainer, run)
         logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
         with StopRequest() as stop:
             return _steps(config, trainer, run, stop)

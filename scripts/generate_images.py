@@ -29,6 +29,7 @@ from mmrl.device import find_device  # noqa: E402
 from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
 from mmrl.model_config import ModelConfig, check_images, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
+from mmrl.run_directory import check_writable  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
 from mmrl.samplers.blocks import check_blocks  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
@@ -100,6 +101,7 @@ class Config(SamplerConfig):
 def generate(config: Config) -> list[Path]:
     """Sample and write the pictures; return their paths."""
     prompts = _prompts(config)
+    check_writable("out", Path(config.out))
     tokens = check_images(config.policy)
     if tokens is not None:
         check_blocks(config, tokens)

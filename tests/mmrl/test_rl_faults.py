@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -122,13 +123,35 @@ def test_a_broken_line_of_the_prompts_is_named(
 def test_a_directory_that_holds_a_run_is_not_written_over(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = [*command_line(world, tmp_path / "run"), "max_steps=1"]
+    assert main([*words, "save_steps=1"]) == 0
+    before, resume = metrics(tmp_path / "run"), "resume_from_checkpoint=auto"
+    message = failed(words, capsys)
+    assert "output_dir" in message and f"{resume} and a larger max_steps" in message
+    shutil.rmtree(tmp_path / "run" / "final")
+    assert f"already holds a run. Continue it with {resume}," in failed(words, capsys)
+    assert metrics(tmp_path / "run") == before
+    assert main([*words, resume, "save_steps=1"]) == 0
+
+
+def test_a_finished_run_without_checkpoints_is_not_said_to_continue(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=0"]
     assert main(words) == 0
-    before = metrics(tmp_path / "run")
     for more in ([], ["resume_from_checkpoint=auto"]):
         message = failed([*words, *more], capsys)
-        assert "output_dir" in message and "already holds a run" in message
-    assert metrics(tmp_path / "run") == before
+        assert "already holds a finished run without checkpoints. Choose another" in message
+
+
+def test_an_output_directory_that_cannot_be_made_is_named(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for place in (file, file / "run"):
+        message = failed(command_line(world, place), capsys)
+        assert f"output_dir is '{place}'" in message and f"'{file}' is a file" in message
 
 
 def test_a_missing_reward_checkpoint_is_known_before_the_policy_loads(
