@@ -25,12 +25,15 @@ from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
-from mmrl.rl_config import ModelConfig, policy_options
+from mmrl.model_config import ModelConfig, check_checkpoints, check_images, policy_options
+from mmrl.run_directory import check_writable
 from mmrl.sample_store import SampleStore
 from mmrl.samplers import SamplerConfig, check_sampler
+from mmrl.samplers.blocks import check_blocks
 from mmrl.sharding import shard_policy
 from mmrl.types import Prompt
 from models import Policy, load_policy
+from models.policy import TASKS
 from rewards.scoring import Scorer
 from rewards.terms import check_entries
 
@@ -86,6 +89,14 @@ class BenchmarkConfig:
         check_setting(Setting(self.sampler))
         if self.rewards:
             check_entries(self.rewards)
+
+    def check_places(self) -> None:
+        """Raise a ConfigError where output directory or model cannot be what they are to be."""
+        check_writable("output_dir", Path(self.output_dir))
+        check_checkpoints(self.model)
+        tokens = check_images(self.model) if TASKS[self.task].needs_vq else None
+        if tokens is not None:
+            check_blocks(self.sampler, tokens)
 
 
 Config = TypeVar("Config", bound=BenchmarkConfig)
@@ -144,6 +155,7 @@ def sample_all(
         ConfigError: settings that cannot run, or that differ from those of stored samples.
         FileNotFoundError, ValueError: see `load_policy`; also a reward that cannot be built.
     """
+    config.check_places()
     prompts = prompts_of(config)
     check_launch("adamw")
     # without a device, launched processes find each other only where the CPU is asked for
@@ -186,6 +198,7 @@ def command(
         run: writes `table.txt`; returns None where another process does.
     """
     if config.dry_run:
+        config.check_places()
         prompts = prompts_of(config)
         device = find_device(config.device)
         lines = {"policy": f"{config.model.path} on {device}", **plan(config, prompts)}

@@ -87,6 +87,15 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return folder / str(steps[-1]) if steps else None
 
 
+def recover_checkpoints(folder: Path) -> None:
+    """Put back what a kill between the two renames of a replacement has left aside."""
+    for old in folder.glob("*" + _REPLACED):
+        target = old.with_name(old.name.removesuffix(_REPLACED))
+        if not target.exists():
+            with suppress(FileNotFoundError):  # another process was first
+                old.rename(target)
+
+
 def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | None:
     """Return the checkpoint a run starts from.
 
@@ -100,7 +109,6 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     """
     if resume_from_checkpoint is None:
         return None
-    _recover(folder)
     if resume_from_checkpoint == "auto":
         return newest_checkpoint(folder)
     path = Path(resume_from_checkpoint)
@@ -123,7 +131,7 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
         keep: how many to keep up to `step`, the newest ones; None keeps all.
     """
     if folder.is_dir():
-        _recover(folder)
+        recover_checkpoints(folder)
         for entry in folder.iterdir():
             if entry.name.endswith((_ASIDE, _REPLACED)):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -141,15 +149,6 @@ def _replace(aside: Path, target: Path) -> None:
         os.rename(target, old)
     os.rename(aside, target)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _recover(folder: Path) -> None:
-    """Put back what a kill between the two renames of a replacement has left aside."""
-    for old in folder.glob("*" + _REPLACED):
-        target = old.with_name(old.name.removesuffix(_REPLACED))
-        if not target.exists():
-            with suppress(FileNotFoundError):  # another process was first
-                old.rename(target)
 
 
 def _flush(folder: Path) -> None:

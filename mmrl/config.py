@@ -26,6 +26,10 @@ class ConfigError(ValueError):
     """A configuration that cannot be run; the message says what to change."""
 
 
+class NotHereError(ConfigError):
+    """Something of the Hugging Face hub that is neither on this machine nor could be fetched."""
+
+
 def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     """Build a `cls` from its defaults, the YAML named by `config=…` and `key.sub=value` overrides.
 

@@ -6,22 +6,18 @@ same device and what the allocator keeps in reserve come on top.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
 
 from mmrl.adapter import ROLES
 from mmrl.algorithms import passes_per_rollout
+from mmrl.model_config import response_length
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models.checkpoint import FAMILIES
 from models.core import CoreConfig, MaskedTokenModel
-from models.magvit import MagvitConfig
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -120,7 +116,7 @@ def response_shape(
     """
     if task.config.max_completion_length is not None:
         return task.config.max_completion_length, core.vocab_size
-    return response_length(config, raw), raw.get("codebook_size", MMADA_8B["codebook_size"])
+    return response_length(config.model, raw), raw.get("codebook_size", MMADA_8B["codebook_size"])
 
 
 def _branches(task: Task) -> int:
@@ -138,28 +134,8 @@ def _sampled(task: Task, world_size: int) -> int:
     return rows * (2 if task.config.sampler.cfg_scale else 1)
 
 
-def response_length(config: RLConfig, raw: Mapping[str, Any]) -> int:
-    """Image codes of a response, from the image size or else the checkpoint."""
-    if config.model.image_size is None:
-        return int(raw.get("num_vq_tokens", MMADA_8B["num_vq_tokens"]))
-    vq = known_config(config.model.vq or "") or {}
-    levels = len(vq.get("encoder_ch_mult", MagvitConfig().encoder_ch_mult))
-    return (config.model.image_size // 2 ** (levels - 1)) ** 2
-
-
 def adapter_size(network: MaskedTokenModel, rank: int, roles: list[str]) -> int:
     """Parameters of a LoRA adapter of a rank on the layers of some roles."""
     ends = tuple(ROLES[role] for role in roles)
     layers = [module for name, module in network.named_modules() if name.endswith(ends)]
     return sum(rank * (m.in_features + m.out_features) for m in layers)  # type: ignore[operator]
-
-
-def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
-    """`config.json` of a checkpoint on this machine, a directory or cached; None if neither."""
-    file: Any = Path(path_or_hub_id) / "config.json"
-    if not file.is_file():
-        try:
-            file = try_to_load_from_cache(path_or_hub_id, "config.json")
-        except HFValidationError:
-            return None
-    return json.loads(Path(file).read_text()) if isinstance(file, str | Path) else None

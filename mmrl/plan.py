@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from PIL import Image
 
 from mmrl.algorithms import forwards
-from mmrl.config import to_yaml
-from mmrl.memory import LLADA_8B, MMADA_8B, estimate, known_config, response_length, total
+from mmrl.config import NotHereError, to_yaml
+from mmrl.memory import LLADA_8B, MMADA_8B, estimate, total
+from mmrl.model_config import known_config, response_length
 from mmrl.pairing import differences
-from mmrl.rl_config import RLConfig, is_hub_id
+from mmrl.rl_config import RLConfig
+from mmrl.run_directory import RunDirectory
 from mmrl.tasks import Task
 from mmrl.types import Prompt, Sample
 from models.checkpoint import FAMILIES
@@ -30,12 +34,16 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
     """Settings, plan, rewards and memory estimate of a run.
 
     No weights of the policy are loaded and nothing is downloaded; rewards whose checkpoints are
-    on this machine are built and score two blank completions.
+    on this machine are built and score two blank completions. What comes from the hub may be
+    missing here.
 
     Raises:
         ConfigError: settings that cannot run.
+        FileNotFoundError, ValueError: a reward that cannot be built.
     """
     config.check_geometry(world_size)
+    config.check_model()
+    RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():
         tasks = [Task(name, options, dry=True) for name, options in config.tasks.items()]
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
@@ -51,7 +59,8 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
 def _run(config: RLConfig, world_size: int) -> Iterator[str]:
     for key, path in (("policy", config.model.path), ("images", config.model.vq)):
         if path is not None:
-            yield f"{key:<12}{path}{'' if known_config(path) else _elsewhere(path)}"
+            here = Path(path).expanduser().is_dir() or known_config(path)
+            yield f"{key:<12}{path}{'' if here else _ELSEWHERE}"
     yield (
         f"run         {config.output_dir}, {config.max_steps} steps, seed {config.seed},"
         f" {world_size} process{'' if world_size == 1 else 'es'}"
@@ -61,10 +70,7 @@ def _run(config: RLConfig, world_size: int) -> Iterator[str]:
     yield f"            {', '.join(every)}"
 
 
-def _elsewhere(path: str) -> str:
-    if is_hub_id(path):
-        return ", not on this machine: loaded from the hub"
-    return ", which is MISSING: no such directory, and not a hub id"
+_ELSEWHERE = ", not on this machine: loaded from the hub"
 
 
 def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
@@ -72,7 +78,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
     micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
     raw = known_config(config.model.path) or MMADA_8B
-    length = settings.max_completion_length or response_length(config, raw)
+    length = settings.max_completion_length or response_length(config.model, raw)
     cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
@@ -100,25 +106,34 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
 
 def _counted(source: str, prompts: list[Prompt]) -> str:
     """How many prompts there are; those of a data set that is not here are not known."""
-    return str(len(prompts)) if prompts or not source else f"those of {source}{_elsewhere(source)}"
+    return str(len(prompts)) if prompts or not source else f"those of {source}{_ELSEWHERE}"
 
 
 def probe(config: RLConfig, task: Task) -> Iterator[str]:
-    """One line per reward: its scores of two blank completions, or what it lacks."""
+    """One line per reward: its scores of two blank completions, or what it lacks.
+
+    Raises:
+        FileNotFoundError, ValueError: a reward that cannot be built, here or anywhere.
+    """
     blank = BLANK.get(task.config.task, lambda side: "")(config.model.image_size or 256)
-    samples = [
-        Sample(prompt.text, blank, {**prompt.metadata, "answer": prompt.answer})
-        for prompt in task.prompts[:2]
-    ]
-    for n, entry in enumerate(task.config.rewards):
-        name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
-        yield f"{name:<24}{_probed(entry, f'tasks.{task.name}.rewards[{n}]', samples)}"
+    for key, prompts in (("rewards", task.prompts), ("eval_rewards", task.eval_prompts)):
+        samples = [
+            Sample(prompt.text, blank, {**prompt.metadata, "answer": prompt.answer})
+            for prompt in prompts[:2]
+        ]
+        for n, entry in enumerate(getattr(task.config, key)):
+            name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
+            yield f"{name:<24}{_probed(entry, f'tasks.{task.name}.{key}[{n}]', samples)}"
 
 
 def _probed(entry: Mapping[str, Any], where: str, samples: list[Sample]) -> str:
     started = time.perf_counter()
     try:
-        scores = list(build_term(entry, where).reward(samples))
+        reward = build_term(entry, where).reward
+    except (NotHereError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        return f"cannot run here: {error}"
+    try:
+        scores = list(reward(samples))
     except Exception as error:  # rewards are foreign code: whatever one raises is what it lacks
         return f"cannot run here: {error}"
     if not samples:

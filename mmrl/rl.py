@@ -17,15 +17,16 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from mmrl.checkpoint import CheckpointError, find_checkpoint
+from mmrl.checkpoint import CheckpointError, recover_checkpoints
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
 from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
+from mmrl.model_config import policy_options
 from mmrl.plan import describe
 from mmrl.progress import Progress
-from mmrl.rl_config import RLConfig, policy_options
+from mmrl.rl_config import RLConfig
 from mmrl.rollout import roll_out
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.tasks import Task
@@ -62,12 +63,11 @@ def train(config: RLConfig) -> Path:
     )
     rank, world_size = accelerator.process_index, accelerator.num_processes
     config.check_geometry(world_size)
-    config.check_checkpoints()
+    config.check_model()
     tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
-    if checkpoint is None:
-        run.check_fresh(restart=config.resume_from_checkpoint == "auto")
+    recover_checkpoints(run.checkpoints)
+    checkpoint = run.starting_point(config.resume_from_checkpoint)
     for task in tasks.values():
         task.build_rewards()
     accelerator.wait_for_everyone()

@@ -3,61 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
-from transformers.trainer_utils import SchedulerType
-
-from mmrl.adapter import LoraSettings
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError, check, check_choice
+from mmrl.learning_rate import check_schedule
+from mmrl.model_config import ModelConfig, check_checkpoints, check_images
+from mmrl.samplers.blocks import check_blocks
 from mmrl.tasks import TaskConfig
+from models.policy import TASKS
 
 TRACKERS = ("tensorboard", "wandb")
-
-
-@dataclass(kw_only=True)
-class ModelConfig:
-    """The policy's checkpoint and how it is held."""
-
-    path: str = ""
-    """Directory or hub id of the policy."""
-    vq: str | None = "showlab/magvitv2"
-    """Directory or hub id of its image tokenizer; null for text only."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the weights."""
-    max_prompt_length: int = 256
-    """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
-    chat_template: bool | None = None
-    """Whether a text prompt becomes a user's message; null follows the tokenizer."""
-    image_size: int | None = None
-    """Side of the images in pixels; null follows the checkpoint."""
-    mask_policy: Literal["ignore", "key_padding"] | None = None
-    """Whether padding is attended to; null follows the checkpoint."""
-    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
-    """Attention kernel of scoring and its backward pass: in bfloat16 on a CPU `eager` is several
-    times faster there. Sampling always takes `sdpa`."""
-    gradient_checkpointing: bool = False
-    """Recompute blocks in the backward pass: less memory, more time."""
-    lora: LoraSettings | None = None
-    """Train a low-rank adapter instead of all weights."""
-
-
-def policy_options(model: ModelConfig) -> dict[str, Any]:
-    """Arguments of `load_policy`."""
-    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "chat_template")
-    return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
-
-
-def is_hub_id(text: str) -> bool:
-    """Whether a text has the form of a repository of the Hugging Face hub, `owner/name`."""
-    try:
-        validate_repo_id(text)
-    except HFValidationError:
-        return False
-    return True
 
 
 @dataclass(kw_only=True)
@@ -86,7 +42,9 @@ class RLConfig:
     learning_rate_scales: dict[str, float] = field(default_factory=dict)
     """Factors on the learning rate of parameters whose name starts with the key."""
     lr_scheduler_type: str = "constant_with_warmup"
-    """Name of a transformers schedule."""
+    """Name of a transformers schedule: constant_with_warmup, linear, cosine, …"""
+    lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the schedule, such as min_lr_rate for cosine_with_min_lr."""
     warmup_steps: int = 0
     """Optimiser steps over which the learning rate rises from 0."""
     weight_decay: float = 0.0
@@ -141,13 +99,14 @@ class RLConfig:
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
         for tracker in self.report_to:
             check_choice("report_to", tracker, TRACKERS)
-        names = [item.value for item in SchedulerType]
-        check_choice("lr_scheduler_type", self.lr_scheduler_type, names)
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
+        for name, task in self.tasks.items():
+            check_choice(f"tasks.{name}.task", task.task, TASKS)
         iterations = {self._algorithm(name).num_iterations for name in self.tasks}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
+        check_schedule(self, self.optimizer_steps)
 
     def _algorithm(self, task: str) -> Any:
         return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")
@@ -162,11 +121,23 @@ class RLConfig:
         """Whether any task has a KL to the reference policy."""
         return any(self._algorithm(name).needs_reference for name in self.tasks)
 
-    def check_checkpoints(self) -> None:
-        """Raise a ConfigError where a checkpoint is neither a directory nor possibly on the hub."""
-        for key, path in (("model.path", self.model.path), ("model.vq", self.model.vq)):
-            here = path is None or Path(path).expanduser().is_dir() or is_hub_id(path)
-            check(here, key, path, "an existing directory or a hub id", "There is neither.")
+    def check_model(self) -> None:
+        """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
+        check_checkpoints(self.model)
+        for name, task in self.tasks.items():
+            if TASKS[task.task].needs_vq:
+                self._check_images(f"tasks.{name}", task, check_images(self.model))
+
+    def _check_images(self, where: str, task: TaskConfig, tokens: int | None) -> None:
+        for prefix in ("", "eval_"):
+            length = getattr(task, f"{prefix}max_completion_length")
+            check(
+                length is None, f"{where}.{prefix}max_completion_length", length,
+                "null for images", "model.image_size decides how many tokens they have.",
+            )  # fmt: skip
+            sampler = getattr(task, f"{prefix}sampler")
+            if sampler is not None and tokens is not None:
+                check_blocks(sampler, tokens, f"{where}.{prefix}sampler")
 
     def check_geometry(self, world_size: int) -> None:
         """Raise a ConfigError unless rollouts divide among devices and micro-batches."""

@@ -9,13 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mmrl.config import ConfigError, check
+from mmrl.config import ConfigError, NotHereError, check
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
-
-
-class NotHereError(ConfigError):
-    """A data set that is neither a file nor was given by the hub."""
 
 
 def read_rows(

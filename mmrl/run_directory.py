@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 
-from mmrl.config import ConfigError, to_yaml
+from mmrl.checkpoint import checkpoint_steps, find_checkpoint
+from mmrl.config import ConfigError, check, to_yaml
 
 logger = logging.getLogger(__name__)
 PACKAGES = ("torch", "transformers", "accelerate", "peft", "datasets", "safetensors", "omegaconf")
@@ -43,18 +44,40 @@ class RunDirectory:
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
 
-    def check_fresh(self, restart: bool = False) -> None:
-        """Raise a ConfigError when the directory already holds a run.
+    def starting_point(self, resume_from_checkpoint: str | None) -> Path | None:
+        """The checkpoint a run goes on from, None for its first step; nothing is changed.
 
         Args:
-            restart: accept what a run that ended before its first checkpoint has left.
+            resume_from_checkpoint: see `find_checkpoint`; `auto` also accepts what a run that ended
+                before its first checkpoint has left.
+
+        Raises:
+            ConfigError: a directory that cannot be written or whose run would be lost, or no such
+                checkpoint.
         """
+        check_writable("output_dir", self.path)
+        checkpoint = find_checkpoint(resume_from_checkpoint, self.checkpoints)
+        if checkpoint is None:
+            self._check_fresh(restart=resume_from_checkpoint == "auto")
+        return checkpoint
+
+    def _check_fresh(self, restart: bool) -> None:
         begun = self.metrics.exists() or any(self.checkpoints.glob("*"))
-        if self.final.exists() or (begun and not restart):
-            raise ConfigError(
-                f"output_dir is '{self.path}', which already holds a run. Continue it with "
-                "resume_from_checkpoint=auto, or choose another output_dir, or remove it."
+        if not self.final.exists() and (restart or not begun):
+            return
+        if not self.final.exists():
+            kind, advice = "a run", "Continue it with resume_from_checkpoint=auto, or choose"
+        elif checkpoint_steps(self.checkpoints):
+            kind = "a finished run"
+            advice = (
+                "Continue it with resume_from_checkpoint=auto and a larger max_steps, or choose"
             )
+        else:
+            kind, advice = "a finished run without checkpoints", "Choose"
+        raise ConfigError(
+            f"output_dir is '{self.path}', which already holds {kind}. {advice} another"
+            " output_dir, or remove it."
+        )
 
     def create(self, config: Any) -> None:
         """Make the directory and write `config.yaml` and `env.txt`.
@@ -95,6 +118,16 @@ class RunDirectory:
         if not self.metrics.exists():
             return []
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+
+def check_writable(key: str, path: Path) -> None:
+    """Raise a ConfigError where a directory neither is there to be written nor can be made."""
+    place = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+    for holds, what in (
+        (place.is_dir(), "is a file"),
+        (os.access(place, os.W_OK | os.X_OK), "cannot be written"),
+    ):
+        check(holds, key, str(path), "a directory, existing or new", f"'{place}' {what}.")
 
 
 class RunLog:

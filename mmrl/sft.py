@@ -18,19 +18,19 @@ from typing import Any, Literal
 import torch
 from accelerate import Accelerator
 from tqdm import tqdm
-from transformers.trainer_utils import SchedulerType
 
 from mmrl.checkpoint import (
     CheckpointError,
-    find_checkpoint,
     prune_checkpoints,
+    recover_checkpoints,
     write_directory,
 )
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
-from mmrl.config import check, check_choice, component, load_config
+from mmrl.config import check, component, load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
+from mmrl.learning_rate import check_schedule
 from mmrl.objectives import OBJECTIVES
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
@@ -108,8 +108,7 @@ class SFTConfig:
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
-        names = [item.value for item in SchedulerType]
-        check_choice("lr_scheduler_type", self.lr_scheduler_type, names)
+        check_schedule(self, self.max_steps)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -138,9 +137,8 @@ def train(config: SFTConfig) -> bool:
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    checkpoint = find_checkpoint(config.resume_from_checkpoint, run.checkpoints)
-    if checkpoint is None:
-        run.check_fresh()
+    recover_checkpoints(run.checkpoints)
+    checkpoint = run.starting_point(config.resume_from_checkpoint)
     accelerator.wait_for_everyone()
     with RunLog(run, accelerator.process_index):
         run.create(config)
@@ -150,8 +148,8 @@ def train(config: SFTConfig) -> bool:
         trainer = SupervisedTrainer(config, objective, accelerator)
         if checkpoint is not None:
             trainer.load(checkpoint)
-            run.truncate_metrics(trainer.step)
-            _prune(trainer, run)
+        run.truncate_metrics(trainer.step or -1)
+        _prune(trainer, run)
         logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
         with StopRequest() as stop:
             return _steps(config, trainer, run, stop)

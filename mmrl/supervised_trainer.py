@@ -13,14 +13,12 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import send_to_device
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from transformers import get_scheduler
 
 from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
 from mmrl.ema import ExponentialAverage
 from mmrl.launch import is_sharded, takes_part
+from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
 from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
@@ -51,7 +49,7 @@ class SupervisedTrainer:
             compile_blocks(self.network)
         shard(self.network, accelerator)
         optimizers = build_optimizers(self.network, config)
-        self.schedules = [_schedule(config, optimizer) for optimizer in optimizers]
+        self.schedules = [build_schedule(one, config, config.max_steps) for one in optimizers]
         objective.module, self.optimizers = prepare(accelerator, self.network, optimizers)
         self.ema = ExponentialAverage(self.network, config.ema_decay) if config.ema_decay else None
         self.window = MetricWindow()
@@ -196,16 +194,6 @@ class SupervisedTrainer:
             "ema": None if self.ema is None else self.ema.state_dict(),
             "window": self.window.state_dict(),
         }
-
-
-def _schedule(config: SFTConfig, optimizer: Optimizer) -> LRScheduler:
-    return get_scheduler(
-        config.lr_scheduler_type,
-        optimizer,
-        num_warmup_steps=config.warmup_steps,
-        num_training_steps=config.max_steps,
-        scheduler_specific_kwargs=config.lr_scheduler_kwargs or None,
-    )
 
 
 def _cannot_resume(path: Path, error: Exception) -> str:

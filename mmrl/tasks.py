@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
-from mmrl.config import ConfigError, check, merge
+from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import DataConfig, fitting, load_prompts
+from mmrl.model_config import is_hub_id
 from mmrl.pairing import check_pairing, differences
-from mmrl.rows import NotHereError
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
@@ -117,7 +117,7 @@ class Task:
         try:
             return load_prompts(source, self.config.task, data, limit)
         except NotHereError:
-            if not self.dry:
+            if not (self.dry and is_hub_id(source)):
                 raise
             return []
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from transformers import get_scheduler
 
 from mmrl.adapter import adapter_off, add_adapter, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
 from mmrl.estimators import BOUNDS, MASKS, score
 from mmrl.launch import is_sharded, takes_part
+from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
 from mmrl.optimizers import build_optimizers
 from mmrl.parts import Part, Prepared, parts
@@ -65,9 +65,7 @@ class Trainer:
         self.trained = policy.model
         shard_policy(policy, accelerator)
         [optimizer] = build_optimizers(policy.model, config)
-        schedule = get_scheduler(
-            config.lr_scheduler_type, optimizer, config.warmup_steps, config.optimizer_steps
-        )
+        schedule = build_schedule(optimizer, config, config.optimizer_steps)
         policy.model, [self.optimizer] = prepare(accelerator, policy.model, [optimizer])
         self.schedule = schedule
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function

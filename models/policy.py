@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from PIL import Image
@@ -24,13 +24,22 @@ from models.text_to_image import MaskPolicy, TextToImage
 
 
 class Task(Protocol):
-    """How prompts of one kind become canvases, and finished canvases completions."""
+    """How prompts of one kind become canvases, and finished canvases completions.
+
+    `needs_vq`: whether completions are images, whose number of tokens the checkpoints decide.
+    """
+
+    needs_vq: ClassVar[bool]
 
     def fits(self, prompt: Prompt) -> bool: ...
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas: ...
 
     def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]: ...
+
+
+TASKS: dict[str, type[Task]] = {"text": Text, "text_to_image": TextToImage}
+"""The layouts by the names that prompts carry."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ class Text:
         chat_template: whether a prompt without messages becomes the message of a user; None does
             so where the tokenizer has a chat template.
     """
+
+    needs_vq: ClassVar[bool] = False
 
     tokenizer: PreTrainedTokenizerBase
     max_prompt_length: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from PIL import Image
@@ -29,6 +29,8 @@ class TextToImage:
         grid: height and width of the image in codes.
         mask_policy: what padding means.
     """
+
+    needs_vq: ClassVar[bool] = True
 
     layouts: Layouts
     vq: MagvitV2

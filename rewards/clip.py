@@ -10,11 +10,13 @@ length.
 
 from __future__ import annotations
 
-import pickle
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 from safetensors import SafetensorError
 
+from mmrl.config import NotHereError
 from mmrl.types import Sample
 from rewards.architectures import resolve_architecture, resolve_weights, uses_quick_gelu
 from rewards.dual_encoder import DualEncoder
@@ -33,7 +35,8 @@ class CLIPReward:
         batch_size: images encoded at once.
 
     Raises:
-        FileNotFoundError, ValueError: model or weights that do not exist or cannot be read.
+        FileNotFoundError, ValueError: model or weights that do not exist or cannot be read;
+            NotHereError where they are to come from the hub.
     """
 
     def __init__(
@@ -44,12 +47,9 @@ class CLIPReward:
         dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         batch_size: int = 32,
     ) -> None:
-        import open_clip
-
         architecture = resolve_architecture(model, "clip.model")
         weights = resolve_weights(architecture, pretrained, "clip.pretrained")
-        network, transform = _load(architecture, weights)
-        tokenizer = open_clip.get_tokenizer(architecture)
+        network, transform, tokenizer = _load(architecture, weights)
         self.encoder = DualEncoder(network, tokenizer, transform, device, dtype, batch_size)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
@@ -62,18 +62,22 @@ class CLIPReward:
         return list(self.encoder.cosine(images, [sample.prompt for sample in samples]))
 
 
-def _load(architecture: str, weights: str | None) -> tuple[Any, Any]:
+def _load(architecture: str, weights: str | None) -> tuple[Any, Any, Any]:
+    """Network, image transform and tokenizer."""
     import open_clip
 
+    here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
     try:
-        return open_clip.create_model_from_pretrained(  # type: ignore[return-value]
+        network, transform = open_clip.create_model_from_pretrained(
             architecture,
             pretrained=weights,
             force_quick_gelu=uses_quick_gelu(architecture, weights),
             weights_only=True,
         )
-    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError, SafetensorError) as error:
-        raise ValueError(
+        return network, transform, open_clip.get_tokenizer(architecture)
+    except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
+        kind = ValueError if here else NotHereError
+        raise kind(
             f"clip.model {architecture!r} with weights {weights!r} could not be loaded: {error}."
             " Check that the checkpoint is complete and belongs to this architecture."
         ) from error

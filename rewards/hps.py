@@ -22,6 +22,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from mmrl.config import NotHereError
 from mmrl.types import Sample
 from rewards.architectures import resolve_architecture
 from rewards.dual_encoder import DualEncoder
@@ -111,6 +112,7 @@ def find_checkpoint(checkpoint: str, file_name: str) -> Path:
 
     Raises:
         FileNotFoundError: nothing is there.
+        NotHereError: a hub id whose file is not here and cannot be downloaded.
     """
     path = Path(checkpoint)
     if path.is_file():
@@ -133,7 +135,7 @@ def _download(hub_id: str, file_name: str) -> Path:
     try:
         return Path(hf_hub_download(hub_id, file_name))
     except OSError as error:
-        raise FileNotFoundError(
+        raise NotHereError(
             f"hps.checkpoint: {file_name} of {hub_id} is neither cached nor could it be"
             f" downloaded ({error}). Download it elsewhere and set hps.checkpoint to its path."
         ) from error

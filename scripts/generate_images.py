@@ -15,6 +15,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -26,8 +27,11 @@ from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.data import load_prompts  # noqa: E402
 from mmrl.device import find_device  # noqa: E402
 from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
+from mmrl.model_config import ModelConfig, check_images, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
+from mmrl.run_directory import check_writable  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
+from mmrl.samplers.blocks import check_blocks  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
 from models import Policy, load_policy  # noqa: E402
 
@@ -58,7 +62,7 @@ class Config(SamplerConfig):
     """Longest prompt in tokens; longer ones are cut."""
     image_size: int | None = None
     """Side of the images in pixels; null follows the checkpoint."""
-    dtype: str = "float32"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Of the weights."""
     device: str = "auto"
     """`auto` takes the GPU if there is one."""
@@ -76,25 +80,32 @@ class Config(SamplerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("name", self.name, RULES)
-        check_choice("dtype", self.dtype, ("float32", "bfloat16", "float16"))
         one = bool(self.prompt.strip(" |")) != bool(self.prompts)
         check(one, "prompt", self.prompt, "a text, or empty when prompts names a file")
         for key in ("num_images", "limit", "batch_size", "cell", "film_images"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(self.film_columns >= 2, "film_columns", self.film_columns, "at least 2")
 
+    @property
+    def policy(self) -> ModelConfig:
+        """The settings of the policy."""
+        return ModelConfig(
+            path=self.model,
+            vq=self.vq,
+            dtype=self.dtype,
+            max_prompt_length=self.max_prompt_length,
+            image_size=self.image_size,
+        )
+
 
 def generate(config: Config) -> list[Path]:
     """Sample and write the pictures; return their paths."""
     prompts = _prompts(config)
-    policy = load_policy(
-        config.model,
-        vq=config.vq,
-        dtype=config.dtype,
-        device=find_device(config.device),
-        max_prompt_length=config.max_prompt_length,
-        image_size=config.image_size,
-    )
+    check_writable("out", Path(config.out))
+    tokens = check_images(config.policy)
+    if tokens is not None:
+        check_blocks(config, tokens)
+    policy = load_policy(**policy_options(config.policy), device=find_device(config.device))
     images, frames = _sampled(policy, prompts, config)
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)

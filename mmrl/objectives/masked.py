@@ -87,6 +87,8 @@ class MaskedConfig:
     def __post_init__(self) -> None:
         check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")
         check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
+        for key in ("image_size", "max_prompt_length"):
+            check(getattr(self, key) >= 1, f"objective.{key}", getattr(self, key), "at least 1")
         known = set(self.shares) <= set(PARTS) and set(self.weights) <= set(PARTS)
         check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
         total = sum(self.shares.values())

@@ -29,7 +29,8 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrl.config import check, load_config  # noqa: E402
-from mmrl.rl_config import RLConfig, policy_options  # noqa: E402
+from mmrl.model_config import policy_options  # noqa: E402
+from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollout import roll_out  # noqa: E402
 from mmrl.tasks import Task  # noqa: E402
 from mmrl.trainer import Trainer  # noqa: E402

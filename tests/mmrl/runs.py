@@ -13,8 +13,9 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from mmrl.adapter import LoraSettings
+from mmrl.model_config import ModelConfig, policy_options
 from mmrl.objectives.masked import MaskedConfig, NetworkConfig, new_policy
-from mmrl.rl_config import ModelConfig, RLConfig, policy_options
+from mmrl.rl_config import RLConfig
 from mmrl.rollout import RolloutBatch, roll_out
 from mmrl.run_directory import RunDirectory
 from mmrl.samplers import SamplerConfig

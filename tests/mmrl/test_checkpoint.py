@@ -9,6 +9,7 @@ from mmrl.checkpoint import (
     checkpoint_steps,
     find_checkpoint,
     prune_checkpoints,
+    recover_checkpoints,
     write_directory,
 )
 
@@ -54,6 +55,7 @@ def test_a_kill_between_the_renames_of_a_replacement_costs_no_checkpoint(
             write_directory(folder / "4", lambda aside: mark(aside, "new"))
     assert checkpoint_steps(folder) == [2]
     if found_by == "resuming":
+        recover_checkpoints(folder)
         assert find_checkpoint("auto", folder) == folder / "4"
     prune_checkpoints(folder, step=4)
     assert (folder / "4" / "mark").read_text() == "old"

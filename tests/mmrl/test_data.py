@@ -8,9 +8,8 @@ import pytest
 from datasets import Dataset
 from huggingface_hub import constants
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, NotHereError
 from mmrl.data import DataConfig, fitting, load_prompts, spread
-from mmrl.rows import NotHereError
 from mmrl.stream import stream_positions, stream_rows
 from mmrl.types import Prompt
 

@@ -11,7 +11,7 @@ import torch
 from mmrl import benchmark
 from mmrl.eval import EvalConfig, main, run
 from mmrl.evaluation import effective_lengths, evaluate
-from mmrl.rl_config import ModelConfig
+from mmrl.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from models import load_policy

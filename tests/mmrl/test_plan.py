@@ -10,15 +10,16 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from mmrl.memory import MMADA_8B, adapter_size, estimate, known_config, response_length, total
+from mmrl.memory import MMADA_8B, adapter_size, estimate, total
+from mmrl.model_config import ModelConfig, known_config, response_length
 from mmrl.parts import parts as parts_of_update
 from mmrl.plan import describe
 from mmrl.rl import main
-from mmrl.rl_config import ModelConfig, RLConfig
+from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models.checkpoint import FAMILIES
 from models.core import MaskedTokenModel
-from tests.mmrl.runs import LORA, VQ, command_line, rollouts, run_config, trainer_of
+from tests.mmrl.runs import LORA, ROOT, VQ, command_line, rollouts, run_config, trainer_of
 
 CLIP = "tasks.shapes.rewards=[{name: clip, weight: 2.0}]"
 
@@ -55,12 +56,45 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
     assert not (tmp_path / "run").exists()
 
 
+REFUSED = [
+    ("per_device_train_batch_size=5", "[1, 2, 4, 8]"),
+    ("model.path=./nowhere", "model.path is './nowhere'; it must be an existing directory"),
+    ("model.vq=no/such/place", "model.vq is 'no/such/place'"),
+    ("model.image_size=30", "a multiple of 4"),
+    ("tasks.shapes.task=text_to_imag", "Did you mean 'text_to_image'?"),
+    ("tasks.shapes.prompts=no/such/place", "'no/such/place'"),
+    ("tasks.shapes.rewards=[{name: clip, model: ViT-L-41}]", "clip.model is 'ViT-L-41'"),
+    ("tasks.shapes.eval_rewards=[{name: hps, version: v2.1, checkpoint: /no/file.pt}]", "no/file"),
+    ("resume_from_checkpoint=nowhere", "resume_from_checkpoint is 'nowhere'"),
+    ("output_dir=README.md", "output_dir is 'README.md'"),
+]
+
+
+@pytest.mark.parametrize(("word", "named"), REFUSED)
 def test_a_dry_run_refuses_what_the_run_would_refuse(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], no_weights: None
+    word: str,
+    named: str,
+    world: SimpleNamespace,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    no_weights: None,
 ) -> None:
-    words = [*command_line(world, tmp_path / "run"), "dry_run=true"]
-    assert main([*words, "per_device_train_batch_size=5"]) == 1
-    assert "[1, 2, 4, 8]" in capsys.readouterr().err
+    monkeypatch.chdir(ROOT)
+    words = [*command_line(world, tmp_path / "run"), word]
+    for more in (["dry_run=true"], []):
+        assert main([*words, *more]) == 1
+        assert named in capsys.readouterr().err
+
+
+def test_a_dry_run_refuses_a_directory_that_holds_a_run(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*command_line(world, tmp_path), "dry_run=true"]
+    (tmp_path / "metrics.jsonl").touch()
+    assert main(words) == 1
+    assert "already holds a run" in capsys.readouterr().err
+    assert main([*words, "resume_from_checkpoint=auto"]) == 0
 
 
 def test_a_dry_run_counts_the_processes_it_was_launched_with(
@@ -102,8 +136,6 @@ def test_a_policy_that_is_not_here_is_estimated_by_the_sizes_of_the_8b_model(
     said = describe(config)
     assert "owner/name, not on this machine: loaded from the hub" in said
     assert "sizes are those of MMaDA-8B" in said
-    config.model.path = "no/such/place"
-    assert "no/such/place, which is MISSING" in describe(config)
 
 
 def test_weights_and_optimiser_are_those_of_the_trainer(
@@ -173,11 +205,11 @@ def test_the_response_follows_the_image_size_or_else_the_checkpoint(
 ) -> None:
     config = run_config(world, tmp_path)
     raw = known_config(world.policy)
-    assert raw is not None and response_length(config, raw) == 64
+    assert raw is not None and response_length(config.model, raw) == 64
     config.model.image_size = 16
-    assert response_length(config, raw) == 16
+    assert response_length(config.model, raw) == 16
     config.model.vq, config.model.image_size = "showlab/magvitv2", 512
-    assert response_length(config, raw) == 1024
+    assert response_length(config.model, raw) == 1024
 
 
 def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_gradients(

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -62,6 +63,8 @@ BAD_SETTINGS = [
     (["save_total_limit=0"], ["save_total_limit is 0", "null or at least 1"]),
     (["report_to=[tensorbord]"], ["report_to", "Did you mean 'tensorboard'?"]),
     (["lr_scheduler_type=cosin"], ["lr_scheduler_type", "Did you mean 'cosine'?"]),
+    (["lr_scheduler_type=warmup_stable_decay"], ["lr_scheduler_kwargs", "num_decay_steps"]),
+    (["lr_scheduler_type=reduce_lr_on_plateau"], ["lr_scheduler_type", "cosine"]),
     (["model.lora.target_modules=[q,kay]"], ["model.lora.target_modules", "'kay'"]),
     (["tasks.shapes.sampler.name=emerg"], ["tasks.shapes.sampler.name", "Did you mean 'emerge'?"]),
     (["tasks.shapes.algorithm.name=grpo"], ["tasks.shapes.algorithm.name", "mask_grpo"]),
@@ -72,6 +75,14 @@ BAD_SETTINGS = [
     (["tasks.shapes.rewards=[{name: shapes, mod: x}]"], ["tasks.shapes.rewards[0].mod", "mode"]),
     (["tasks.shapes.rewards=[{name: shapes},{name: shapes}]"], ["more than once", "`key`"]),
     (["tasks.shapes.prompts=nowhere.jsonl"], ["'nowhere.jsonl' is not a file"]),
+    (["model.max_prompt_length=0"], ["model.max_prompt_length is 0", "at least 1"]),
+    (["model.image_size=-4"], ["model.image_size is -4", "null or at least 1"]),
+    (["model.image_size=30"], ["model.image_size is 30", "a multiple of 4"]),
+    (["model.vq=null"], ["model.vq is None", "an image tokenizer"]),
+    (["tasks.shapes.task=text_to_imag"], ["tasks.shapes.task", "Did you mean 'text_to_image'?"]),
+    (["tasks.shapes.sampler.block_size=7"], ["tasks.shapes.sampler.block_size is 7", "64 resp"]),
+    (["tasks.shapes.max_completion_length=9"], ["max_completion_length is 9", "null for images"]),
+    (["tasks.shapes.eval_max_completion_length=9"], ["eval_max_completion_length is 9", "null"]),
     (["model.path=./nowhere"], ["model.path is './nowhere'", "an existing directory or a hub id"]),
     (["model.vq=/no/such/place"], ["model.vq is '/no/such/place'", "an existing directory"]),
     (["resume_from_checkpoint=nowhere"], ["resume_from_checkpoint", "nowhere", "auto"]),
@@ -112,13 +123,35 @@ def test_a_broken_line_of_the_prompts_is_named(
 def test_a_directory_that_holds_a_run_is_not_written_over(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = [*command_line(world, tmp_path / "run"), "max_steps=1"]
+    assert main([*words, "save_steps=1"]) == 0
+    before, resume = metrics(tmp_path / "run"), "resume_from_checkpoint=auto"
+    message = failed(words, capsys)
+    assert "output_dir" in message and f"{resume} and a larger max_steps" in message
+    shutil.rmtree(tmp_path / "run" / "final")
+    assert f"already holds a run. Continue it with {resume}," in failed(words, capsys)
+    assert metrics(tmp_path / "run") == before
+    assert main([*words, resume, "save_steps=1"]) == 0
+
+
+def test_a_finished_run_without_checkpoints_is_not_said_to_continue(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=0"]
     assert main(words) == 0
-    before = metrics(tmp_path / "run")
     for more in ([], ["resume_from_checkpoint=auto"]):
         message = failed([*words, *more], capsys)
-        assert "output_dir" in message and "already holds a run" in message
-    assert metrics(tmp_path / "run") == before
+        assert "already holds a finished run without checkpoints. Choose another" in message
+
+
+def test_an_output_directory_that_cannot_be_made_is_named(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for place in (file, file / "run"):
+        message = failed(command_line(world, place), capsys)
+        assert f"output_dir is '{place}'" in message and f"'{file}' is a file" in message
 
 
 def test_a_missing_reward_checkpoint_is_known_before_the_policy_loads(

@@ -275,6 +275,7 @@ def test_ctrl_c_writes_a_checkpoint_and_ends_cleanly(images: Path, tmp_path: Pat
         (["max_steps=0"], "max_steps"),
         (["max_steps=many"], "max_steps"),
         (["lr_scheduler_type=cosin"], "cosine"),
+        (["lr_scheduler_kwargs={foo: 1}"], "keys of num_cycles"),
         (["optimizer=lion"], "adamw"),
         (["resume_from_checkpoint=nowhere", "objective.name=reconstruction"], "nowhere"),
         (["config=configs/sft/nothing.yaml"], "shapes_vq.yaml"),
@@ -306,9 +307,21 @@ def test_a_run_that_failed_to_start_does_not_block_its_directory(
     assert train(config(images, tmp_path / "run", max_steps=1))
 
 
+def test_a_run_killed_before_its_first_checkpoint_starts_again(
+    images: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
+    with pytest.raises(ConfigError, match="resume_from_checkpoint=auto"):
+        train(config(images, tmp_path / "run", max_steps=1))
+    assert train(config(images, tmp_path / "run", max_steps=1, resume_from_checkpoint="auto"))
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [1]
+    assert metrics(tmp_path / "run")[0]["loss"] != 9.0
+
+
 def test_a_finished_run_is_not_overwritten(images: Path, tmp_path: Path) -> None:
     train(config(images, tmp_path / "run"))
-    with pytest.raises(ConfigError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already holds a finished run"):
         train(config(images, tmp_path / "run"))
 
 

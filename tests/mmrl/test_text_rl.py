@@ -9,9 +9,10 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.evaluation import evaluate
-from mmrl.memory import estimate, known_config
+from mmrl.memory import estimate
+from mmrl.model_config import known_config, policy_options
 from mmrl.rl import train
-from mmrl.rl_config import RLConfig, policy_options
+from mmrl.rl_config import RLConfig
 from mmrl.rollout import roll_out
 from mmrl.samplers import SamplerConfig
 from mmrl.tasks import Task

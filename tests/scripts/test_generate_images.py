@@ -60,12 +60,16 @@ def test_a_prompt_is_taken_literally(text: str) -> None:
         (["prompts=nowhere.jsonl"], "nowhere.jsonl"),
         (["prompt=x", "model=nowhere"], "nowhere"),
         (["prompt=x", "device=abacus"], "device is 'abacus'"),
+        (["prompt=x", f"out={__file__}"], f"out is '{__file__}'"),
+        (["prompt=x", "block_size=7"], "block_size is 7"),
+        (["prompt=x", "image_size=0"], "image_size is 0"),
+        (["prompt=x", "dtype=float8"], "dtype"),
     ],
 )
 def test_bad_settings_are_refused_by_name(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert demo.main([*words, f"out={tmp_path / 'out'}"]) == 1
+    assert demo.main([f"out={tmp_path / 'out'}", *words]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -185,6 +185,8 @@ def test_a_run_may_start_from_the_model_of_another(pairs: Path, tmp_path: Path) 
     [
         ({"data": ""}, "objective.data"),
         ({"vq": ""}, "objective.vq"),
+        ({"image_size": 0}, "objective.image_size is 0"),
+        ({"max_prompt_length": -3}, "objective.max_prompt_length is -3"),
         ({"tokenizer": ""}, "objective.model, objective.tokenizer"),
         ({"model": "somewhere"}, "objective.model, objective.tokenizer"),
         ({"shares": {"text_to_image": 0.5}}, "objective.shares"),

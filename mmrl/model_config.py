@@ -1,0 +1,138 @@
+"""The policy's checkpoint: its settings, and what is known of it before it is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+from mmrl.adapter import LoraSettings
+from mmrl.config import ConfigError, check
+from models.checkpoint import FAMILIES
+from models.magvit import MagvitConfig
+
+PUBLIC_VQ = "showlab/magvitv2"
+"""The image tokenizer of MMaDA, with the sizes that `MagvitConfig` has by default."""
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """The policy's checkpoint and how it is held."""
+
+    path: str = ""
+    """Directory or hub id of the policy."""
+    vq: str | None = PUBLIC_VQ
+    """Directory or hub id of its image tokenizer; null for text only."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the weights."""
+    max_prompt_length: int = 256
+    """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
+    chat_template: bool | None = None
+    """Whether a text prompt becomes a user's message; null follows the tokenizer."""
+    image_size: int | None = None
+    """Side of the images in pixels; null follows the checkpoint."""
+    mask_policy: Literal["ignore", "key_padding"] | None = None
+    """Whether padding is attended to; null follows the checkpoint."""
+    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
+    """Attention kernel of scoring and its backward pass: in bfloat16 on a CPU `eager` is several
+    times faster there. Sampling always takes `sdpa`."""
+    gradient_checkpointing: bool = False
+    """Recompute blocks in the backward pass: less memory, more time."""
+    lora: LoraSettings | None = None
+    """Train a low-rank adapter instead of all weights."""
+
+    def __post_init__(self) -> None:
+        length, size = self.max_prompt_length, self.image_size
+        check(length >= 1, "model.max_prompt_length", length, "at least 1")
+        check(size is None or size >= 1, "model.image_size", size, "null or at least 1")
+
+
+def policy_options(model: ModelConfig) -> dict[str, Any]:
+    """Arguments of `load_policy`."""
+    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "chat_template")
+    return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
+
+
+def check_checkpoints(model: ModelConfig) -> None:
+    """Raise a ConfigError where a checkpoint is neither a directory nor possibly on the hub."""
+    for key, path in (("model.path", model.path), ("model.vq", model.vq)):
+        here = path is None or Path(path).expanduser().is_dir() or is_hub_id(path)
+        check(here, key, path, "an existing directory or a hub id", "There is neither.")
+
+
+def check_images(model: ModelConfig) -> int | None:
+    """Check what is known of a model that is to write images.
+
+    Returns:
+        The number of tokens of an image; None where only checkpoints that are not here say it.
+
+    Raises:
+        ConfigError: a model without image codes or image tokenizer, or an impossible size.
+    """
+    raw, patch = known_config(model.path), patch_size(model.vq)
+    family = FAMILIES.get(str((raw or {}).get("model_type")))
+    codes = family is None or family.IMAGE_CODES
+    check(codes, "model.path", model.path, "a checkpoint with image codes to write images")
+    check(model.vq is not None, "model.vq", None, "an image tokenizer to write images")
+    if model.image_size is None:
+        return None if raw is None else response_length(model, raw)
+    if patch is None:
+        return None
+    whole = model.image_size % patch == 0
+    check(whole, "model.image_size", model.image_size, f"a multiple of {patch}, a token's side")
+    return response_length(model, {})
+
+
+def response_length(model: ModelConfig, raw: Mapping[str, Any]) -> int:
+    """Tokens of an image, from the image size or else the checkpoint.
+
+    Args:
+        model: settings.
+        raw: `config.json` of the policy.
+    """
+    if model.image_size is None:
+        return int(raw.get("num_vq_tokens", 1024))
+    return (model.image_size // (patch_size(model.vq) or MagvitConfig().downsample)) ** 2
+
+
+def patch_size(vq: str | None) -> int | None:
+    """Side in pixels of what a token of an image shows; None for a tokenizer that is not here."""
+    known = {} if vq == PUBLIC_VQ else known_config(vq or "")
+    if known is None:
+        return None
+    return 2 ** (len(known.get("encoder_ch_mult", MagvitConfig().encoder_ch_mult)) - 1)
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether a text has the form of a repository of the Hugging Face hub, `owner/name`."""
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        return False
+    return True
+
+
+def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
+    """`config.json` of a checkpoint on this machine, a directory or cached; None if neither.
+
+    Raises:
+        ConfigError: it is not JSON.
+    """
+    file: Any = Path(path_or_hub_id).expanduser() / "config.json"
+    if not file.is_file():
+        try:
+            file = try_to_load_from_cache(path_or_hub_id, "config.json")
+        except HFValidationError:
+            return None
+    if not isinstance(file, str | Path):
+        return None
+    try:
+        return json.loads(Path(file).read_text())
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"'{file}' is not JSON ({error}). Copy or download it again.") from error

@@ -1,0 +1,75 @@
+"""Learning-rate schedules: their values, and what is refused before a model loads."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError
+from mmrl.learning_rate import build_schedule, check_schedule
+
+
+@dataclass(kw_only=True)
+class Settings:
+    learning_rate: float = 0.5
+    lr_scheduler_type: str = "constant_with_warmup"
+    lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
+    warmup_steps: int = 2
+
+
+WSD = {"num_decay_steps": 4, "decay_type": "linear", "min_lr_ratio": 0.1}
+VALUES = [
+    ("constant", {}, [1.0] * 9),
+    ("constant_with_warmup", {}, [0, 0.5, 1, 1, 1, 1, 1, 1, 1]),
+    ("linear", {}, [0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
+    ("cosine", {}, [0, 0.5, *((1 + math.cos(math.pi * n / 6)) / 2 for n in range(7))]),
+    ("warmup_stable_decay", WSD, [0.1, 0.55, 1, 1, 1, 0.775, 0.55, 0.325, 0.1]),
+    ("cosine_with_min_lr", {"min_lr": 0.05},
+     [0, 0.5, *(0.1 + 0.9 * (1 + math.cos(math.pi * n / 6)) / 2 for n in range(7))]),
+    ("polynomial", {"lr_end": 0.05},
+     [0, 0.5, *(0.1 + 0.9 * (1 - n / 6) for n in range(7))]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "expected"), VALUES, ids=lambda value: str(value))
+def test_rates_rise_over_the_warm_up_and_then_follow_the_schedule(
+    name: str, arguments: dict[str, Any], expected: list[float]
+) -> None:
+    settings = Settings(lr_scheduler_type=name, lr_scheduler_kwargs=arguments)
+    check_schedule(settings, 8)
+    # the optimisers of a run have their rates in groups, here one of them scaled
+    groups = [{"params": [torch.zeros(1)], "lr": rate} for rate in (0.5, 0.05)]
+    optimizer = torch.optim.AdamW(groups)
+    schedule, rates = build_schedule(optimizer, settings, 8), []
+    for _ in range(9):
+        rates.append(schedule.get_last_lr())
+        optimizer.step()
+        schedule.step()
+    assert [full for full, _ in rates] == pytest.approx([0.5 * value for value in expected])
+    assert [scaled for _, scaled in rates] == pytest.approx([0.05 * value for value in expected])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("cosin", {}, "Did you mean 'cosine'"),
+        ("reduce_lr_on_plateau", {}, "lr_scheduler_type is 'reduce_lr_on_plateau'"),
+        ("warmup_stable_decay", {}, "num_decay_steps"),
+        ("cosine_with_min_lr", {}, "min_lr_rate"),
+        ("cosine", {"foo": 1}, "keys of num_cycles for lr_scheduler_type=cosine"),
+        ("constant", {"num_cycles": 1}, "must be empty for lr_scheduler_type=constant"),
+        ("cosine", {"num_cycles": "many"}, "lr_scheduler_kwargs is {'num_cycles': 'many'}"),
+        ("warmup_stable_decay", {**WSD, "decay_type": "steep"}, "steep"),
+        ("polynomial", {"lr_end": 1.0}, "lr_end"),
+        ("polynomial", {"lr_end": -1.0}, "rates of 0 or more"),
+    ],
+)
+def test_a_schedule_that_would_fail_later_is_refused(
+    name: str, arguments: dict[str, Any], said: str
+) -> None:
+    settings = Settings(lr_scheduler_type=name, lr_scheduler_kwargs=arguments)
+    with pytest.raises(ConfigError, match="lr_scheduler_") as error:
+        check_schedule(settings, 8)
+    assert said in str(error.value)
