@@ -41,10 +41,7 @@ def probe(
         FileNotFoundError, ValueError: a reward that cannot be built, here or anywhere.
     """
     blank = BLANK.get(task, lambda side: "")(side or 256)
-    samples = [
-        Sample(prompt.text, blank, {**prompt.metadata, "answer": prompt.answer})
-        for prompt in prompts[:2]
-    ]
+    samples = [Sample(prompt.text, blank, prompt.facts) for prompt in prompts[:2]]
     for n, entry in enumerate(entries):
         name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
         yield f"{name:<24}{_probed(entry, f'{where}[{n}]', samples)}"
