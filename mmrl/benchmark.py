@@ -26,6 +26,7 @@ from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
 from mmrl.model_config import ModelConfig, check_checkpoints, check_images, policy_options
+from mmrl.probe import probe
 from mmrl.run_directory import check_writable
 from mmrl.sample_store import SampleStore
 from mmrl.samplers import SamplerConfig, check_sampler
@@ -136,9 +137,18 @@ def check_setting(setting: Setting, where: str = "sampler") -> None:
     )  # fmt: skip
 
 
-def prompts_of(config: BenchmarkConfig) -> list[Prompt]:
-    """The prompts of a benchmark; see `load_prompts`."""
-    return load_prompts(config.prompts, config.task, config.data, config.limit)
+def checked(config: BenchmarkConfig) -> tuple[list[Prompt], SampleStore, dict[str, Any]]:
+    """Prompts, store and what decides its samples, once all is checked that needs no model.
+
+    Raises:
+        ConfigError, FileNotFoundError, ValueError: what the benchmark would stop at.
+    """
+    check_launch("adamw")
+    config.check_places()
+    prompts = load_prompts(config.prompts, config.task, config.data, config.limit)
+    store, decisive = SampleStore(Path(config.output_dir) / "samples"), _decisive(config, prompts)
+    store.check(decisive)
+    return prompts, store, decisive
 
 
 def sample_all(
@@ -155,14 +165,10 @@ def sample_all(
         ConfigError: settings that cannot run, or that differ from those of stored samples.
         FileNotFoundError, ValueError: see `load_policy`; also a reward that cannot be built.
     """
-    config.check_places()
-    prompts = prompts_of(config)
-    check_launch("adamw")
+    prompts, store, decisive = checked(config)
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     device = _device(config.device, accelerator)
-    store, decisive = SampleStore(Path(config.output_dir) / "samples"), _decisive(config, prompts)
-    store.check(decisive)
     main = accelerator.is_main_process
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     policy = load_policy(**policy_options(config.model), device=device)
@@ -198,11 +204,12 @@ def command(
         run: writes `table.txt`; returns None where another process does.
     """
     if config.dry_run:
-        config.check_places()
-        prompts = prompts_of(config)
+        prompts, *_ = checked(config)
         device = find_device(config.device)
         lines = {"policy": f"{config.model.path} on {device}", **plan(config, prompts)}
         shown = [f"  {name:<9}{text}" for name, text in lines.items()]
+        probed = probe(config.rewards, "rewards", config.task, prompts, config.model.image_size)
+        shown += ["rewards", *(f"  {line}" for line in probed)]
         sys.stdout.write("\n".join([to_yaml(config), "plan", *shown]) + "\n")
     elif run(config) is not None:
         out = Path(config.output_dir)

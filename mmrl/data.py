@@ -152,7 +152,7 @@ def _prompt(
     return Prompt(
         default_id if name is None else str(name), task, text, messages,
         answer=None if answer is None else str(answer),
-        metadata={k: v for k, v in row.items() if k not in ("id", "answer", key)},
+        metadata={k: v for k, v in row.items() if k not in ("id", "answer", key)}, place=place,
     )  # fmt: skip
 
 

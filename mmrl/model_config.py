@@ -14,8 +14,8 @@ from huggingface_hub.utils import validate_repo_id
 
 from mmrl.adapter import LoraSettings
 from mmrl.config import ConfigError, check
-from models.checkpoint import FAMILIES
-from models.magvit import MagvitConfig
+from models.checkpoint import FAMILIES, outline
+from models.magvit import MagvitConfig, vq_outline
 
 PUBLIC_VQ = "showlab/magvitv2"
 """The image tokenizer of MMaDA, with the sizes that `MagvitConfig` has by default."""
@@ -60,10 +60,21 @@ def policy_options(model: ModelConfig) -> dict[str, Any]:
 
 
 def check_checkpoints(model: ModelConfig) -> None:
-    """Raise a ConfigError where a checkpoint is neither a directory nor possibly on the hub."""
-    for key, path in (("model.path", model.path), ("model.vq", model.vq)):
-        here = path is None or Path(path).expanduser().is_dir() or is_hub_id(path)
+    """Check where the checkpoints are and, of directories, what the headers of their files say.
+
+    Raises:
+        ConfigError: one that is neither a directory nor possibly on the hub.
+        FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
+    """
+    for key, path, look in (
+        ("model.path", model.path, outline),
+        ("model.vq", model.vq, vq_outline),
+    ):
+        directory = Path(path or "").expanduser()
+        here = path is None or directory.is_dir() or is_hub_id(path)
         check(here, key, path, "an existing directory or a hub id", "There is neither.")
+        if path is not None and directory.is_dir():
+            look(directory)
 
 
 def check_images(model: ModelConfig) -> int | None:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from huggingface_hub import constants
-from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
-from PIL import Image
 
 from mmrl.algorithms import forwards
-from mmrl.config import NotHereError, to_yaml
+from mmrl.config import to_yaml
 from mmrl.memory import LLADA_8B, MMADA_8B, estimate, total
 from mmrl.model_config import known_config, response_length
 from mmrl.pairing import differences
+from mmrl.probe import offline, probe
 from mmrl.rl_config import RLConfig
 from mmrl.run_directory import RunDirectory
 from mmrl.tasks import Task
-from mmrl.types import Prompt, Sample
+from mmrl.types import Prompt
 from models.checkpoint import FAMILIES
-from rewards.terms import build_term
-
-BLANK: dict[str, Callable[[int], Any]] = {
-    "text_to_image": lambda side: Image.new("RGB", (side, side), "white"),
-}
-"""Task -> a completion that every reward of the task must be able to score."""
 
 
 def describe(config: RLConfig, world_size: int = 1) -> str:
@@ -49,8 +37,7 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]
-    with offline():
-        lines += ["rewards", *(f"  {line}" for task in tasks for line in probe(config, task))]
+    lines += ["rewards", *(f"  {line}" for task in tasks for line in _rewards(config, task))]
     lines.append("memory per device, estimated")
     lines += [f"  {line}" for line in _memory(config, tasks, world_size)]
     return "\n".join(lines) + "\n"
@@ -109,47 +96,10 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
     return str(len(prompts)) if prompts or not source else f"those of {source}{_ELSEWHERE}"
 
 
-def probe(config: RLConfig, task: Task) -> Iterator[str]:
-    """One line per reward: its scores of two blank completions, or what it lacks.
-
-    Raises:
-        FileNotFoundError, ValueError: a reward that cannot be built, here or anywhere.
-    """
-    blank = BLANK.get(task.config.task, lambda side: "")(config.model.image_size or 256)
+def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
     for key, prompts in (("rewards", task.prompts), ("eval_rewards", task.eval_prompts)):
-        samples = [
-            Sample(prompt.text, blank, {**prompt.metadata, "answer": prompt.answer})
-            for prompt in prompts[:2]
-        ]
-        for n, entry in enumerate(getattr(task.config, key)):
-            name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
-            yield f"{name:<24}{_probed(entry, f'tasks.{task.name}.{key}[{n}]', samples)}"
-
-
-def _probed(entry: Mapping[str, Any], where: str, samples: list[Sample]) -> str:
-    started = time.perf_counter()
-    try:
-        reward = build_term(entry, where).reward
-    except (NotHereError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        return f"cannot run here: {error}"
-    try:
-        scores = list(reward(samples))
-    except Exception as error:  # rewards are foreign code: whatever one raises is what it lacks
-        return f"cannot run here: {error}"
-    if not samples:
-        return f"ready, no prompt here to score ({time.perf_counter() - started:.1f} s)"
-    shown = ", ".join("none" if score is None else f"{score:.4g}" for score in scores)
-    return f"blank completions score {shown} ({time.perf_counter() - started:.1f} s)"
-
-
-@contextmanager
-def offline() -> Iterator[None]:
-    """Nothing is downloaded meanwhile; what is cached is found."""
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
+        entries, where = getattr(task.config, key), f"tasks.{task.name}.{key}"
+        yield from probe(entries, where, task.config.task, prompts, config.model.image_size)
 
 
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:

@@ -132,7 +132,7 @@ class RLConfig:
         for prefix in ("", "eval_"):
             length = getattr(task, f"{prefix}max_completion_length")
             check(
-                length is None, f"{where}.{prefix}max_completion_length", length,
+                length in (None, tokens), f"{where}.{prefix}max_completion_length", length,
                 "null for images", "model.image_size decides how many tokens they have.",
             )  # fmt: skip
             sampler = getattr(task, f"{prefix}sampler")

@@ -7,6 +7,7 @@ batches share the work.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,11 +23,13 @@ from mmrl.algorithms import group_advantages, group_statistics
 from mmrl.randomness import generator, permutation
 from mmrl.samplers import sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
-from rewards.scoring import Scores
+from rewards.scoring import RewardError, Scores
 
 if TYPE_CHECKING:
     from mmrl.tasks import Task
     from models import Policy
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -71,7 +74,8 @@ def roll_out(
         world_size: number of processes.
 
     Raises:
-        RewardError: a reward failed more often than the configuration allows.
+        RewardError: a reward failed more often than the configuration allows, or none has applied
+            to any rollout so far.
     """
     names = task.places(rank, world_size)
     chosen = task.step_prompts(step, seed)
@@ -83,13 +87,14 @@ def roll_out(
     completions = [completion for _, part in chunks for completion in part]
     sampled = time.perf_counter()
     samples = [
-        Sample(prompt.text, completion, {**prompt.metadata, "answer": prompt.answer})
+        Sample(prompt.text, completion, prompt.facts)
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
     scores = task.scorer.score(samples)
     rewards = [float("nan") if total is None else total for total in scores.total]
     advantages, metrics = _advantages(task, rewards, step, seed, rank, world_size)
     metrics |= _component_metrics(scores)
+    _check_applies(task, metrics, prompts[0])
     metrics |= {
         "time/rollout_s": sampled - started,
         "time/reward_s": time.perf_counter() - sampled,
@@ -147,6 +152,22 @@ def _component_metrics(local: Scores) -> dict[str, float]:
         metrics[f"rewards/{key}/failures"] = float(failures)
         metrics[f"rewards/{key}/none"] = float(scores.isnan().sum()) - failures
     return metrics
+
+
+def _check_applies(task: Task, metrics: dict[str, float], prompt: Prompt) -> None:
+    """Stop a run whose rewards apply to nothing: its advantages would all be 0."""
+    unscored = [metrics[f"rewards/{term.key}/none"] for term in task.scorer.terms]
+    if min(unscored) < task.rollouts_per_step:
+        task.rewarded = True
+        return
+    text = (
+        f"none of tasks.{task.name}.rewards ({', '.join(term.key for term in task.scorer.terms)})"
+        f" applies to any of the {task.rollouts_per_step} rollouts of this step. The metadata of"
+        f" {prompt.place or prompt.id}: {', '.join(prompt.metadata) or 'none'}."
+    )
+    if not task.rewarded:
+        raise RewardError(f"{text} Choose rewards that read it, or prompts with what they read.")
+    logger.warning("%s", text)
 
 
 def concatenate(parts: Sequence[Rollout]) -> Rollout:

@@ -9,6 +9,7 @@ The loop does not know what it trains: an objective (`mmrl.objectives`) brings d
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from mmrl.launch import check_launch
 from mmrl.learning_rate import check_schedule
 from mmrl.objectives import OBJECTIVES
 from mmrl.run_directory import RunDirectory, RunLog
+from mmrl.sft_plan import describe
 from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
 
 logger = logging.getLogger(__name__)
@@ -96,6 +98,8 @@ class SFTConfig:
     """Checkpoints to keep; null keeps all."""
     resume_from_checkpoint: str | None = None
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
+    dry_run: bool = False
+    """Check everything, print the plan, and exit."""
 
     def __post_init__(self) -> None:
         for key in ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"):
@@ -113,11 +117,17 @@ class SFTConfig:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return exit_status(
-        lambda: 0 if train(load_config(SFTConfig, arguments)) else 130,
-        CheckpointError,
-        DivergenceError,
-    )
+    return exit_status(lambda: _run(arguments), CheckpointError, DivergenceError)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    config = load_config(SFTConfig, arguments)
+    if not config.dry_run:
+        return 0 if train(config) else 130
+    check_launch(config.optimizer)
+    check_compiler(config.torch_compile)
+    sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
+    return 0
 
 
 def train(config: SFTConfig) -> bool:

@@ -91,6 +91,7 @@ class Task:
     def __init__(self, name: str, config: TaskConfig, dry: bool = False) -> None:
         where = f"tasks.{name}"
         self.name, self.config, self.dry = name, config, dry
+        self.rewarded = False  # whether a reward has applied to any rollout yet
         check_sampler(config.sampler, f"{where}.sampler", config.max_completion_length)
         check_sampler(self.eval_sampler, f"{where}.eval_sampler", self.eval_length)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")

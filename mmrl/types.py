@@ -30,6 +30,13 @@ class Prompt:
     images: list[Image.Image] | None = None
     answer: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
+    """Where it was read, for messages, such as `rows.jsonl, line 3`."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What rewards read beside a completion: the metadata with the answer."""
+        return {**self.metadata, "answer": self.answer}
 
 
 @dataclass

@@ -18,7 +18,7 @@ from torch import Tensor
 from models import llada, mmada
 from models.core import CoreConfig, MaskedTokenModel
 from models.source import find_directory
-from models.weights import check_weights, read_weights, write_weights
+from models.weights import check_weights, read_headers, read_weights, write_weights
 
 FAMILIES = {"llada": llada, "mmada": mmada}
 """`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size` and
@@ -50,10 +50,27 @@ def load_model(
         ValueError: an unknown family, a truncated file, or tensors missing, unexpected or of the
             wrong shape.
     """
-    directory = find_directory(path_or_hub_id)
+    kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
+    model = outline(directory)
+    keys = FAMILIES[model.public_config["model_type"]].KEYS
+    names = public_names(model.state_dict(), model.core, keys)
+    tensors = read_weights(directory, kind, device)
+    state = {key: tensors.pop(name) for key, name in names.items()}
+    model.load_state_dict(state, assign=True, strict=not model.core.tied_head)
+    if model.core.tied_head:
+        model.head.weight = model.embed.weight
+    model.set_attention(attn_implementation)
+    return model.eval()
+
+
+def outline(directory: Path) -> MaskedTokenModel:
+    """The network of a directory without its weights, on the meta device.
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_model`; no tensor is read to find them.
+    """
     config = read_config(directory)
-    family = FAMILIES[config["model_type"]]
-    tensors = read_weights(directory, resolve_dtype(dtype), device)
+    family, tensors = FAMILIES[config["model_type"]], read_headers(directory)
     core = family.core_config(config)
     rows = tensors.get(family.KEYS["embed.weight"])
     if rows is not None and rows.ndim == 2:
@@ -65,13 +82,8 @@ def load_model(
     if core.tied_head:
         tensors.pop(family.KEYS["head.weight"], None)
     check_weights(tensors, expected, str(directory))
-    state = {key: tensors.pop(name) for key, name in names.items()}
-    model.load_state_dict(state, assign=True, strict=not core.tied_head)
-    if core.tied_head:
-        model.head.weight = model.embed.weight
-    model.set_attention(attn_implementation)
     model.public_config = family.with_vocab_size(config, core.vocab_size)
-    return model.eval()
+    return model
 
 
 def save_model(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from models.magvit_network import Decoder, Encoder, StageConfig
 from models.source import find_directory
-from models.weights import check_weights, read_weights, write_weights
+from models.weights import check_weights, read_headers, read_weights, write_weights
 
 
 @dataclass(kw_only=True)
@@ -247,9 +247,8 @@ def load_vq(path_or_hub_id: str | Path, dtype: str = "float32", device: str = "c
     """
     precision = _dtype(dtype)
     directory = find_directory(path_or_hub_id, pickled=True)
-    vq = MagvitV2(_read_config(directory))
-    tensors = read_weights(directory, pickled=True)
-    check_weights(tensors, vq.state_dict(), str(directory))
+    vq_outline(directory)
+    vq, tensors = MagvitV2(_read_config(directory)), read_weights(directory, pickled=True)
     if not torch.equal(tensors["quantize.embedding"].float(), vq.quantize.embedding):
         raise ValueError(
             f"quantize.embedding in '{directory}' is not the table of +1/-1 bits of a lookup-free "
@@ -258,6 +257,18 @@ def load_vq(path_or_hub_id: str | Path, dtype: str = "float32", device: str = "c
     vq.load_state_dict(tensors)
     vq.decoder.to(precision)
     return vq.to(device).eval().requires_grad_(False)
+
+
+def vq_outline(directory: Path) -> MagvitV2:
+    """The tokenizer of a directory without its weights, on the meta device.
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_vq`.
+    """
+    with torch.device("meta"):
+        vq = MagvitV2(_read_config(directory))
+    check_weights(read_headers(directory, pickled=True), vq.state_dict(), str(directory))
+    return vq
 
 
 def save_vq(vq: MagvitV2, directory: str | Path, dtype: str | None = None) -> None:

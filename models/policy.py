@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
-from models.checkpoint import FAMILIES, load_model, read_config, save_model
+from models.checkpoint import FAMILIES, load_model, outline, read_config, save_model
 from models.core import MaskedTokenModel
 from models.layouts import Layouts
 from models.magvit import MagvitV2, load_vq
@@ -153,19 +153,20 @@ def load_policy(
             tokenizer, or a vocabulary too small for the codes.
     """
     directory = find_directory(path_or_hub_id)
-    config = read_config(directory)
+    config, sizes = read_config(directory), outline(directory)
     tokenizer = load_tokenizer(directory)
     layouts = Layouts(tokenizer, max_prompt_length)
-    network = load_model(directory, dtype, device, attn_implementation)
     text = Text(tokenizer, max_prompt_length, max_completion_length, chat_template)
-    check_text(network, text)
+    check_text(sizes, text)
     tasks: dict[str, Task] = {"text": text}
     if vq is not None and FAMILIES[config["model_type"]].IMAGE_CODES:
         images = load_vq(vq, device=str(device))
         grid = image_grid(config, images, image_size)
         policy = mask_policy or config.get("mask_policy", "ignore")
         tasks["text_to_image"] = TextToImage(layouts, images, grid, policy)
-        check_vocabulary(network, layouts, images)
+        check_vocabulary(sizes, layouts, images)
+    # last, because it takes longest: what is wrong with the rest is known by now
+    network = load_model(directory, dtype, device, attn_implementation)
     return Policy(network, tokenizer, tasks, network)
 
 

@@ -55,6 +55,27 @@ def read_weights(
     }
 
 
+def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
+    """Every tensor of a directory on the meta device: its name and shape, for all files at once.
+
+    Of safetensors only the headers are read, which also say how long the file has to be.
+
+    Args:
+        directory: an existing one.
+        pickled: whether `pytorch_model.bin`, which has no header, will do.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_weights`.
+    """
+    if pickled and not _has_safetensors(directory) and (directory / PICKLED_NAME).is_file():
+        return {n: t.to("meta") for n, t in _read_pickled(directory / PICKLED_NAME).items()}
+    return {
+        name: torch.empty(shape, device="meta")
+        for path in _files(directory, pickled)
+        for name, shape in _shapes(path)
+    }
+
+
 def write_weights(tensors: Mapping[str, Tensor], directory: Path) -> None:
     """Write tensors as safetensors into an existing directory, in place of those it holds.
 
@@ -67,9 +88,7 @@ def write_weights(tensors: Mapping[str, Tensor], directory: Path) -> None:
         path.chmod(0o644)
 
 
-def check_weights(
-    given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str
-) -> None:
+def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:
     """Compare names and shapes.
 
     Raises:
@@ -128,6 +147,14 @@ def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
                 yield name, file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(_unreadable(path, error)) from error
+
+
+def _shapes(path: Path) -> list[tuple[str, list[int]]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(_unreadable(path, error)) from error
 

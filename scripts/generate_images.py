@@ -23,11 +23,16 @@ sys.path.insert(0, str(ROOT))
 from PIL import Image, ImageDraw  # noqa: E402
 
 from mmrl.command import exit_status  # noqa: E402
-from mmrl.config import check, check_choice, load_config  # noqa: E402
+from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
 from mmrl.data import load_prompts  # noqa: E402
 from mmrl.device import find_device  # noqa: E402
 from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
-from mmrl.model_config import ModelConfig, check_images, policy_options  # noqa: E402
+from mmrl.model_config import (  # noqa: E402
+    ModelConfig,
+    check_checkpoints,
+    check_images,
+    policy_options,
+)
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.run_directory import check_writable  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
@@ -76,6 +81,8 @@ class Config(SamplerConfig):
     """Images in the film."""
     film_columns: int = 10
     """Steps in the still film."""
+    dry_run: bool = False
+    """Check everything, print the plan, and exit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,11 +107,7 @@ class Config(SamplerConfig):
 
 def generate(config: Config) -> list[Path]:
     """Sample and write the pictures; return their paths."""
-    prompts = _prompts(config)
-    check_writable("out", Path(config.out))
-    tokens = check_images(config.policy)
-    if tokens is not None:
-        check_blocks(config, tokens)
+    prompts = checked(config)
     policy = load_policy(**policy_options(config.policy), device=find_device(config.device))
     images, frames = _sampled(policy, prompts, config)
     out = Path(config.out)
@@ -118,6 +121,27 @@ def generate(config: Config) -> list[Path]:
     film[0].save(paths[1], save_all=True, append_images=film[1:], duration=times, loop=0)
     still(frames, config.film_columns).save(paths[2])
     return paths
+
+
+def checked(config: Config) -> list[Prompt]:
+    """The prompts, once everything is checked that is known before the policy loads."""
+    check_writable("out", Path(config.out))
+    check_checkpoints(config.policy)
+    tokens = check_images(config.policy)
+    if tokens is not None:
+        check_blocks(config, tokens)
+    find_device(config.device)
+    return _prompts(config)
+
+
+def plan_of(config: Config) -> str:
+    """What would be done; nothing is loaded."""
+    prompts = checked(config)
+    rows = len(prompts) * config.num_images
+    return (
+        f"{to_yaml(config)}plan\n  {config.num_images} images of each of {len(prompts)} prompts, in"
+        f" {-(-rows // config.batch_size)} batches of {config.steps} {config.name} steps\n"
+    )
 
 
 def _sampled(
@@ -191,8 +215,8 @@ def main(arguments: list[str]) -> int:
     """Generate as the command line says; return the exit status."""
 
     def work() -> None:
-        for path in generate(load_config(Config, [_quoted(word) for word in arguments])):
-            print(path)
+        config = load_config(Config, [_quoted(word) for word in arguments])
+        print(plan_of(config) if config.dry_run else "\n".join(map(str, generate(config))))
 
     return exit_status(work)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -26,6 +26,7 @@ from mmrl.config import check
 from mmrl.objectives.captions import load_captions, near_miss
 from mmrl.objectives.clip_network import ClipNetworkConfig, new_clip, save_clip, train_tokenizer
 from mmrl.objectives.columns import ImageRows, load_images
+from mmrl.objectives.objective import without_weights
 from mmrl.randomness import generator
 from mmrl.stream import stream_positions, stream_rows
 
@@ -99,6 +100,13 @@ class Contrastive:
         self.eval_pairs = Pairs(config, config.eval_data) if config.eval_data else self.pairs
         self.tokenizer = train_tokenizer(self.pairs.captions, config.network.vocab_size)
         self.module = new_clip(config.network, seed)
+
+    @staticmethod
+    def outline(config: ContrastiveConfig) -> tuple[nn.Module | None, str]:
+        """The towers without weights, and how many pairs there are."""
+        sources = dict.fromkeys(filter(None, (config.data, config.eval_data)))
+        counts = [f"{len(Pairs(config, path).captions)} pairs of {path}" for path in sources]
+        return without_weights(lambda: new_clip(config.network, 0)), ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> PairBatch:
         """Return `batch_size` pairs with their near misses."""

@@ -28,12 +28,14 @@ from torch import Generator, Tensor, nn
 
 from mmrl.config import check
 from mmrl.objectives.columns import load_images, load_texts
+from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.randomness import generator
 from mmrl.stream import stream_positions, stream_rows
-from models.checkpoint import new_model
+from models.checkpoint import new_model, outline
+from models.core import MaskedTokenModel
 from models.layouts import Layouts
 from models.llada import BACKBONE, core_config
-from models.magvit import MagvitV2, load_vq
+from models.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
 from models.policy import Policy, image_grid, load_policy, load_tokenizer
 from models.text_to_image import TextToImage
 
@@ -127,6 +129,21 @@ class Masked:
         self.policy.network.float().train().requires_grad_(True)
         self.policy.network.set_attention(config.attn_implementation)
         self.module: nn.Module = self.policy.network
+
+    @staticmethod
+    def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
+        """The network without weights, and how many pairs there are."""
+        load_images(config.data, config.image_column, config.image_size)
+        pairs = f"{len(load_texts(config.data, config.text_column))} pairs of {config.data}"
+        vq = outline_of("objective.vq", config.vq, vq_outline)
+        if config.model:
+            return outline_of("objective.model", config.model, outline), pairs
+        layouts = Layouts(load_tokenizer(Path(config.tokenizer)), config.max_prompt_length)
+        # a tokenizer of the hub counts as the public one
+        vq = vq or without_weights(lambda: MagvitV2(MagvitConfig()))
+        assert isinstance(vq, MagvitV2)
+        core = core_config(public_config(config, layouts, vq))
+        return without_weights(lambda: MaskedTokenModel(core)), pairs
 
     @cached_property
     def codes(self) -> Tensor:

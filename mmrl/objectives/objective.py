@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
+
+from mmrl.config import check
+from mmrl.model_config import is_hub_id
 
 
 class Objective(Protocol):
@@ -21,6 +26,15 @@ class Objective(Protocol):
     module: nn.Module
     """The trained network, on the CPU in float32 after construction. Parameters with
     `requires_grad=False` stay as they are."""
+
+    @staticmethod
+    def outline(config: Any) -> tuple[nn.Module | None, str]:
+        """What a dry run shows: the network on the meta device, and the data in words.
+
+        Data, tokenizers and the headers of checkpoints are read and checked, no weights. None for
+        the network of a checkpoint that is to come from the hub.
+        """
+        ...
 
     def batch(self, step: int, rank: int, world_size: int) -> Any:
         """Return this rank's examples of micro-batch `step` as CPU tensors.
@@ -53,3 +67,26 @@ class Objective(Protocol):
         Called without gradient, on rank 0 only, every `eval_steps`.
         """
         ...
+
+
+def without_weights(build: Callable[[], nn.Module]) -> nn.Module:
+    """What `build` builds, on the meta device."""
+    with torch.device("meta"):
+        return build()
+
+
+def outline_of(
+    key: str, path_or_hub_id: str, look: Callable[[Path], nn.Module]
+) -> nn.Module | None:
+    """What a directory holds by the look at its headers; None for what is to come from the hub.
+
+    Raises:
+        ConfigError: neither a directory nor possibly on the hub.
+        FileNotFoundError, ValueError: what `look` finds wrong.
+    """
+    directory = Path(path_or_hub_id).expanduser()
+    if directory.is_dir():
+        return look(directory)
+    possible = is_hub_id(path_or_hub_id)
+    check(possible, key, path_or_hub_id, "an existing directory or a hub id", "There is neither.")
+    return None

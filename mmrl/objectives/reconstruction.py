@@ -24,9 +24,10 @@ from torch.nn import functional as F
 from mmrl.config import check
 from mmrl.image_grid import Cell, page, stacked
 from mmrl.objectives.columns import load_images
+from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.stream import stream_positions, stream_rows
-from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
+from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq, vq_outline
 from models.text_to_image import to_images
 
 
@@ -111,6 +112,20 @@ class Reconstruction:
         if not config.train_encoder:
             self.vq.encoder.requires_grad_(False)
         self.module: nn.Module = self.vq
+
+    @staticmethod
+    def outline(config: ReconstructionConfig) -> tuple[nn.Module | None, str]:
+        """The tokenizer without weights, and how many images there are."""
+        sources = dict.fromkeys(filter(None, (config.data, config.eval_data)))
+        counts = [
+            f"{len(load_images(path, config.image_column, config.image_size))} images of {path}"
+            for path in sources
+        ]
+        if config.vq:
+            network = outline_of("objective.vq", config.vq, vq_outline)
+        else:
+            network = without_weights(lambda: MagvitV2(config.network))
+        return network, ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> Tensor:
         """Return pixels [batch_size, 3, image_size, image_size] float32 in [-1, 1]."""

@@ -22,17 +22,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmrl.config import check, component
+from mmrl.config import NotHereError, check, component
+from mmrl.model_config import is_hub_id
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.corruptions.corruption import View, draw_chance
 from mmrl.objectives.masked import NetworkConfig
+from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.objectives.packed_rows import Rows, lay_out
 from mmrl.objectives.text_examples import Example, ExampleConfig, filled
-from mmrl.objectives.text_policy import new_policy, old_policy, text_layout
+from mmrl.objectives.text_policy import new_policy, old_policy, public_config, text_layout
 from mmrl.objectives.text_rows import load_examples
 from mmrl.randomness import generator
 from mmrl.rows import read_rows
 from mmrl.stream import stream_positions, stream_rows
+from models.checkpoint import outline
+from models.core import MaskedTokenModel
+from models.llada import core_config
+from models.text import Text
 
 
 @dataclass(kw_only=True)
@@ -105,10 +111,10 @@ class Completions:
         self.text = text_layout(
             config.model, config.tokenizer, config.chat_template, config.max_length
         )
-        self.examples = self._load(config.data, config.data_split)
+        self.examples = examples_of(config, self.text, config.data, config.data_split)
         self.eval_examples: list[Example] = []
         if config.eval_data:
-            held_out = self._load(config.eval_data, config.eval_split)
+            held_out = examples_of(config, self.text, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
         self.mean_length = self._mean_length()
         if config.model:
@@ -119,6 +125,22 @@ class Completions:
         network.set_attention(config.attn_implementation)
         network.gradient_checkpointing = config.gradient_checkpointing
         self.module: nn.Module = network
+
+    @staticmethod
+    def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
+        """The network without weights, and how many completions there are, where that is known."""
+        network = None
+        if config.model:
+            network = outline_of("objective.model", config.model, outline)
+            if network is None:  # nor is its tokenizer here
+                return None, f"completions of {config.data}"
+        text = text_layout(config.model, config.tokenizer, config.chat_template, config.max_length)
+        if network is None:
+            core = core_config(public_config(config.network, text, config.max_length))
+            network = without_weights(lambda: MaskedTokenModel(core))
+        sources = ((config.data, config.data_split), (config.eval_data, config.eval_split))
+        counts = [_counted(config, text, source, split) for source, split in sources if source]
+        return network, ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> Rows:
         """This rank's examples of micro-batch `step`, corrupted and laid out."""
@@ -160,10 +182,6 @@ class Completions:
             losses.append(float(self.loss(self._rows(part, names))[0]) * len(part))
         return {"eval/loss": sum(losses) / len(self.eval_examples)} if losses else {}
 
-    def _load(self, source: str, split: str | None) -> list[Example]:
-        rows = read_rows(source, self.config.data_config, split)
-        return load_examples(rows, source, self.config, self.text, self.corruption.recorded)
-
     def _rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
         examples = filled(examples, self.config, self.text.ids["eos"])
         pieces = []
@@ -180,6 +198,24 @@ class Completions:
             return None
         whole = filled(self.examples, self.config, self.text.ids["eos"])
         return sum(example.trained for example in whole) / len(whole)
+
+
+def examples_of(
+    config: CompletionConfig, text: Text, source: str, split: str | None
+) -> list[Example]:
+    """The examples of a data set; see `load_examples`."""
+    rows = read_rows(source, config.data_config, split)
+    recorded = CORRUPTIONS[config.corruption["name"]].recorded
+    return load_examples(rows, source, config, text, recorded)
+
+
+def _counted(config: CompletionConfig, text: Text, source: str, split: str | None) -> str:
+    try:
+        return f"{len(examples_of(config, text, source, split))} completions of {source}"
+    except NotHereError:
+        if not is_hub_id(source):
+            raise
+        return f"completions of {source}, which is not on this machine"
 
 
 def piece(example: Example, view: View, number: int, scale: float, mask_id: int) -> Rows:

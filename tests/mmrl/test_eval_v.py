@@ -99,7 +99,26 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(
     said = capsys.readouterr().out
     assert "12: single_object 2, two_object 2" in said
     assert "20 steps of 12 rows" in said and "strict, partial" in said
+    assert "1 x strict" in said and "blank completions score 0, 0" in said
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("model.path=./nowhere", "model.path is './nowhere'"),
+        ("rewards=[{name: clip, model: ViT-L-41}]", "clip.model is 'ViT-L-41'"),
+        ("sampler.steps=3", "sampler.steps: 2 there, 3 now"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_benchmark_would_refuse(
+    word: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [CONFIG, "limit=2", "sampler.steps=2", f"output_dir={tmp_path}"]
+    assert main(words) == 0
+    assert main([*words, "dry_run=true"]) == 0
+    assert main([*words, "dry_run=true", word]) == 1
+    assert named in capsys.readouterr().err
 
 
 def test_a_reward_that_does_not_apply_is_null_in_the_scores(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def read(folder: Path, row: dict[str, Any], name: str) -> Prompt:
 
 
 def score(prompt: Prompt, completion: str, **reward: Any) -> float | None:
-    metadata = {**prompt.metadata, "answer": prompt.answer}
+    metadata = prompt.facts
     (found,) = build_reward(reward)([Sample(prompt.text, completion, metadata)])
     return found
 

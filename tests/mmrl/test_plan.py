@@ -1,5 +1,6 @@
 """`dry_run=true`: the plan, what rewards lack, and the memory estimate, without weights."""
 
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,6 +86,18 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
     for more in (["dry_run=true"], []):
         assert main([*words, *more]) == 1
         assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_dry_run_refuses_a_damaged_checkpoint(
+    file: str, world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(world.policy, tmp_path / "policy")
+    damaged = tmp_path / "policy" / file
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    words = [*command_line(world, tmp_path / "run"), f"model.path={tmp_path / 'policy'}"]
+    assert main([*words, "dry_run=true"]) == 1
+    assert str(damaged) in capsys.readouterr().err
 
 
 def test_a_dry_run_refuses_a_directory_that_holds_a_run(

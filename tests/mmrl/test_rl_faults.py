@@ -1,5 +1,6 @@
 """What a run does with bad input, failing rewards, a full disk and Ctrl-C."""
 
+import json
 import os
 import resource
 import shutil
@@ -217,6 +218,27 @@ def test_a_failing_reward_stops_the_run_and_leaves_the_last_checkpoint(
     assert loadable(run) == [1, 2]
     repaired = f"tasks.shapes.rewards=[{{name: broken, how: {how}, after: 100}}]"
     assert main([*words, repaired, "resume_from_checkpoint=auto"]) == 0
+
+
+def test_rewards_that_apply_to_nothing_stop_the_run(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"a {color} ring", "color": color} for color in ("red", "blue")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [*command_line(world, tmp_path / "run"), f"tasks.shapes.prompts={tmp_path}/rows.jsonl"]
+    message = failed(words, capsys)
+    assert "none of tasks.shapes.rewards (shapes) applies to any of the 8 rollouts" in message
+    assert f"{tmp_path}/rows.jsonl, line" in message and ": color." in message
+
+
+def test_a_later_step_without_a_reward_is_only_a_warning(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    steps = iter([redness, lambda samples: [None] * len(samples)])
+    task = {"rewards": [{"name": "r", "reward": lambda samples: next(steps)(samples)}]}
+    train(run_config(world, tmp_path / "run", max_steps=2, save_steps=0, task=task))
+    assert [line["rewards/r/none"] for line in metrics(tmp_path / "run")] == [0, 8]
+    assert "(r) applies to any of the 8" in (tmp_path / "run" / "train.log").read_text()
 
 
 def test_allowed_failures_are_counted_and_never_a_zero(

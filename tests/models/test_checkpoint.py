@@ -145,6 +145,27 @@ def test_truncated_weights_are_an_error(saved: Path) -> None:
             load_model(saved)
 
 
+@pytest.mark.parametrize("damage", ["truncated", "misshaped", "stray"])
+def test_damage_in_the_last_shard_is_known_before_any_tensor_is_read(
+    damage: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_torch_state_dict(load_file(saved / "model.safetensors"), saved, max_shard_size=20_000)
+    (saved / "model.safetensors").unlink()
+    last = sorted(saved.glob("*.safetensors"))[-1]
+    tensors = load_file(last)
+    name = next(iter(tensors))
+    if damage == "truncated":
+        last.write_bytes(last.read_bytes()[:-1])
+    elif damage == "misshaped":
+        save_file({**tensors, name: tensors[name][:-1]}, last)
+    else:
+        save_file({**tensors, "stray": torch.zeros(1)}, last)
+    monkeypatch.setattr("models.checkpoint.read_weights", lambda *_: pytest.fail("tensors read"))
+    named = {"truncated": last.name, "misshaped": name, "stray": "1 unexpected: stray"}[damage]
+    with pytest.raises(ValueError, match=named):
+        load_model(saved)
+
+
 def test_a_directory_without_weights_or_configuration_is_named(saved: Path) -> None:
     (saved / "model.safetensors").rename(saved / "weights.pt")
     with pytest.raises(FileNotFoundError, match="no weights"):

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy, save_model
+from models.magvit import MagvitConfig, MagvitV2, save_vq
 from models.text_to_image import to_images
+from tests.models.conftest import LEVELS
 from tests.models.networks import small_network
 
 TEXTS = ["a cat", "two big dogs"]
@@ -153,6 +155,24 @@ def test_a_checkpoint_without_tokenizer_still_loads_as_a_network(
         shutil.copy(checkpoint / name, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json.*load_model"):
         load_policy(tmp_path, vq=None)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "too many codes"])
+def test_what_is_wrong_with_the_image_tokenizer_is_known_before_the_network_loads(
+    damage: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(checkpoint / "vq", tmp_path / "vq")
+    weights = tmp_path / "vq" / "model.safetensors"
+    if damage == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-1])
+    elif damage == "empty":
+        weights.unlink()
+    else:
+        save_vq(MagvitV2(MagvitConfig(ch=4, bits=6, norm_groups=2, **LEVELS)), tmp_path / "vq")
+    monkeypatch.setattr("models.policy.load_model", lambda *_: pytest.fail("network loaded"))
+    named = {"empty": "no weights", "truncated": "truncated", "too many codes": "64 image codes"}
+    with pytest.raises((FileNotFoundError, ValueError), match=named[damage]):
+        load_policy(checkpoint, vq=tmp_path / "vq")
 
 
 def test_a_vocabulary_without_room_for_the_codes_is_refused(

@@ -74,6 +74,18 @@ def test_bad_settings_are_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_prints_the_plan_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "load_policy", lambda *_, **__: pytest.fail("weights were loaded"))
+    words = ["prompt=a red circle|two rings", "batch_size=3", f"out={tmp_path / 'out'}"]
+    assert demo.main([*words, "dry_run=true"]) == 0
+    said = capsys.readouterr().out
+    assert "4 images of each of 2 prompts, in 3 batches of 12 emerge steps" in said
+    assert not (tmp_path / "out").exists()
+    assert demo.main([*words, "dry_run=true", "model=./nowhere"]) == 1
+
+
 def test_ctrl_c_ends_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

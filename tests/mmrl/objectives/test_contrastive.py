@@ -59,6 +59,14 @@ def objective(path: Path, batch_size: int = 8, **options: object) -> Contrastive
     return OBJECTIVES["contrastive"](config, seed=3, batch_size=batch_size)
 
 
+def test_a_dry_run_knows_the_network_that_is_trained(pairs: Path) -> None:
+    trained = objective(pairs)
+    outline, data = Contrastive.outline(trained.config)
+    assert outline is not None
+    sizes = [{n: p.shape for n, p in one.named_parameters()} for one in (outline, trained.module)]
+    assert sizes[0] == sizes[1] and data == f"32 pairs of {pairs}"
+
+
 def test_captions_that_ask_for_the_same_thing_have_one_key() -> None:
     def row(first: str, second: str, relation: str) -> dict:
         position = [relation, 0]

@@ -160,6 +160,16 @@ def test_a_column_without_text_is_named(pairs: Path, column: str) -> None:
         objective(pairs, text_column=column)
 
 
+def test_a_dry_run_knows_the_network_that_is_trained(pairs: Path) -> None:
+    trained = objective(pairs).module
+    outline, data = Masked.outline(MaskedConfig(**options(pairs)))
+    assert outline is not None and {p.device.type for p in outline.parameters()} == {"meta"}
+    sizes = [{n: p.shape for n, p in one.named_parameters()} for one in (outline, trained)]
+    assert sizes[0] == sizes[1] and data == f"4 pairs of {pairs}"
+    with pytest.raises(ConfigError, match="objective.vq is './nowhere'"):
+        Masked.outline(MaskedConfig(**options(pairs, vq="./nowhere")))
+
+
 def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
     settings = {"name": "masked", **options(pairs, **changes)}
     settings["network"] = vars(NETWORK)

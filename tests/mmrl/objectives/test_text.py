@@ -62,6 +62,16 @@ def gradients(objective: Completions, batches: list[Rows]) -> tuple[float, Tenso
     return float(total), torch.cat([g.flatten() for g in grads if g is not None])
 
 
+def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
+    trained = completions(data)
+    outline, words = Completions.outline(trained.config)
+    assert outline is not None
+    sizes = [{n: p.shape for n, p in one.named_parameters()} for one in (outline, trained.module)]
+    assert sizes[0] == sizes[1] and words == f"6 completions of {data}"
+    away = CompletionConfig(**options(data, tokenizer="", model="owner/name"))
+    assert Completions.outline(away) == (None, f"completions of {data}")
+
+
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])
 def test_an_example_counts_the_same_packed_or_alone_in_any_batch_and_on_any_rank(
     data: Path, corruption: dict[str, Any]
