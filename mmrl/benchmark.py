@@ -171,6 +171,8 @@ def sample_all(
     device = _device(config.device, accelerator)
     main = accelerator.is_main_process
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
+    if scorer is not None:
+        scorer.check(prompts)
     policy = load_policy(**policy_options(config.model), device=device)
     shard_policy(policy, accelerator)
     kept = fitting(prompts, policy.fits, config.prompts)
@@ -208,7 +210,10 @@ def command(
         device = find_device(config.device)
         lines = {"policy": f"{config.model.path} on {device}", **plan(config, prompts)}
         shown = [f"  {name:<9}{text}" for name, text in lines.items()]
-        probed = probe(config.rewards, "rewards", config.task, prompts, config.model.image_size)
+        probed = probe(
+            config.rewards, "rewards", config.task, prompts, config.model.image_size,
+            config.max_failures,
+        )  # fmt: skip
         shown += ["rewards", *(f"  {line}" for line in probed)]
         sys.stdout.write("\n".join([to_yaml(config), "plan", *shown]) + "\n")
     elif run(config) is not None:

@@ -99,7 +99,8 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
 def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
     for key, prompts in (("rewards", task.prompts), ("eval_rewards", task.eval_prompts)):
         entries, where = getattr(task.config, key), f"tasks.{task.name}.{key}"
-        yield from probe(entries, where, task.config.task, prompts, config.model.image_size)
+        side, limit = config.model.image_size, task.config.max_failures
+        yield from probe(entries, where, task.config.task, prompts, side, limit)
 
 
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:

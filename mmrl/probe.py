@@ -13,7 +13,8 @@ from PIL import Image
 
 from mmrl.config import NotHereError
 from mmrl.types import Prompt, Sample
-from rewards.terms import build_term
+from rewards.scoring import check_prompts
+from rewards.terms import Term, build_term
 
 BLANK: dict[str, Callable[[int], Any]] = {
     "text_to_image": lambda side: Image.new("RGB", (side, side), "white"),
@@ -27,6 +28,7 @@ def probe(
     task: str,
     prompts: Sequence[Prompt],
     side: int | None = None,
+    max_failures: float = 0.0,
 ) -> Iterator[str]:
     """One line per reward: its scores of two blank completions, or what it lacks.
 
@@ -34,34 +36,38 @@ def probe(
         entries: of a configuration.
         where: their dotted key, for messages.
         task: of the prompts.
-        prompts: of which the first two are scored.
+        prompts: all are checked, the first two are scored.
         side: of images in pixels; None takes 256.
+        max_failures: above 0 prompts that cannot be scored are no error.
 
     Raises:
-        FileNotFoundError, ValueError: a reward that cannot be built, here or anywhere.
+        FileNotFoundError, ValueError: a reward that can be built nowhere, or cannot score a prompt.
     """
     blank = BLANK.get(task, lambda side: "")(side or 256)
     samples = [Sample(prompt.text, blank, prompt.facts) for prompt in prompts[:2]]
     for n, entry in enumerate(entries):
         name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
-        yield f"{name:<24}{_probed(entry, f'{where}[{n}]', samples)}"
+        started = time.perf_counter()
+        try:
+            with offline():
+                term = build_term(entry, f"{where}[{n}]")
+        except (NotHereError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+            yield f"{name:<24}cannot run here: {error}"
+            continue
+        check_prompts(term, prompts, max_failures)
+        said = _tried(term, samples)
+        yield f"{name:<24}{said} ({time.perf_counter() - started:.1f} s)"
 
 
-def _probed(entry: Mapping[str, Any], where: str, samples: list[Sample]) -> str:
-    started = time.perf_counter()
+def _tried(term: Term, samples: list[Sample]) -> str:
     try:
-        with offline():
-            reward = build_term(entry, where).reward
-    except (NotHereError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        return f"cannot run here: {error}"
-    try:
-        scores = list(reward(samples))
+        scores = list(term.reward(samples))
     except Exception as error:  # rewards are foreign code: whatever one raises is what it lacks
         return f"cannot run here: {error}"
     if not samples:
-        return f"ready, no prompt here to score ({time.perf_counter() - started:.1f} s)"
+        return "ready, no prompt here to score"
     shown = ", ".join("none" if score is None else f"{score:.4g}" for score in scores)
-    return f"blank completions score {shown} ({time.perf_counter() - started:.1f} s)"
+    return f"blank completions score {shown}"
 
 
 @contextmanager

@@ -154,7 +154,14 @@ class Task:
         return Scorer(self.config.eval_rewards, self.config.max_failures)
 
     def build_rewards(self) -> tuple[Scorer, Scorer]:
-        """Build all rewards now, so that a missing checkpoint is known before the policy loads."""
+        """Build all rewards and check the prompts with them, before the policy loads.
+
+        Raises:
+            ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt
+                that one cannot score.
+        """
+        self.scorer.check(self.prompts)
+        self.eval_scorer.check(self.eval_prompts)
         return self.scorer, self.eval_scorer
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
@@ -39,6 +39,15 @@ class Reward(Protocol):
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """One raw score per sample; None where the reward does not apply."""
+        ...
+
+
+@runtime_checkable
+class ChecksMetadata(Protocol):
+    """A reward that knows before anything is sampled which prompts it could not score."""
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where the metadata of a prompt is not what the reward reads."""
         ...
 
 

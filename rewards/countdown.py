@@ -11,14 +11,14 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
 from mmrl.types import Sample
 from rewards.extraction import extract
 from rewards.math import check_partial
-from rewards.metadata import read
+from rewards.metadata import read, values
 
 MAX_CHARS = 300
 _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
@@ -78,6 +78,12 @@ class CountdownReward:
                 completion is an image.
         """
         return [self._score(sample) for sample in samples]
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where numbers and target are not whole numbers."""
+        found = values(metadata, "countdown", "numbers", "target")
+        if found is not None:
+            _whole(*found)
 
     def _score(self, sample: Sample) -> float | None:
         content = read(sample, "countdown", "numbers", "target")

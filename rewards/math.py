@@ -10,13 +10,14 @@ answer, or as a number.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.extraction import SOURCES, boxed, extract, hashed
-from rewards.metadata import read
+from rewards.metadata import read, values
 from rewards.verifier import Verifier
 
 MAX_ANSWER_CHARS = 1000
@@ -67,6 +68,12 @@ class MathReward:
             VerifierError: the verifying process failed for a reason that is not the answer.
         """
         return [self._score(sample) for sample in samples]
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where the answer is no reference."""
+        found = values(metadata, "math", "answer")
+        if found is not None:
+            reference(*found)
 
     def _score(self, sample: Sample) -> float | None:
         content = read(sample, "math", "answer")

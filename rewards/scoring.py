@@ -19,7 +19,9 @@ from numbers import Real
 from typing import Any
 from urllib.error import URLError
 
-from mmrl.types import Sample
+from mmrl.config import ConfigError
+from mmrl.types import Prompt, Sample
+from rewards import ChecksMetadata
 from rewards.terms import Term, build_term, check_entries
 
 logger = logging.getLogger(__name__)
@@ -94,6 +96,11 @@ class Scorer:
         self.backoff = backoff
         self.failures = {term.key: 0 for term in self.terms}
 
+    def check(self, prompts: Sequence[Prompt]) -> None:
+        """`check_prompts` with every reward."""
+        for term in self.terms:
+            check_prompts(term, prompts, self.max_failures)
+
     def score(self, samples: Sequence[Sample]) -> Scores:
         """Score a batch.
 
@@ -163,6 +170,28 @@ class Scorer:
                 " (below 1: share of a batch, otherwise a number per run) to leave such samples"
                 " out."
             ) from cause
+
+
+def check_prompts(term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0) -> None:
+    """Let a reward check the metadata of prompts, if it can; a warning where some may fail.
+
+    Raises:
+        ConfigError: names a prompt that cannot be scored, when no failure is allowed.
+    """
+    if not isinstance(term.reward, ChecksMetadata):
+        return
+    problems: list[str] = []
+    for prompt in prompts:
+        try:
+            term.reward.check(prompt.facts)
+        except ValueError as error:
+            place = prompt.place or f"prompt {prompt.id}"
+            problems.append(f"{place} cannot be scored by reward {term.key!r}: {error}")
+    if problems:
+        text = f"{problems[0]} ({len(problems)} such prompts of {len(prompts)})"
+        if max_failures == 0:
+            raise ConfigError(text)
+        logger.warning("%s", text)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ learns to fill its images, because an extra object can only help. `exact=False` 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,6 +82,11 @@ class ShapesReward:
             ValueError: If metadata is malformed or a completion is not an image.
         """
         return [self._score(sample) for sample in samples]
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where metadata with `include` is not of the shapes world."""
+        if "include" in metadata:
+            check_metadata(metadata)
 
     def _score(self, sample: Sample) -> float | None:
         if "include" not in sample.metadata:
@@ -188,7 +193,7 @@ def relations(a: DetectedObject, b: DetectedObject) -> set[str]:
     return {name for name, part in zip(RELATIONS, along, strict=True) if part / length > 0.5}
 
 
-def check_metadata(metadata: dict[str, Any]) -> None:
+def check_metadata(metadata: Mapping[str, Any]) -> None:
     """Check GenEval metadata of the shapes world.
 
     Raises:

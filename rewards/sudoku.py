@@ -7,9 +7,12 @@ where the puzzle was empty. Grids of any size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from mmrl.types import Sample
 from rewards.extraction import tagged
-from rewards.metadata import read
+from rewards.metadata import read, values
 
 
 class SudokuReward:
@@ -28,20 +31,31 @@ class SudokuReward:
         """
         return [_score(sample) for sample in samples]
 
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where puzzle and solution do not belong together."""
+        found = values(metadata, "sudoku", "puzzle", "solution")
+        if found is not None:
+            _digits(*found)
+
 
 def _score(sample: Sample) -> float | None:
     content = read(sample, "sudoku", "puzzle", "solution")
     if content is None:
         return None
     completion, (puzzle, solution) = content
+    puzzle, solution = _digits(puzzle, solution)
+    right, empty = filled(tagged(completion) or "", puzzle, solution)
+    return right / empty if empty else None
+
+
+def _digits(puzzle: Any, solution: Any) -> tuple[str, str]:
     puzzle, solution = str(puzzle), str(solution)
     if len(puzzle) != len(solution) or not (puzzle + solution).isdecimal():
         raise ValueError(
             f"puzzle={puzzle!r} and solution={solution!r} must be digits of the same number, row "
             "by row, with 0 for an empty cell; keep leading zeros by giving them as text."
         )
-    right, empty = filled(tagged(completion) or "", puzzle, solution)
-    return right / empty if empty else None
+    return puzzle, solution
 
 
 def filled(answer: str, puzzle: str, solution: str) -> tuple[int, int]:

@@ -121,6 +121,25 @@ def test_a_broken_line_of_the_prompts_is_named(
     assert "prompts.jsonl, line 2 is not JSON" in message
 
 
+@pytest.mark.parametrize("dry", [["dry_run=true"], []], ids=["dry", "run"])
+def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
+    dry: list[str],
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("mmrl.rl.load_policy", lambda *_, **__: pytest.fail("a model was loaded"))
+    clauses = [{"class": name, "count": 1} for name in ("ring", "bus", "square")]
+    rows = [{"prompt": "one", "tag": "single_object", "include": [clause]} for clause in clauses]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [*command_line(world, tmp_path / "run"), *dry]
+    for key in ("prompts", "eval_prompts"):
+        message = failed([*words, f"tasks.shapes.{key}={tmp_path}/rows.jsonl"], capsys)
+        assert "rows.jsonl, line 2 cannot be scored by reward 'shapes'" in message
+        assert "class='bus'" in message and "1 such prompts of 3" in message
+
+
 def test_a_directory_that_holds_a_run_is_not_written_over(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mmrl.types import Sample
+from mmrl.config import ConfigError
+from mmrl.types import Prompt, Sample
 from rewards import REWARDS, build_reward, reward_class
 from rewards.scoring import RewardError, Scorer
 
@@ -45,6 +46,35 @@ def test_the_total_is_the_weighted_sum_of_scaled_scores() -> None:
     scores = Scorer(entries).score(SAMPLES)
     assert scores.total == pytest.approx([2 * (0.5 * n - 1) + 0.25 for n in range(4)])
     assert scores.components == {"length": [0.0, 1.0, 2.0, 3.0], "one": [1.0] * 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "said"),
+    [
+        ("shapes", {"color": 1}, {"include": [], "tag": "colors"}, "include="),
+        ("math", {"answer": "#### 7"}, {"answer": " "}, "is empty"),
+        ("countdown", {"numbers": [1, 2], "target": 3}, {"numbers": ["x"], "target": 3}, "whole"),
+        ("countdown", {}, {"numbers": [1, 2]}, "a prompt has no target"),
+        ("sudoku", {"puzzle": "01", "solution": "21"}, {"puzzle": "0", "solution": "21"}, "digits"),
+    ],
+)
+def test_prompts_that_a_reward_cannot_score_are_named_or_where_failures_are_allowed_a_warning(
+    name: str, good: dict, bad: dict, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def prompt(metadata: dict, place: str) -> Prompt:
+        values = {key: value for key, value in metadata.items() if key != "answer"}
+        return Prompt("0", "text", "?", None, None, metadata.get("answer"), values, place)
+
+    prompts = [prompt(good, "f, line 1"), prompt(bad, "f, line 2"), prompt(bad, "f, line 3")]
+    Scorer([{"name": name}]).check(prompts[:1])
+    with pytest.raises(ConfigError, match=rf"^f, line 2 .*{said}.* \(2 such prompts of 3\)"):
+        Scorer([{"name": name}]).check(prompts)
+    Scorer([{"name": name}], max_failures=0.1).check(prompts)
+    assert "f, line 2 cannot be scored" in caplog.text
+
+
+def test_a_reward_that_checks_nothing_takes_every_prompt() -> None:
+    Scorer([entry("length", length)]).check([Prompt("0", "text", "?")])
 
 
 def test_metrics_carry_the_names_trl_users_know() -> None:
