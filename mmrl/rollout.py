@@ -186,6 +186,7 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
         canvas=replace(first, **tensors),
         written_at=torch.cat([part.written_at for part in padded]),
         logprobs=torch.cat([part.logprobs for part in padded]),
+        seeds=_cat([part.seeds for part in padded]),
         forwards=sum(part.forwards for part in padded),
     )
 

@@ -144,7 +144,8 @@ class Rollout:
             the token was given or filled in after the end of a text. With a cache they come from
             stale keys and values, so an update must not take them for the policy's own.
         settings: echo of the sampler configuration.
-        seeds: one seed per row, or None when the caller passed a generator.
+        seeds: [B] int64, which name all draws of a row; None with `rng: reference`, where one
+            generator draws for the whole batch.
         forwards: passes of the network over the batch; a guided pair counts once.
     """
 
@@ -152,7 +153,7 @@ class Rollout:
     written_at: Tensor
     logprobs: Tensor
     settings: dict[str, Any]
-    seeds: list[int] | None = None
+    seeds: Tensor | None = None
     forwards: int = 0
 
     def __len__(self) -> int:
@@ -165,6 +166,7 @@ class Rollout:
             canvas=self.canvas[rows],
             written_at=self.written_at[rows],
             logprobs=self.logprobs[rows],
+            seeds=_take(self.seeds, rows),
         )
 
 

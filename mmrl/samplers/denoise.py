@@ -46,7 +46,8 @@ def denoise(
     canvas = replace(canvas, tokens=canvas.tokens.clone())
     nowhere = torch.full_like(canvas.tokens, -1)
     logprobs = torch.zeros(canvas.tokens.shape, device=canvas.tokens.device)
-    rollout = Rollout(canvas, nowhere, logprobs, asdict(config))
+    named = None if reference else torch.tensor(seeds, device=nowhere.device)
+    rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
     for block in blocks(canvas.response, config):
         write_block(policy, rollout, block, config, rule, seeds, reference)
         if config.eos == "stop":

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
+from mmrl.rollout import concatenate
 from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
+from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.prediction import filtered
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, small_canvas
@@ -94,6 +96,16 @@ def test_different_seeds_give_different_canvases(name: str) -> None:
     canvas, config = small_canvas(4, 9), SamplerConfig(name=name, steps=4)
     one, two = (sample(POLICY, canvas, config, generators(4, seed)) for seed in (1, 2))
     assert (one.canvas.tokens != two.canvas.tokens).any(1).sum() >= 3
+
+
+def test_a_rollout_keeps_the_seed_of_each_row() -> None:
+    canvas, config = small_canvas(5, 9), SamplerConfig(steps=4)
+    done = sample(POLICY, canvas, config, generators(5))
+    assert done.seeds is not None and done.seeds.tolist() == row_seeds(generators(5), 5)
+    assert torch.equal(done[torch.tensor([4, 1])].seeds, done.seeds[[4, 1]])
+    assert torch.equal(concatenate([done[:2], done[2:]]).seeds, done.seeds)
+    shared = replace(config, rng="reference")
+    assert sample(POLICY, canvas, shared, Generator().manual_seed(0)).seeds is None
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
