@@ -87,6 +87,7 @@ class BenchmarkConfig:
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         check(self.prompts != "", "prompts", self.prompts, "a prompt file or a hub id")
         check(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
         check_setting(Setting(self.sampler))
         if self.rewards:
             check_entries(self.rewards)

@@ -6,6 +6,7 @@ a full disk, a crash or a kill at any moment leaves the previous checkpoint as i
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -20,6 +21,7 @@ from mmrl.config import ConfigError
 logger = logging.getLogger(__name__)
 _ASIDE = ".partial"
 _REPLACED = ".replaced"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class CheckpointError(RuntimeError):
@@ -45,8 +47,9 @@ def write_directory(
         `target`.
 
     Raises:
-        CheckpointError: the writer failed, for instance because the disk is full. The unfinished
-            directory is removed and whatever was at `target` is still there.
+        CheckpointError: files could not be written, for instance because the disk is full. Then,
+            as with any other error, the unfinished directory is removed and whatever was at
+            `target` is still there.
     """
     aside = target.with_name(target.name + _ASIDE)
     try:
@@ -59,17 +62,16 @@ def write_directory(
         if is_main:
             _flush(aside)
             _replace(aside, target)
-    # Besides OSError: what safetensors and torch.save raise when the disk is full.
-    except (OSError, SafetensorError, RuntimeError) as error:
+    except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
+        if not _while_writing(error):
+            raise
+        full = not isinstance(error, OSError) or error.errno in _FULL
+        advice = "Free some space (or lower save_total_limit)" if full else "Correct that"
         raise CheckpointError(
             f"Writing '{target}' failed: {error}. Nothing there was changed and earlier "
-            "checkpoints are intact. Free some space (or lower save_total_limit) and run again "
-            "with resume_from_checkpoint=auto."
+            f"checkpoints are intact. {advice} and run again with resume_from_checkpoint=auto."
         ) from error
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
     wait_for_everyone()
     return target
 
@@ -140,6 +142,18 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
     for n in [*later, *(earlier[:-keep] if keep else [])]:
         shutil.rmtree(folder / str(n))
         logger.info("removed checkpoint %d", n)
+
+
+def _while_writing(error: BaseException) -> bool:
+    """Whether an error comes from the disk and not from what was to be written.
+
+    safetensors and torch.save report a full disk as errors of their own.
+    """
+    if isinstance(error, SafetensorError):
+        return "I/O" in str(error)
+    if isinstance(error, RuntimeError):
+        return "PytorchStreamWriter" in str(error) or "inline_container" in str(error)
+    return isinstance(error, OSError)
 
 
 def _replace(aside: Path, target: Path) -> None:

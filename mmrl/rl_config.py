@@ -104,6 +104,11 @@ class RLConfig:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
         for name, task in self.tasks.items():
             check_choice(f"tasks.{name}.task", task.task, TASKS)
+        held_out = any(task.eval_prompts for task in self.tasks.values())
+        check(
+            held_out or self.eval_steps == 0, "eval_steps", self.eval_steps,
+            "0 without held-out prompts", "Set tasks.<name>.eval_prompts.",
+        )  # fmt: skip
         iterations = {self._algorithm(name).num_iterations for name in self.tasks}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)

@@ -73,6 +73,7 @@ class TaskConfig:
             length = getattr(self, key)
             check(length is None or length >= 1, key, length, "null or at least 1")
         check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
+        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
 
 
 class Task:

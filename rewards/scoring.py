@@ -88,7 +88,7 @@ class Scorer:
         backoff: float = 1.0,
     ) -> None:
         check_entries(entries)
-        if max_failures < 0:
+        if not max_failures >= 0:  # NaN is neither
             raise ValueError(f"max_failures is {max_failures}; it must be 0 or more.")
         self.terms = [build_term(entry, f"rewards[{n}]") for n, entry in enumerate(entries)]
         self.max_failures = max_failures

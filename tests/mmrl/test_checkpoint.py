@@ -1,11 +1,14 @@
 """Which checkpoints stay, which are dropped, and what a kill in the middle of a rename leaves."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from mmrl.checkpoint import (
+    CheckpointError,
     checkpoint_steps,
     find_checkpoint,
     prune_checkpoints,
@@ -37,6 +40,43 @@ def test_without_a_limit_every_checkpoint_up_to_the_step_stays(tmp_path: Path) -
     folder = checkpoints(tmp_path, 1, 2, 3)
     prune_checkpoints(folder, step=2)
     assert checkpoint_steps(folder) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "Free some space"),
+        (SafetensorError("Error while serializing: I/O error: No space left"), "Free some space"),
+        (RuntimeError("PytorchStreamWriter failed writing file data/0"), "Free some space"),
+        (PermissionError(errno.EACCES, "Permission denied"), "Correct that"),
+    ],
+)
+def test_what_the_disk_refuses_is_said_with_what_to_do(
+    error: Exception, advice: str, tmp_path: Path
+) -> None:
+    def write(aside: Path) -> None:
+        mark(aside, "half")
+        raise error
+
+    checkpoints(tmp_path, 2)
+    with pytest.raises(CheckpointError, match=f"earlier checkpoints are intact. {advice}"):
+        write_directory(tmp_path / "4", write)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA out of memory"), SafetensorError("bad dtype"), KeyError("weight")]
+)
+def test_what_is_no_fault_of_the_disk_is_not_taken_for_one(
+    error: Exception, tmp_path: Path
+) -> None:
+    def write(aside: Path) -> None:
+        mark(aside, "half")
+        raise error
+
+    with pytest.raises(type(error), match=str(error.args[0])):
+        write_directory(tmp_path / "4", write)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("found_by", ["resuming", "pruning"])

@@ -77,6 +77,7 @@ def test_an_interrupted_benchmark_continues_with_the_same_images(
         ("rewards=[{name: shape}]", "Did you mean 'shapes'"),
         ("limits=3", "Did you mean 'limit'"),
         ("limit=0", "limit is 0"),
+        ("max_failures=.nan", "max_failures is nan"),
         ("output_dir=README.md", "output_dir is 'README.md'"),
         ("sampler.block_size=7", "sampler.block_size is 7"),
         ("model.image_size=30", "a multiple of 4"),

@@ -61,6 +61,8 @@ BAD_SETTINGS = [
     (["bf16=maybe"], ["bf16", "maybe"]),
     (["tasks.shapes.num_generations=1"], ["num_generations is 1", "at least 2"]),
     (["per_device_train_batch_size=3"], ["per_device_train_batch_size is 3", "[1, 2, 4, 8]"]),
+    (["eval_steps=5"], ["eval_steps is 5", "tasks.<name>.eval_prompts"]),
+    (["tasks.shapes.max_failures=.nan"], ["max_failures is nan", "0 or more"]),
     (["save_total_limit=0"], ["save_total_limit is 0", "null or at least 1"]),
     (["report_to=[tensorbord]"], ["report_to", "Did you mean 'tensorboard'?"]),
     (["lr_scheduler_type=cosin"], ["lr_scheduler_type", "Did you mean 'cosine'?"]),
@@ -409,12 +411,13 @@ def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
         interrupt()
         pytest.fail("loading went on")
 
-    words = [*command_line(world, tmp_path / "run"), "eval_steps=1"]
+    held_out = f"tasks.shapes.eval_prompts={world.held_out}"
+    words = [*command_line(world, tmp_path / "run"), "eval_steps=1", held_out]
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
             patch.setattr("mmrl.rl.load_policy", loading)
-            assert main([*words, f"tasks.shapes.eval_prompts={world.held_out}"]) == 130
+            assert main(words) == 130
     finally:
         signal.signal(signal.SIGINT, handler)
     assert capsys.readouterr().err.strip().splitlines() == ["stopped"]
