@@ -5,8 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from mmrl.objectives.masked import NetworkConfig
+from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
+from mmrl.objectives.text_examples import Example
 
 TOKENIZER = Path(__file__).resolve().parents[3] / "datasets" / "shapes" / "tokenizer"
 SIZES = {"d_model": 32, "n_layers": 2, "n_heads": 2, "mlp_hidden_size": 48}
@@ -38,3 +43,32 @@ def options(data: Path, /, **changes: Any) -> dict[str, Any]:
 
 def completions(data: Path, batch_size: int = len(ROWS), **changes: Any) -> Completions:
     return Completions(CompletionConfig(**options(data, **changes)), seed=0, batch_size=batch_size)
+
+
+def visits(objective: Completions, count: int) -> list[Rows]:
+    """The first micro-batches of one process."""
+    return [objective.batch(step, 0, 1) for step in range(count)]
+
+
+def ids(objective: Completions, text: str) -> list[int]:
+    """Tokens of a text."""
+    return objective.text.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def example_of(objective: Completions, batch: Rows, row: int) -> Example:
+    """The example that a row holds."""
+    ids = batch.targets[row, batch.piece[row] >= 0].tolist()
+    whole = [[*e.prompt.tolist(), *e.completion.tolist()] for e in objective.examples]
+    return objective.examples[next(n for n, e in enumerate(whole) if e == ids[: len(e)])]
+
+
+def gradients(objective: Completions, batches: list[Rows]) -> tuple[float, Tensor]:
+    """Mean loss of batches and its gradient, as one vector."""
+    objective.module.zero_grad()
+    total = torch.zeros(())
+    for batch in batches:
+        loss = objective.loss(batch)[0] / len(batches)
+        loss.backward()
+        total += loss.detach()
+    grads = [p.grad for p in objective.module.parameters()]
+    return float(total), torch.cat([g.flatten() for g in grads if g is not None])

@@ -1,0 +1,66 @@
+"""Several examples in a row: each counts and sees what it would alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.objectives.packed_rows import Rows, first_fit
+from mmrl.objectives.text import Completions
+from tests.mmrl.objectives.completions import ROWS, completions, gradients, visits
+
+CORRUPTIONS: list[dict[str, Any]] = [
+    {"name": "random"},
+    {"name": "semi_ar", "block_size": 4},
+    {"name": "block", "block_size": 4},
+    {"name": "left_to_right"},
+]
+
+
+def test_rows_take_the_longest_first_and_never_more_than_they_hold() -> None:
+    lengths = [3, 9, 5, 1, 4, 2]
+    rows = first_fit(lengths, 10)
+    assert rows == [[1, 3], [2, 4], [0, 5]]
+    assert first_fit(lengths, 0) == [[1], [2], [4], [0], [5], [3]]
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])
+def test_an_example_counts_the_same_packed_or_alone_in_any_batch_and_on_any_rank(
+    data: Path, corruption: dict[str, Any]
+) -> None:
+    whole = completions(data, corruption=corruption)
+    loss, gradient = gradients(whole, [whole.batch(0, 0, 1)])
+    packed = completions(data, corruption=corruption, packing=True)
+    rows = packed.batch(0, 0, 1)
+    assert len(rows) < len(ROWS) and not rows.simple
+    alone = completions(data, batch_size=1, corruption=corruption)
+    ranks = completions(data, batch_size=3, corruption=corruption, packing=True)
+    others = [
+        (packed, [rows]),
+        (alone, visits(alone, len(ROWS))),
+        (ranks, [ranks.batch(0, rank, 2) for rank in range(2)]),
+    ]
+    for objective, batches in others:
+        other, slope = gradients(objective, batches)
+        assert other == pytest.approx(loss, rel=1e-5)
+        torch.testing.assert_close(slope, gradient, rtol=1e-3, atol=1e-6)
+
+
+@torch.no_grad()
+def test_a_copied_block_knows_nothing_of_itself_or_of_what_follows(data: Path) -> None:
+    objective = completions(data, batch_size=1, corruption={"name": "block", "block_size": 4})
+    batch = next(b for b in visits(objective, 20) if int(b.block.max()) > 1)
+    logits = [predictions(objective, batch)]
+    clean = (batch.block >= 1) & ~batch.copy
+    batch.ids = torch.where(clean, batch.ids + 1, batch.ids)
+    logits.append(predictions(objective, batch))
+    same = (logits[0] == logits[1]).all(-1)
+    assert same[batch.copy & (batch.block <= 1)].all()
+    assert not same[batch.copy & (batch.block > 1)].any()
+
+
+def predictions(objective: Completions, batch: Rows) -> Tensor:
+    mask, places = batch.attention_mask, batch.position_ids
+    return objective.module(input_ids=batch.ids, attention_mask=mask, position_ids=places).logits

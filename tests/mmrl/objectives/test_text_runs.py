@@ -1,0 +1,97 @@
+"""Runs on completions: from settings to a model that loads, and on from there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError, component, load_config
+from mmrl.objectives.text import CompletionConfig, Completions
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.sft import SFTConfig, train
+from mmrl.types import Prompt
+from models import load_policy
+from tests.mmrl.objectives.completions import SIZES, completions, options
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(data: Path, output: Path, **changes: Any) -> Path:
+    """A run of four steps; returns the directory of its model."""
+    objective = {"name": "text", **options(data), "network": SIZES, **changes}
+    values: dict[str, Any] = {"max_steps": 4, "logging_steps": 2, "per_device_train_batch_size": 6}
+    values |= {"optimizer": "muon", "learning_rate": 1e-2, "bf16": True}
+    train(SFTConfig(output_dir=str(output), objective=objective, **values))
+    return output / "final"
+
+
+def held_out_loss(data: Path, **start: Any) -> float:
+    with torch.no_grad():
+        return completions(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
+
+
+def test_a_new_network_trains_packed_is_saved_as_llada_and_can_be_continued(
+    data: Path, tmp_path: Path
+) -> None:
+    changes = {"packing": True, "gradient_checkpointing": True}
+    first = run(data, tmp_path / "first", **changes)
+    raw = json.loads((first / "config.json").read_text())
+    assert (raw["model_type"], raw["architectures"]) == ("llada", ["LLaDAModelLM"])
+    policy = load_policy(first, vq=None)
+    canvas = policy.canvas([Prompt("0", "text", "two rings")], 4)
+    settings = SamplerConfig(name="static", steps=2)
+    rollout = sample(policy, canvas, settings, torch.Generator().manual_seed(0))
+    assert len(policy.decode(rollout.canvas, [Prompt("0", "text", "")])) == 1
+    start = {"model": str(first), "tokenizer": ""}
+    second = run(data, tmp_path / "second", **changes, **start, attn_implementation="eager")
+    losses = [held_out_loss(data), held_out_loss(data, **start)]
+    losses.append(held_out_loss(data, **{**start, "model": str(second)}))
+    assert losses[0] > losses[1] > losses[2]
+
+
+def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
+    trained = completions(data)
+    outline, words = Completions.outline(trained.config)
+    assert outline is not None
+    sizes = [{n: p.shape for n, p in one.named_parameters()} for one in (outline, trained.module)]
+    assert sizes[0] == sizes[1] and words == f"6 completions of {data}"
+    away = CompletionConfig(**options(data, tokenizer="", model="owner/name"))
+    assert Completions.outline(away) == (None, f"completions of {data}")
+
+
+@pytest.mark.parametrize("name", ["llada_8b", "text_llada"])
+def test_the_recipes_are_lladas_objective(name: str) -> None:
+    recipe = load_config(SFTConfig, [f"config={ROOT / 'configs' / 'sft' / name}.yaml"])
+    settings = component({"text": Completions}, recipe.objective, where="objective")
+    assert settings.corruption == {"name": "random"} and settings.normalization == "sequence"
+    assert settings.ends == ["eot", "eos"] and settings.trained_padding is None
+    assert settings.fill != "none"  # a sampler's canvas is longer than what is written on it
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": ""}, "objective.data"),
+        ({"tokenizer": ""}, "objective.model, objective.tokenizer"),
+        ({"model": "somewhere"}, "objective.model, objective.tokenizer"),
+        ({"corruption": {"name": "randon"}}, "Did you mean 'random'"),
+        ({"corruption": {"name": "block", "size": 4}}, "objective.corruption.size"),
+        ({"corruption": {"name": "semi_ar", "block_size": 0}}, "objective.corruption.block_size"),
+        ({"ends": ["eod"]}, "objective.ends"),
+        ({"fill": "completion"}, "objective.completion_length"),
+        ({"completion_length": 8}, "objective.completion_length"),
+        ({"trained_padding": -1}, "objective.trained_padding"),
+        (
+            {"corruption": {"name": "block"}, "fill": "row", "trained_padding": 0},
+            "objective.trained_padding",
+        ),
+        ({"normalization": "token", "fill": "batch"}, "objective.normalization"),
+    ],
+)
+def test_settings_that_cannot_train_are_named(
+    data: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CompletionConfig(**options(data, **change))
