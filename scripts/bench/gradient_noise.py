@@ -45,7 +45,7 @@ class Config(RLConfig):
     """Steps' worth of rollouts."""
     methods: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {
-            "trace, 4 slices": {"name": "trace_rl", "num_slices": 4},
+            "trace_rl": {"name": "trace_rl", "slice_size": 1, "num_slices": 4},
             "mask_grpo": {"name": "mask_grpo", "min_mask_rate": 0.6},
             "random_masking": {"name": "random_masking"},
         }
