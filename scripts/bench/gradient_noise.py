@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -90,30 +90,47 @@ def adam_scaled(rows: Tensor) -> Tensor:
     return (rows / rows.square().mean(0).sqrt()).nan_to_num(0.0)
 
 
-def share(rows: Tensor, _: Tensor) -> float:
+class Products(NamedTuple):
+    """Inner products [n, n] of a method's gradients, with the first method's, and among those."""
+
+    own: Tensor
+    cross: Tensor
+    first: Tensor
+
+    def without(self, batch: int) -> Products:
+        """The same with a batch left out."""
+        kept = torch.arange(len(self.own)) != batch
+        return Products(*(products[kept][:, kept] for products in self))
+
+
+def products(rows: Tensor, first: Tensor) -> Products:
+    """Inner products of gradients [n, N] and those of the first method."""
+    return Products(rows @ rows.T, rows @ first.T, first @ first.T)
+
+
+def share(of: Products) -> float:
     """Squared length of the mean gradient in that of a batch's."""
-    return pairs(rows @ rows.T) / float(rows.square().sum(1).mean())
+    return pairs(of.own) / float(of.own.diag().mean())
 
 
-def cosine(rows: Tensor, others: Tensor) -> float:
+def cosine(of: Products) -> float:
     """Cosine between the mean gradients of two methods; nan where noise hides one."""
-    lengths = pairs(rows @ rows.T) * pairs(others @ others.T)
-    return pairs(rows @ others.T) / lengths**0.5 if lengths > 0 else float("nan")
+    lengths = pairs(of.own) * pairs(of.first)
+    return pairs(of.cross) / lengths**0.5 if lengths > 0 else float("nan")
 
 
-def pairs(products: Tensor) -> float:
+def pairs(matrix: Tensor) -> float:
     """Mean of the entries off the diagonal of [n, n]."""
-    n = len(products)
-    return float((products.sum() - products.trace()) / (n * (n - 1)))
+    n = len(matrix)
+    return float((matrix.sum() - matrix.trace()) / (n * (n - 1)))
 
 
-def jackknife(value: Callable[[Tensor, Tensor], float], rows: Tensor, others: Tensor) -> str:
+def jackknife(value: Callable[[Products], float], of: Products) -> str:
     """A number with its standard error over batches."""
-    n = len(rows)
-    left_out = torch.arange(n)
-    without = [value(rows[left_out != i], others[left_out != i]) for i in range(n)]
-    error = torch.tensor(without).var(correction=0).item() ** 0.5 * (n - 1) ** 0.5
-    return f"{value(rows, others):6.3f} ± {error:5.3f}"
+    n = len(of.own)
+    without = torch.tensor([value(of.without(batch)) for batch in range(n)])
+    error = without.var(correction=0).item() ** 0.5 * (n - 1) ** 0.5
+    return f"{value(of):6.3f} ± {error:5.3f}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -124,11 +141,8 @@ def main(arguments: Sequence[str]) -> None:
     columns = ("share", "cosine", "share (AdamW)", "cosine (AdamW)")
     sys.stdout.write(" " * width + "".join(f"{column:>18}" for column in columns) + "\n")
     for method, rows in found.items():
-        cells = [
-            jackknife(value, change(rows), change(first))
-            for change in (torch.clone, adam_scaled)
-            for value in (share, cosine)
-        ]
+        plain, scaled = products(rows, first), products(adam_scaled(rows), adam_scaled(first))
+        cells = [jackknife(value, of) for of in (plain, scaled) for value in (share, cosine)]
         sys.stdout.write(f"{method:{width}}" + "".join(f"{cell:>18}" for cell in cells) + "\n")
 
 
