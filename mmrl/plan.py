@@ -97,7 +97,9 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
 
 
 def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
-    for key, prompts in (("rewards", task.prompts), ("eval_rewards", task.eval_prompts)):
+    held_out = [] if task.config.eval_rewards else task.eval_prompts
+    checked = {"rewards": [*task.prompts, *held_out], "eval_rewards": task.eval_prompts}
+    for key, prompts in checked.items():
         entries, where = getattr(task.config, key), f"tasks.{task.name}.{key}"
         side, limit = config.model.image_size, task.config.max_failures
         yield from probe(entries, where, task.config.task, prompts, side, limit)

@@ -1,8 +1,14 @@
-"""The numbers of the public code at tiny size, the network they belong to, and a tiny policy."""
+"""Numbers of the public code at tiny size and their network, a tiny policy, a few images."""
 
+import io
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from datasets import Dataset, Features, Value
+from datasets import Image as ImageFeature
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -27,3 +33,20 @@ def mmada_cases() -> dict[str, Tensor]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Paths of an untrained policy of two blocks and of prompts, see `write_world`."""
     return write_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A parquet of twelve 8 x 8 images of two flat colours each."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(12):
+        pixels = np.repeat(rng.integers(0, 256, (2, 1, 3), dtype=np.uint8), 4, axis=0)
+        buffer = io.BytesIO()
+        Image.fromarray(np.repeat(pixels, 8, axis=1)).save(buffer, "PNG")
+        rows.append({"bytes": buffer.getvalue(), "path": None})
+    path = tmp_path_factory.mktemp("images") / "images.parquet"
+    columns = {"image": rows, "prompt": ["two stripes"] * 12}
+    features = Features({"image": ImageFeature(), "prompt": Value("string")})
+    Dataset.from_dict(columns, features=features).to_parquet(str(path))
+    return path

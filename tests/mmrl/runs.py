@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from mmrl.adapter import LoraSettings
+from mmrl.checkpoint import checkpoint_steps
 from mmrl.model_config import ModelConfig, policy_options
 from mmrl.objectives.masked import MaskedConfig, NetworkConfig, new_policy
 from mmrl.rl_config import RLConfig
@@ -153,6 +154,14 @@ def same_weights(one: Path, other: Path) -> bool:
     """Whether two model directories hold the same tensors, bit by bit."""
     left, right = (load_file(folder / "model.safetensors") for folder in (one, other))
     return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+def loadable(run: Path) -> list[int]:
+    """Steps of the checkpoints of a run, every one of which loads as a policy."""
+    steps = checkpoint_steps(run / "checkpoints")
+    for step in steps:
+        load_policy(run / "checkpoints" / str(step), VQ)
+    return steps
 
 
 def process(words: list[str], *launcher: str) -> subprocess.Popen:

@@ -1,0 +1,61 @@
+"""Supervised runs that take a second: a tiny image tokenizer on flat images."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.run_directory import RunDirectory
+from mmrl.sft import SFTConfig
+
+NETWORK = {
+    "ch": 4,
+    "bits": 3,
+    "norm_groups": 2,
+    "encoder_ch_mult": [1, 1],
+    "encoder_num_res_blocks": [0, 0],
+    "decoder_ch_mult": [1, 1],
+    "decoder_num_res_blocks": [0, 1],
+}
+
+
+def config(images: Path, output: Path, **changes: Any) -> SFTConfig:
+    """Four steps of a tiny image tokenizer, a checkpoint every two."""
+    objective = {"name": "reconstruction", "data": str(images), "image_size": 8, "network": NETWORK}
+    values = {
+        "max_steps": 4,
+        "per_device_train_batch_size": 5,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "save_steps": 2,
+        "warmup_steps": 1,
+        "ema_decay": 0.9,
+    }
+    return SFTConfig(output_dir=str(output), **{**values, "objective": objective, **changes})
+
+
+def metrics(output: Path) -> list[dict[str, float]]:
+    """The metrics of a run without those that measure time."""
+    lines = RunDirectory(output).read_metrics()
+    return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in lines]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Whether two model directories hold the same tensors, bit by bit."""
+    left, right = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
+    return all(torch.equal(left[key], right[key]) for key in left)
+
+
+def kill_in_checkpoint(monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException) -> None:
+    """Let the writing of the checkpoint of one step fail half-way."""
+    original = Reconstruction.save
+
+    def save(self: Reconstruction, directory: Path) -> None:
+        original(self, directory)
+        if directory.name.startswith(str(step)):
+            raise error
+
+    monkeypatch.setattr(Reconstruction, "save", save)

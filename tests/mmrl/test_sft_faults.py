@@ -1,0 +1,147 @@
+"""What a supervised run does with bad input, a full disk and Ctrl-C."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.checkpoint import CheckpointError, checkpoint_steps
+from mmrl.config import ConfigError
+from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.sft import main, train
+from mmrl.supervised_trainer import DivergenceError
+from models.magvit import load_vq
+from tests.mmrl.supervised_runs import NETWORK, config, kill_in_checkpoint, metrics
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
+    ],
+)
+def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_in_checkpoint(patch, 4, error)
+        with pytest.raises(CheckpointError, match="earlier checkpoints are intact"):
+            train(config(images, tmp_path / "run"))
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert [entry.name for entry in checkpoints.iterdir()] == ["2"]
+    assert load_vq(checkpoints / "2").codebook_size == 8
+    assert train(config(images, tmp_path / "run", resume_from_checkpoint="auto"))
+
+
+def test_ctrl_c_writes_a_checkpoint_and_ends_cleanly(images: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    words = [f"objective.data={images}", f"output_dir={output}", "objective.image_size=8"]
+    words += ["objective.name=reconstruction", "max_steps=100000", "logging_steps=1"]
+    words += [f"objective.network.{key}={value}" for key, value in NETWORK.items()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mmrl.sft", *words],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 60
+    while not (output / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[1].decode()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert b"Traceback" not in process.communicate()[1]
+    (step,) = checkpoint_steps(output / "checkpoints")
+    assert metrics(output)[-1]["step"] == step
+    assert not (output / "final").exists()
+    resumed = [*words, "resume_from_checkpoint=auto", f"max_steps={step + 1}"]
+    assert main(resumed) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["objective.name=reconstructon"], "reconstruction"),
+        (["objective.name=reconstruction", "objective.pixel_los=l1"], "pixel_loss"),
+        (["objective.name=reconstruction", "objective.data=nowhere.parquet"], "nowhere.parquet"),
+        (["lerning_rate=1"], "learning_rate"),
+        (["max_steps=0"], "max_steps"),
+        (["max_steps=many"], "max_steps"),
+        (["lr_scheduler_type=cosin"], "cosine"),
+        (["lr_scheduler_kwargs={foo: 1}"], "keys of num_cycles"),
+        (["optimizer=lion"], "adamw"),
+        (["resume_from_checkpoint=nowhere", "objective.name=reconstruction"], "nowhere"),
+        (["config=configs/sft/nothing.yaml"], "shapes_vq.yaml"),
+    ],
+)
+def test_a_bad_configuration_is_one_clear_line(
+    words: list[str], named: str, tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = [] if any("objective.data" in word for word in words) else [f"objective.data={images}"]
+    output = [] if words[0].startswith("config=") else [f"output_dir={tmp_path / 'run'}"]
+    assert main([*usual, *output, *words]) == 1
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("error: ") and named in message
+
+
+def test_a_run_that_failed_to_start_does_not_block_its_directory(
+    images: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError):
+        train(config(tmp_path / "none.parquet", tmp_path / "run"))
+    assert train(config(images, tmp_path / "run", max_steps=1))
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(
+    images: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
+    with pytest.raises(ConfigError, match="resume_from_checkpoint=auto"):
+        train(config(images, tmp_path / "run", max_steps=1))
+    assert train(config(images, tmp_path / "run", max_steps=1, resume_from_checkpoint="auto"))
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [1]
+    assert metrics(tmp_path / "run")[0]["loss"] != 9.0
+
+
+def test_a_finished_run_is_not_overwritten(images: Path, tmp_path: Path) -> None:
+    train(config(images, tmp_path / "run"))
+    with pytest.raises(ConfigError, match="already holds a finished run"):
+        train(config(images, tmp_path / "run"))
+
+
+def test_a_checkpoint_of_another_network_is_refused(images: Path, tmp_path: Path) -> None:
+    train(config(images, tmp_path / "run"))
+    network = {**NETWORK, "bits": 4}
+    objective = {"name": "reconstruction", "data": str(images), "image_size": 8, "network": network}
+    options = {"objective": objective, "resume_from_checkpoint": "auto", "max_steps": 6}
+    with pytest.raises(ConfigError, match="cannot be resumed from"):
+        train(config(images, tmp_path / "run", **options))
+    state = tmp_path / "run" / "checkpoints" / "4" / "trainer_state.pt"
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(ConfigError, match="cannot be resumed from"):
+        train(config(images, tmp_path / "run", resume_from_checkpoint="auto", max_steps=6))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Reconstruction.loss
+
+    def loss(self: Reconstruction, batch: torch.Tensor) -> Any:
+        value, parts = original(self, batch)
+        return value * float("nan"), parts
+
+    monkeypatch.setattr(Reconstruction, "loss", loss)
+    with pytest.raises(DivergenceError, match="learning_rate"):
+        train(config(images, tmp_path / "run"))

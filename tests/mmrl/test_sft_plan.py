@@ -1,0 +1,61 @@
+"""`dry_run=true` of supervised training."""
+
+from pathlib import Path
+
+import pytest
+
+from mmrl.config import to_yaml
+from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.sft import main
+from models.magvit import MagvitConfig, MagvitV2
+from tests.mmrl.supervised_runs import NETWORK, config
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_dry_run_prints_the_plan_and_touches_nothing(
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Reconstruction, "__init__", lambda *_, **__: pytest.fail("a network"))
+    changes = {"gradient_accumulation_steps": 3, "dry_run": True}
+    (tmp_path / "plan.yaml").write_text(to_yaml(config(images, tmp_path / "run", **changes)))
+    words = [f"config={tmp_path / 'plan.yaml'}"]
+    assert main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    count = sum(p.numel() for p in MagvitV2(MagvitConfig(**NETWORK)).parameters())
+    for promise in (
+        "4 steps from the first step", f"reconstruction: 12 images of {images}",
+        f"network {count:,} parameters", "15 examples: 3 micro-batches of 5",
+        "adamw, learning rate 0.01, cosine after 1 steps of warm-up", "checkpoint every 2 steps",
+    ):  # fmt: skip
+        assert promise in said, promise
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("objective.data=nowhere.parquet", "nowhere.parquet"),
+        ("objective.vq=./nowhere", "objective.vq is './nowhere'"),
+        ("learning_rate_scales={decodr: 2.0}", "'decodr'"),
+        ("resume_from_checkpoint=nowhere", "nowhere"),
+        ("output_dir=README.md", "output_dir is 'README.md'"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would_refuse(
+    word: str,
+    named: str,
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "plan.yaml").write_text(to_yaml(config(images, tmp_path / "run")))
+    words = [f"config={tmp_path / 'plan.yaml'}", word]
+    assert main([*words, "dry_run=true"]) == 1
+    assert named in capsys.readouterr().err
+    assert main(words) == 1
