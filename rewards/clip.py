@@ -68,13 +68,13 @@ def _load(architecture: str, weights: str | None) -> tuple[Any, Any, Any]:
 
     here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
     try:
-        network, transform = open_clip.create_model_from_pretrained(
+        loaded: Any = open_clip.create_model_from_pretrained(
             architecture,
             pretrained=weights,
             force_quick_gelu=uses_quick_gelu(architecture, weights),
             weights_only=True,
         )
-        return network, transform, open_clip.get_tokenizer(architecture)
+        return *loaded, open_clip.get_tokenizer(architecture)
     except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
         kind = ValueError if here else NotHereError
         raise kind(

@@ -33,8 +33,9 @@ def configurations(folder: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", configurations("rl"))
-def test_every_rl_configuration_passes_its_dry_run(path: str) -> None:
-    assert "memory" in describe(load_config(RLConfig, [f"config={path}"]))
+def test_every_rl_configuration_passes_its_dry_run(path: str, tmp_path: Path) -> None:
+    words = [f"config={path}", f"output_dir={tmp_path / 'run'}"]
+    assert "memory" in describe(load_config(RLConfig, words))
 
 
 @pytest.mark.parametrize("path", configurations("sft"))
@@ -131,8 +132,9 @@ def test_a_text_recipe_is_one_preset_away_from_every_method(method: str) -> None
         assert set(settings.algorithm) <= {"name", "num_iterations"}
 
 
-def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it() -> None:
-    said = describe(load_config(RLConfig, ["config=configs/rl/llada_gsm8k.yaml"]))
+def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it(tmp_path: Path) -> None:
+    words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path / 'run'}"]
+    said = describe(load_config(RLConfig, words))
     assert "those of openai/gsm8k, not on this machine: loaded from the hub to train on" in said
     assert "sizes are those of LLaDA-8B" in said and "ready, no prompt here" in said
 

@@ -7,9 +7,10 @@ import pytest
 
 from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import load_config
+from mmrl.objectives.reconstruction import Reconstruction, ReconstructionConfig
 from mmrl.run_directory import RunDirectory
 from mmrl.sft import SFTConfig, train
-from models.magvit import load_vq
+from models.magvit import MagvitConfig, load_vq
 from tests.mmrl.supervised_runs import NETWORK, config, kill_in_checkpoint, metrics, same_weights
 
 
@@ -54,6 +55,23 @@ def test_training_lowers_the_loss_and_writes_the_run_directory(
     assert resolved.max_steps == 30
     assert load_vq(tmp_path / "run" / "final").codebook_size == 8
     assert load_vq(tmp_path / "run" / "checkpoints" / "30").codebook_size == 8
+
+
+def test_the_learning_rate_warms_up_from_zero_and_follows_its_schedule(
+    images: Path, tmp_path: Path
+) -> None:
+    changes = {"warmup_steps": 2, "lr_scheduler_type": "linear", "ema_decay": 0.0}
+    train(config(images, tmp_path / "run", save_total_limit=None, save_steps=1, **changes))
+    rates = [line["learning_rate"] for line in metrics(tmp_path / "run")]  # of the next step
+    assert rates == pytest.approx([0.5e-2, 1e-2, 0.5e-2, 0.0])
+    start = Reconstruction(
+        ReconstructionConfig(data=str(images), image_size=8, network=MagvitConfig(**NETWORK)),
+        seed=0,
+        batch_size=1,
+    )
+    start.save(tmp_path)
+    one, two = (tmp_path / "run" / "checkpoints" / str(step) for step in (1, 2))
+    assert same_weights(tmp_path, one) and not same_weights(one, two)
 
 
 def test_micro_batches_of_a_step_equal_one_large_batch(images: Path, tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""The average of the weights: its formula, and that it is what is saved."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+from torch import nn
+
+from mmrl.ema import ExponentialAverage
+from mmrl.objectives.reconstruction import Reconstruction, ReconstructionConfig
+from mmrl.supervised_trainer import SupervisedTrainer
+from models.magvit import MagvitConfig
+from tests.mmrl.supervised_runs import NETWORK, config
+
+
+def scalar(value: float) -> nn.Module:
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.tensor([value]))
+    return module
+
+
+def test_the_average_follows_the_formula_with_a_low_decay_at_first() -> None:
+    module, expected = scalar(1.0), 1.0
+    average = ExponentialAverage(module, decay=0.25)
+    for n, value in enumerate((2.0, -1.0, 5.0, 3.0), start=1):
+        module.weight.data.fill_(value)
+        average.update()
+        decay = min(0.25, (1 + n) / (10 + n))  # 2/11, 3/12, then the decay itself
+        expected = decay * expected + (1 - decay) * value
+        assert float(average.average["weight"]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_average_is_in_the_module_only_while_it_is_applied() -> None:
+    module = scalar(1.0)
+    average = ExponentialAverage(module, decay=0.5)
+    module.weight.data.fill_(3.0)
+    average.update()
+    with pytest.raises(KeyError), average.applied():
+        assert module.weight.item() == pytest.approx(3.0 - 2.0 * 2 / 11)
+        raise KeyError
+    assert module.weight.item() == 3.0
+
+
+def test_an_average_continues_from_its_state() -> None:
+    module = scalar(1.0)
+    one, other = (ExponentialAverage(module, decay=0.9) for _ in range(2))
+    module.weight.data.fill_(2.0)
+    one.update()
+    other.load_state_dict(one.state_dict())
+    for average in (one, other):
+        average.update()
+    assert torch.equal(one.average["weight"], other.average["weight"])
+
+
+def test_a_run_saves_the_average_and_goes_on_with_the_weights(images: Path, tmp_path: Path) -> None:
+    options = ReconstructionConfig(
+        data=str(images), image_size=8, network=MagvitConfig(**NETWORK), save_dtype="float32"
+    )
+    objective = Reconstruction(options, seed=0, batch_size=5)
+    trainer = SupervisedTrainer(
+        config(images, tmp_path, ema_decay=0.15), objective, Accelerator(cpu=True)
+    )
+    names = dict(trainer.network.named_parameters())
+    average = {name: p.detach().clone() for name, p in names.items()}
+    for n in range(1, 4):
+        trainer.train_step()
+        decay = min(0.15, (1 + n) / (10 + n))
+        average = {name: decay * average[name] + (1 - decay) * names[name] for name in names}
+    trained = {name: p.detach().clone() for name, p in names.items()}
+    trainer.save_model(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    for name, value in average.items():
+        torch.testing.assert_close(saved[name], value, atol=1e-6, rtol=1e-5)
+        assert torch.equal(names[name], trained[name])
+    assert any(not torch.equal(saved[name], trained[name]) for name in names)
