@@ -1,4 +1,5 @@
-# make quickstart   set everything up, then train the miniature image generator
+# make quickstart   set everything up, then train the miniature image generator; settings in
+#                   ARGS="seed=1 output_dir=runs/seed1" go to the run
 # make test         the same environment, then the test suite
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 
@@ -10,7 +11,7 @@ STAMP := $(VENV)/.installed
 .PHONY: quickstart test lint types clean
 
 quickstart: $(STAMP)
-	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml
+	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
 
 test: $(STAMP)
 	$(PY) -m pytest

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from mmrl.trainer import Trainer
 from mmrl.types import Sample
 from tests.mmrl.runs import (
     RED,
+    ROOT,
     command_line,
     loadable,
     metrics,
@@ -158,6 +160,17 @@ def test_a_second_ctrl_c_stops_at_once(
     with pytest.raises(KeyboardInterrupt):
         train(run_config(world, tmp_path / "run", task=task))
     assert loadable(tmp_path / "run") == []
+
+
+def test_ctrl_c_while_importing_is_one_line_as_well() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "mmrl.rl", "dry_run=true"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as starting:
+        assert starting.stderr is not None
+        assert any(line.split()[-1] == "mmrl" for line in starting.stderr)  # torch comes after it
+        starting.send_signal(signal.SIGINT)
+        said = [line for line in starting.stderr if not line.startswith("import time:")]
+        assert starting.wait(timeout=60) in (130, -signal.SIGINT)
+    assert said == ["stopped\n"]
 
 
 def test_ctrl_c_on_the_command_line_ends_cleanly(world: SimpleNamespace, tmp_path: Path) -> None:
