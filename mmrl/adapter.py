@@ -43,7 +43,7 @@ class LoraSettings:
 
 
 def add_adapter(network: MaskedTokenModel, settings: LoraSettings, seed: int) -> nn.Module:
-    """Freeze the network and put an adapter on every layer of the chosen roles.
+    """Freeze the network (but a value head) and put an adapter on every layer of the chosen roles.
 
     Roles are mapped to the core's own layer names, so no checkpoint dialect can leave some out.
     The first factor is drawn from a generator named by the seed; the second is zero, so the policy
@@ -57,6 +57,8 @@ def add_adapter(network: MaskedTokenModel, settings: LoraSettings, seed: int) ->
     config = LoraConfig(r=settings.r, lora_alpha=settings.lora_alpha, target_modules=names)
     config._register_custom_module({nn.Linear: InPlaceLora})
     model = get_peft_model(network, config)  # type: ignore[arg-type]
+    if network.value_head is not None:
+        network.value_head.requires_grad_(True)
     draw = generator(seed, "adapter")
     for name, parameter in model.named_parameters():
         if "lora_A" in name:

@@ -55,8 +55,9 @@ def estimate(
         world_size: number of processes; several keep a second copy of the gradients to reduce.
 
     Returns:
-        `weights`, `adapter`, `gradients`, `optimiser`, `reference`, `update` (of a micro-batch) and
-        `sampling` (of a batch of rollouts); the last two are never held at once.
+        `weights`, `adapter`, `gradients`, `optimiser`, `reference`, `value` (a value model with its
+        gradients and moments), `update` (of a micro-batch) and `sampling` (of a batch of rollouts);
+        the last two are never held at once.
     """
     core = FAMILIES[raw["model_type"]].core_config(raw)
     with torch.device("meta"):
@@ -67,12 +68,14 @@ def estimate(
     adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
     trained = weights * size if lora is None else adapter * 4
     micro = [_update(config, core, raw, task) for task in tasks]
+    reduced, moments = 1 if world_size == 1 else 2, {"adamw": 2, "sgd": 1}[config.optimizer]
     return {
         "weights": weights * size,
         "adapter": adapter * 4,
-        "gradients": trained * (1 if world_size == 1 else 2),
-        "optimiser": trained * {"adamw": 2, "sgd": 1}[config.optimizer],
+        "gradients": trained * reduced,
+        "optimiser": trained * moments,
         "reference": weights * size if config.needs_reference and lora is None else 0,
+        "value": _value(config, network, adapter) * (1 + reduced + moments),
         "update": max(micro) * config.per_device_train_batch_size,
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
     }
@@ -82,6 +85,19 @@ def total(parts: Mapping[str, float]) -> float:
     """Bytes at the worst moment: everything that stays, and the larger of update and sampling."""
     stays = sum(size for name, size in parts.items() if name not in ("update", "sampling"))
     return stays + max(parts["update"], parts["sampling"])
+
+
+def _value(config: RLConfig, network: MaskedTokenModel, adapter: int) -> float:
+    """Bytes of what is trained of a value model: its head, and its copy of the policy."""
+    if config.value is None:
+        return 0
+    if config.model.lora is not None:  # frozen weights serve policy and copy
+        backbone, size = adapter, 4
+    else:
+        backbone = sum(p.numel() for name, p in network.named_parameters() if name != "head.weight")
+        size = BYTES[config.model.dtype]
+    copied = backbone if config.value.backbone == "copy" else 0
+    return (network.core.hidden_size + copied) * size
 
 
 def _update(config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task) -> float:

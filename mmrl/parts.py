@@ -16,7 +16,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import BatchSize, LossInputs, Weights, batch_weights, policy_loss
+from mmrl.algorithms import (
+    BatchSize,
+    Estimates,
+    LossInputs,
+    ValueInputs,
+    Weights,
+    appraise,
+    batch_weights,
+    policy_loss,
+    value_loss,
+)
 from mmrl.rollout import RolloutBatch
 from mmrl.tasks import Task
 from mmrl.types import Passes
@@ -35,6 +45,19 @@ class Prepared:
     reference: list[Tensor | None] = field(default_factory=list)
     pulls: dict[int, Tensor] = field(default_factory=dict)
     """Gradients of the loss with respect to the log-probs of a micro-batch."""
+    values: list[Tensor] = field(default_factory=list)
+    """Of the value model as it was, by micro-batch; empty without one."""
+    estimates: list[Estimates] = field(default_factory=list)
+    """Returns and advantages that follow from them."""
+
+    def appraise(self, rows: slice, values: Tensor) -> None:
+        """Keep the values [K, b, L] of the next micro-batch, and what follows from them."""
+        settings, batch = self.task.algorithm.value, self.batch
+        assert settings is not None
+        outcomes = batch.advantages[rows].masked_fill(batch.rewards[rows].isnan(), torch.nan)
+        scored = self.passes.scored[:, rows]
+        self.values.append(values)
+        self.estimates.append(appraise(values, outcomes.to(values.device), scored, settings))
 
 
 @dataclass
@@ -60,14 +83,22 @@ class Part:
 
     def loss(self, new: Tensor, entropy: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss, and of the metrics."""
-        item, draws = self.item, self.draws
-        passes, weights = item.passes[self.rows], None
-        if draws is not None:
-            whole = batch_weights(passes, item.task.algorithm, item.size)
-            weights = Weights(whole.entries[draws], whole.tokens[draws])
-        inputs = self._inputs(self.passes, new, entropy, draws)
-        inputs.weights = weights
+        item = self.item
+        inputs = self._inputs(self.passes, new, entropy, self.draws)
+        inputs.weights = None if self.draws is None else self._weights()
         return policy_loss(inputs, item.task.algorithm, item.size)
+
+    def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part's share of the value loss, and of its metrics; `values` [k, b, L]."""
+        item, draws = self.item, slice(None) if self.draws is None else self.draws
+        known = ~item.batch.rewards[self.rows].isnan().to(values.device)
+        inputs = ValueInputs(
+            values,
+            item.values[self.m][draws],
+            item.estimates[self.m].returns[draws],
+            self._weights().tokens * known[None, :, None],
+        )
+        return value_loss(inputs, item.task.algorithm.value_epsilon, item.size)
 
     def pull(self, new: Tensor, rehearse: Callable[[], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """A sum with this part's piece of the gradient; the first part has the metrics as well."""
@@ -83,6 +114,12 @@ class Part:
             metrics["loss"] = loss.detach()
         return (new * item.pulls[self.m][self.draws]).sum(), metrics
 
+    def _weights(self) -> Weights:
+        """Those that the part's passes have among all of the micro-batch."""
+        item, draws = self.item, slice(None) if self.draws is None else self.draws
+        whole = batch_weights(item.passes[self.rows], item.task.algorithm, item.size)
+        return Weights(whole.entries[draws], whole.tokens[draws])
+
     def _inputs(
         self, passes: Passes, new: Tensor, entropy: Tensor, draws: Tensor | None
     ) -> LossInputs:
@@ -94,6 +131,9 @@ class Part:
         old = new.detach() if old is None else old
         to_old = algorithm.beta > 0 and algorithm.kl_to == "old"
         advantages = item.batch.advantages[self.rows].to(new.device)
+        if item.estimates:
+            advantages = item.estimates[self.m].advantages
+            advantages = advantages if draws is None else advantages[draws]
         return LossInputs(passes, new, old, old if to_old else reference, entropy, advantages)
 
 

@@ -85,8 +85,15 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     yield (
         f"update      {algorithm.num_iterations} optimiser steps of {micro} micro-batches of"
         f" {config.per_device_train_batch_size} rollouts per process,"
-        f" {cost.total} forward and {cost.new} backward passes each"
+        f" {cost.total} forward and {cost.backward} backward passes each"
     )
+    if algorithm.value is not None:
+        place = {"shared": "the policy", "copy": "a copy of the policy"}[algorithm.value.backbone]
+        yield (
+            f"value       head on {place}, gamma {algorithm.value.gamma:g}, lambda"
+            f" {algorithm.value.lam:g}, clip range {algorithm.value_epsilon:g}, learning rate"
+            f" {config.learning_rate * algorithm.value.learning_rate_scale:g}"
+        )
     for difference in differences(algorithm, sampler):
         yield f"mismatch    {difference}"
 
@@ -117,6 +124,7 @@ def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[st
 
 
 _NOTES = {
+    "value": "  value model with gradients and moments",
     "update": "  activations of a micro-batch",
     "sampling": "  logits, not at the same time as the update",
     "total": "  image tokenizer and rewards come on top",

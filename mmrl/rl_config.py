@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mmrl.algorithms import load_algorithm
+from mmrl.algorithms import ValueConfig, load_algorithm
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.learning_rate import check_schedule
 from mmrl.model_config import ModelConfig, check_checkpoints, check_images
@@ -111,10 +111,22 @@ class RLConfig:
         )  # fmt: skip
         iterations = {self._algorithm(name).num_iterations for name in self.tasks}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
+        for key in ("backbone", "learning_rate_scale"):
+            found = {getattr(value, key) for value in self._values()}
+            check(len(found) <= 1, f"algorithm.value.{key}", found, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
 
     def _algorithm(self, task: str) -> Any:
         return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")
+
+    def _values(self) -> list[ValueConfig]:
+        values = [self._algorithm(name).value for name in self.tasks]
+        return [value for value in values if value is not None]
+
+    @property
+    def value(self) -> ValueConfig | None:
+        """The value model of the run, as the first task that has one describes it."""
+        return next(iter(self._values()), None)
 
     @property
     def optimizer_steps(self) -> int:

@@ -126,9 +126,28 @@ def like(tensor: Tensor, target: Tensor) -> Tensor:
     return part.clone()  # or it would keep the whole tensor in memory
 
 
+def assign(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy whole tensors into those of the same names, as these are held.
+
+    Raises:
+        ValueError: the names are not the same.
+    """
+    if targets.keys() != values.keys():
+        raise ValueError(f"{len(targets)} tensors are trained here, {len(values)} are stored")
+    for name, target in targets.items():
+        target.copy_(like(values[name], target))
+
+
 def load_moments(optimizer: Any, state: dict[str, Any]) -> None:
-    """Load an optimiser's `state_dict` of whole tensors, counted as in one process."""
+    """Load an optimiser's `state_dict` of whole tensors, counted as in one process.
+
+    Raises:
+        ValueError: it is of another number of parameters.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    stored = sum(len(group["params"]) for group in state["param_groups"])
+    if stored != len(parameters):
+        raise ValueError(f"{len(parameters)} tensors are optimised here, {stored} are stored")
     moments = {
         place: {
             name: like(value, parameters[place]) if isinstance(value, Tensor) else value

@@ -22,7 +22,7 @@ from torch import Tensor
 from mmrl.adapter import adapter_off, add_adapter, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
-from mmrl.estimators import BOUNDS, MASKS, score
+from mmrl.estimators import BOUNDS, MASKS, Scores, score_with_values
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
@@ -35,6 +35,7 @@ from mmrl.sharding import prepare, shard, shard_policy, whole
 from mmrl.tasks import Task
 from mmrl.trainer_state import read_state, write_state
 from mmrl.types import Passes
+from mmrl.value_model import ValueModel
 from models import Policy
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Trainer:
         policy.network.gradient_checkpointing = config.model.gradient_checkpointing
         self.window = MetricWindow()
         self.frozen = self._freeze_reference()
+        self.value = None if config.value is None else ValueModel(config, policy, accelerator)
         if config.bf16:
             autocast_forward(policy.network, accelerator.device)
         if config.torch_compile:
@@ -65,6 +67,8 @@ class Trainer:
         self.trained = policy.model
         shard_policy(policy, accelerator)
         [optimizer] = build_optimizers(policy.model, config)
+        if self.value is not None:
+            self.value.join(optimizer, config)
         schedule = build_schedule(optimizer, config, config.optimizer_steps)
         policy.model, [self.optimizer] = prepare(accelerator, policy.model, [optimizer])
         self.schedule = schedule
@@ -109,12 +113,14 @@ class Trainer:
         for rows in self._micro_batches(len(batch)):
             some = passes[rows]
             # with a single iteration old is new without its gradient, so it costs nothing
-            old = self._score(prepared, rows, some)[0] if algorithm.needs_old else None
-            prepared.old.append(old)
+            scores = self._score(prepared, rows, some) if algorithm.needs_old else None
+            prepared.old.append(None if scores is None else scores.logprobs)
+            if self.value is not None and algorithm.value is not None:
+                prepared.appraise(rows, self.value(scores, batch.rollout.canvas[rows], some))
             prepared.reference.append(None)
             if algorithm.needs_reference:
                 with self.reference():
-                    prepared.reference[-1] = self._score(prepared, rows, some)[0]
+                    prepared.reference[-1] = self._score(prepared, rows, some).logprobs
         return prepared
 
     def _inner_step(self, plan: Sequence[Prepared], sums: dict[str, Tensor]) -> None:
@@ -122,34 +128,50 @@ class Trainer:
         at_once = self.config.passes_at_once
         work = [
             part
-            for item in plan
+            # the last part, which all wrapped models take part in, has to ask the value model
+            for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None)
             for part in parts(item, self._micro_batches(len(item.batch)), at_once, self.sharded)
         ]
         self.accelerator.gradient_accumulation_steps = len(work)
         self.accelerator.step = 0  # counts parts, whose number may change from step to step
         # undoes accelerate's mean over parts and processes: the terms are shares of a sum
         scale = len(work) * self.accelerator.num_processes
-        unreduced = [] if self.sharded else [self.policy.model]
+        models = {"grad_norm": self.policy.model}
+        if self.value is not None and self.value.network is not None:
+            models["val/grad_norm"] = self.value.network
+        unreduced = [] if self.sharded else list(models.values())
         for part in work:
             with self.accelerator.accumulate(*unreduced):
-                loss, metrics = self._loss(part)
-                self.accelerator.backward(loss * part.item.task.config.weight * scale)
+                weight = part.item.task.config.weight
                 prefix = "" if len(plan) == 1 else f"{part.item.task.name}/"
-                sums["loss"] += metrics.pop("loss", 0.0) * part.item.task.config.weight
-                for name, value in metrics.items():
-                    sums[prefix + name] += value
+                for loss, metrics in self._losses(part):
+                    self.accelerator.backward(loss * weight * scale)
+                    sums["loss"] += metrics.pop("loss", 0.0) * weight
+                    for name, value in metrics.items():
+                        sums[prefix + name] += value
                 if self.accelerator.sync_gradients:
-                    sums["grad_norm"] += self._clip() / self.accelerator.num_processes
+                    for name, model in models.items():
+                        sums[name] += self._clip(model) / self.accelerator.num_processes
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
         self.schedule.step()
 
+    def _losses(self, part: Part) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        """Of the policy and of a value model of its own: one graph after the other."""
+        yield self._loss(part)
+        if self.value is not None and self.value.network is not None and part.item.values:
+            canvas = part.item.batch.rollout.canvas[part.rows]
+            yield part.value_loss(self.value(None, canvas, part.passes))
+
     def _loss(self, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """What to go backward from for this part, and its share of the metrics."""
-        item, passes = part.item, part.passes
-        new, entropy = self._score(item, part.rows, passes)
+        item, passes, value = part.item, part.passes, part.item.task.algorithm.value
+        new, entropy, values = self._score(item, part.rows, passes)
         if part.shares:
             loss, metrics = part.loss(new, entropy)
+            if value is not None and values is not None:
+                value_loss, more = part.value_loss(values)
+                loss, metrics = loss + value.vf_coef * value_loss, metrics | more
             metrics["loss"] = loss.detach()
         else:
             loss, metrics = part.pull(new, lambda: self._rehearse(part))
@@ -162,11 +184,11 @@ class Trainer:
     @torch.no_grad()
     def _rehearse(self, part: Part) -> Tensor:
         """Log-probs of all passes of a micro-batch under the policy as it is."""
-        return self._score(part.item, part.rows, part.item.passes[part.rows])[0]
+        return self._score(part.item, part.rows, part.item.passes[part.rows]).logprobs
 
-    def _score(self, item: Prepared, rows: slice, passes: Passes) -> tuple[Tensor, Tensor]:
+    def _score(self, item: Prepared, rows: slice, passes: Passes) -> Scores:
         algorithm = item.task.algorithm
-        return score(
+        return score_with_values(
             self.policy,
             item.batch.rollout.canvas[rows],
             passes,
@@ -192,10 +214,10 @@ class Trainer:
             rollouts, tokens, entries, longest, rows, token_rows, entry_passes, all_passes
         )
 
-    def _clip(self) -> Tensor:
-        """Clip the gradient of the batch; return its norm before."""
+    def _clip(self, model: torch.nn.Module) -> Tensor:
+        """Clip the batch's gradient of a model; return its norm before."""
         norm = self.accelerator.clip_grad_norm_(
-            self.policy.model.parameters(), self.config.max_grad_norm or float("inf")
+            model.parameters(), self.config.max_grad_norm or float("inf")
         )
         norm = whole(torch.as_tensor(0.0 if norm is None else norm))
         if not torch.isfinite(norm):

@@ -1,5 +1,7 @@
 """What an RL checkpoint holds beside the model: trained tensors, optimiser, open metrics, step.
 
+A value model writes itself, see `mmrl.value_model`; its moments are in the one optimiser.
+
 Draws need no state: every generator is named by the seed and the step. The reference policy needs
 none either: it is the checkpoint that the run started from.
 """
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.sharding import like, load_moments, whole
+from mmrl.sharding import assign, load_moments, whole
 
 if TYPE_CHECKING:
     from mmrl.trainer import Trainer
@@ -35,6 +37,8 @@ def write_state(trainer: Trainer, folder: Path) -> None:
         "schedule": trainer.schedule.state_dict(),
         "window": trainer.window.state_dict(),
     }
+    if trainer.value is not None:
+        trainer.value.save(folder, main)
     if main:
         torch.save(state, folder / NAME)
 
@@ -49,7 +53,9 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
     try:
         # mapped where sharded: each process reads its parts of what is as large as all of them
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=trainer.sharded)
-        _assign(_trained(trainer), state["trained"])
+        assign(_trained(trainer), state["trained"])
+        if trainer.value is not None:
+            trainer.value.load(checkpoint)
         load_moments(trainer.optimizer, state["optimizer"])
         trainer.schedule.load_state_dict(state["schedule"])
         trainer.window.load_state_dict(state["window"])
@@ -63,11 +69,6 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
 
 def _trained(trainer: Trainer) -> dict[str, Tensor]:
     parameters = trainer.trained.named_parameters()
-    return {name: p.data for name, p in parameters if p.requires_grad}
-
-
-def _assign(targets: dict[str, Tensor], values: dict[str, Tensor]) -> None:
-    if targets.keys() != values.keys():
-        raise ValueError(f"{len(targets)} tensors are trained here, {len(values)} are stored")
-    for name, target in targets.items():
-        target.copy_(like(values[name], target))
+    value = () if trainer.value is None else trainer.value.trained.parameters()
+    others = {id(p) for p in value}  # a head on the policy is kept with the value model
+    return {name: p.data for name, p in parameters if p.requires_grad and id(p) not in others}

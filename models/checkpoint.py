@@ -148,10 +148,10 @@ def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
 def public_names(
     state: Mapping[str, Tensor], core: CoreConfig, keys: Mapping[str, str]
 ) -> dict[str, str]:
-    """Core tensor name -> public tensor name for every tensor of the network."""
+    """Core tensor name -> public tensor name for every tensor of the network but its value head."""
     names = {}
     for name in state:
-        if name == "head.weight" and core.tied_head:
+        if name.startswith("value_head.") or (name == "head.weight" and core.tied_head):
             continue
         parts = name.split(".")
         block = parts[1] if parts[0] == "blocks" else ""

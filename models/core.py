@@ -8,7 +8,8 @@ mask and no timestep input.
     x = x + Wdown(silu(Wgate h) * (Wup h))                   h = rms(x)
 
 `forward` computes logits only at the requested positions and only for the requested columns of the
-vocabulary, and skips the queries and the MLP of the last block everywhere else.
+vocabulary, and skips the queries and the MLP of the last block everywhere else. `hidden_states` is
+the same without logits; a value head (`models.value`), where there is one, reads them as well.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ class CoreConfig:
 
 
 class MaskedLMOutput(NamedTuple):
-    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order."""
+    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order; `values`:
+    [B, L] or [N] float32 at the same positions, None for a network without a value head."""
 
     logits: Tensor
+    values: Tensor | None = None
 
 
 class RMSNorm(nn.Module):
@@ -226,6 +229,8 @@ class MaskedTokenModel(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied_head:
             self.head.weight = self.embed.weight
+        self.value_head: nn.Module | None
+        self.register_module("value_head", None)
         self.gradient_checkpointing = False
 
     @property
@@ -284,10 +289,31 @@ class MaskedTokenModel(nn.Module):
                 that hold several; None counts from the left end of the row. Not with `cache`.
 
         Returns:
-            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`.
+            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
+            a value head also values.
 
         Raises:
             ValueError: both or neither input given, or shapes that do not fit.
+        """
+        x = self.hidden_states(
+            input_ids, inputs_embeds, attention_mask, positions, cache, position_ids
+        )
+        values = None if self.value_head is None else self.value_head(x)
+        return MaskedLMOutput(self._logits(x, columns), values)
+
+    def hidden_states(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: KVCache | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """What logits and values are computed from; arguments and errors of `forward`.
+
+        Returns:
+            [B, L, D] final hidden states behind the last norm, or [N, D] at `positions`.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
@@ -304,8 +330,7 @@ class MaskedTokenModel(nn.Module):
             last = index if i == len(self.blocks) - 1 else None
             rows = mask if last is None else query_rows(mask, last)
             x = self._run(block, x, rope, rows, last, None if cache is None else (cache, i))
-        x = x if valid is None else x[valid]
-        return MaskedLMOutput(self._logits(self.norm(x), columns))
+        return self.norm(x if valid is None else x[valid])
 
     def new_cache(self) -> KVCache:
         """An empty cache of keys and values."""

@@ -21,18 +21,24 @@ from mmrl.algorithms.advantages import group_advantages, group_statistics
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.combinations import check_combination
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
+from mmrl.algorithms.gae import Estimates
 from mmrl.algorithms.kl import KL
 from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, policy_loss
 from mmrl.algorithms.ratios import RATIO_LEVELS
+from mmrl.algorithms.value import ValueConfig, ValueInputs, appraise, value_loss
 from mmrl.config import ConfigError, check, check_choice, merge
 from mmrl.estimators import BOUNDS, MASKS, Draw, View, bounds
 
 __all__ = [
     "AlgorithmConfig",
     "BatchSize",
+    "Estimates",
     "Forwards",
     "LossInputs",
+    "ValueConfig",
+    "ValueInputs",
     "Weights",
+    "appraise",
     "batch_weights",
     "forwards",
     "group_advantages",
@@ -40,6 +46,7 @@ __all__ = [
     "load_algorithm",
     "passes_per_rollout",
     "policy_loss",
+    "value_loss",
 ]
 
 PRESETS = Path(__file__).resolve().parents[2] / "configs" / "algorithm"
@@ -105,6 +112,8 @@ class AlgorithmConfig:
     """Guidance while scoring; 0 scores the conditional policy, whatever the sampler used."""
     temperature: float = 1.0
     """Divides the logits while scoring."""
+    value: ValueConfig | None = None
+    """Value model that makes advantages per token (mask: trace); null for none."""
 
     def __post_init__(self) -> None:
         for key, allowed in _CHOICES.items():
@@ -164,10 +173,12 @@ class AlgorithmConfig:
 
     @property
     def needs_old(self) -> bool:
-        """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved."""
-        return self.num_iterations > 1 and (
+        """Whether the policy that sampled is scored: for a ratio or the KL, once it has moved, and
+        always where a value head reads its hidden states."""
+        moved = self.num_iterations > 1 and (
             self.ratio_level != "none" or (self.beta > 0 and self.kl_to == "old")
         )
+        return moved or (self.value is not None and self.value.backbone == "shared")
 
     @property
     def needs_reference(self) -> bool:
@@ -178,6 +189,12 @@ class AlgorithmConfig:
     def upper_epsilon(self) -> float:
         """The upper clip range."""
         return self.epsilon if self.epsilon_high is None else self.epsilon_high
+
+    @property
+    def value_epsilon(self) -> float:
+        """The clip range of values."""
+        reach = None if self.value is None else self.value.cliprange_value
+        return self.epsilon if reach is None else reach
 
 
 _CHOICES: dict[str, Any] = {

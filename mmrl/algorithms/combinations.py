@@ -18,7 +18,7 @@ def check_combination(row: AlgorithmConfig) -> None:
     Raises:
         ConfigError: naming the first impossible combination, why it is one, and what to do.
     """
-    for message in (*_masks(row), *_ratios(row)):
+    for message in (*_masks(row), *_ratios(row), *_values(row)):
         raise ConfigError(f"algorithm.{message}")
 
 
@@ -76,4 +76,30 @@ def _ratios(row: AlgorithmConfig) -> Iterator[str]:
         yield (
             f"aggregation is {row.aggregation}, and bound: additive is a sum over passes; use"
             " aggregation: grpo."
+        )
+
+
+def _values(row: AlgorithmConfig) -> Iterator[str]:
+    if row.value is None:
+        return
+    if not MASKS[row.mask].reads_trace:
+        yield (
+            f"value is set, and mask: {row.mask} hides tokens in states that the sampler did not go"
+            " through, which have no next step; use mask: trace, or value: null."
+        )
+    if row.sampled_slices is not None:
+        yield (
+            f"sampled_slices is {row.sampled_slices}, and value needs all slices of a rollout to"
+            " carry its reward back; set sampled_slices to null, or value to null."
+        )
+    if row.bound != "token" or not row.pass_by_pass:
+        yield (
+            f"value is set, and bound: {row.bound} with ratio_level: {row.ratio_level} and"
+            f" aggregation: {row.aggregation} has one term for tokens whose advantages differ; use"
+            " bound: token, ratio_level: token or step, aggregation: grpo; or value: null."
+        )
+    if row.scale_rewards == "softmax":
+        yield (
+            "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a"
+            " value could predict; use group, batch or none, or value: null."
         )

@@ -13,17 +13,24 @@ if TYPE_CHECKING:
 class Forwards(NamedTuple):
     """Forwards with gradient (`new`), and without: of the policy as it was when it sampled, of the
     reference policy, and once more of the policy where a loss needs all passes before their
-    gradients can be taken one by one."""
+    gradients can be taken one by one. `value`: of a value model with a backbone of its own, half of
+    them with gradient; a head on the policy shares `new` and `old`."""
 
     new: int
     old: int
     reference: int
     again: int
+    value: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
         return sum(self)
+
+    @property
+    def backward(self) -> int:
+        """Those with gradient."""
+        return self.new + self.value // 2
 
 
 def forwards(
@@ -46,7 +53,11 @@ def forwards(
     known = iteration == 0 and row.needs_old
     again = not row.pass_by_pass and passes > at_once and not known
     sides = passes * (2 if row.cfg_scale > 0 else 1)
-    return Forwards(sides, sides * row.needs_old, sides * row.needs_reference, sides * again)
+    copied = row.value is not None and row.value.backbone == "copy"
+    return Forwards(
+        sides, sides * row.needs_old, sides * row.needs_reference, sides * again,
+        2 * passes * copied,
+    )  # fmt: skip
 
 
 def passes_per_rollout(row: AlgorithmConfig, steps: int, length: int) -> int:

@@ -3,9 +3,10 @@
     loss = sum_e w_e [ -surrogate(r_e, A) + beta KL_e ]
 
 over the counted entries e of all mask draws: r_e the ratio at the chosen level, A the advantage of
-the rollout, w_e the weight of the chosen aggregation, the surrogate PPO's unless the aggregation or
-the bound brings its own. Only positions hidden in a draw are counted. The KL is per scored token,
-or per response token of the bound's values (`kl_level: bound`), to the reference or old policy.
+the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
+surrogate PPO's unless the aggregation or the bound brings its own. Only positions hidden in a draw
+are counted. The KL is per scored token, or per response token of the bound's values (`kl_level:
+bound`), to the reference or old policy.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class LossInputs:
     """What the loss of one micro-batch is made of.
 
     `new`, `old`, `reference`: log-probs [K, B, L] of the same passes (`reference`, to which the KL
-    is taken, None when beta is 0); `entropy` [K, B, L]; `advantages` [B]. `weights` where only some
+    is taken, None when beta is 0); `entropy` [K, B, L]; `advantages` [B], or [K, B, L] from a
+    value model. `weights` where only some
     of the passes are at hand: those they have among all of them.
     """
 
@@ -100,7 +102,7 @@ def policy_loss(
 def _terms(
     log_ratio: Tensor, quantity: Quantity, advantages: Tensor, config: AlgorithmConfig
 ) -> Terms:
-    rows = advantages[None, :, None].to(log_ratio.dtype)
+    rows = (advantages[None, :, None] if advantages.dim() == 1 else advantages).to(log_ratio.dtype)
     if quantity.linear is not None:
         return boundary(log_ratio, rows, quantity.linear)
     surrogate = SURROGATES.get(config.aggregation, clipped)

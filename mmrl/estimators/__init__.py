@@ -2,6 +2,18 @@
 
 from mmrl.estimators.bounds import BOUNDS, Quantity, View
 from mmrl.estimators.masks import MASKS, Draw, Strategy
-from mmrl.estimators.scoring import score
+from mmrl.estimators.scoring import Scores, score, score_with_values
+from mmrl.estimators.values import state_values
 
-__all__ = ["BOUNDS", "MASKS", "Draw", "Quantity", "Strategy", "View", "score"]
+__all__ = [
+    "BOUNDS",
+    "MASKS",
+    "Draw",
+    "Quantity",
+    "Scores",
+    "Strategy",
+    "View",
+    "score",
+    "score_with_values",
+    "state_values",
+]

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mmrl.estimators.position import plackett_luce
-from mmrl.samplers.logits import guided_logits
+from mmrl.samplers.logits import guided_output
 from mmrl.types import Canvas, Passes
 
 if TYPE_CHECKING:
     from models import Policy
+
+
+class Scores(NamedTuple):
+    """Of the scored positions of K passes over B rows, [K, B, L] float32 each, 0 elsewhere.
+
+    `logprobs` of the tokens; `entropy` of their distributions, detached; `values` of the states,
+    None for a network without a value head.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor
+    values: Tensor | None
 
 
 def score(
@@ -39,18 +51,32 @@ def score(
     Returns:
         logprobs [K, B, L] float32, 0 where not scored, and entropy of the same shape, detached.
     """
-    shape = passes.scored.shape
-    logprobs = torch.zeros(shape, device=canvas.tokens.device)
-    entropy = torch.zeros(shape, device=canvas.tokens.device)
+    logprobs, entropy, _ = score_with_values(policy, canvas, passes, cfg_scale, temperature)
+    return logprobs, entropy
+
+
+def score_with_values(
+    policy: Policy,
+    canvas: Canvas,
+    passes: Passes,
+    cfg_scale: float = 0.0,
+    temperature: float = 1.0,
+) -> Scores:
+    """`score`, and from the same forwards the values of a network with a value head."""
+    logprobs = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
+    entropy, states = torch.zeros_like(logprobs), None
     for k in range(len(passes)):
         rows = rows_to_ask(passes.scored[k])
         part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        values, entropies = _score_pass(policy, part, some, k, cfg_scale, temperature)
-        index = torch.zeros(shape, dtype=torch.bool, device=canvas.tokens.device)
+        found, entropies, values = _score_pass(policy, part, some, k, cfg_scale, temperature)
+        index = torch.zeros_like(passes.scored)
         index[k] = passes.scored[k]
-        logprobs = logprobs.masked_scatter(index, values)
+        logprobs = logprobs.masked_scatter(index, found)
         entropy[index] = entropies
-    return logprobs, entropy
+        if values is not None:
+            before = torch.zeros_like(entropy) if states is None else states
+            states = before.masked_scatter(index, values)
+    return Scores(logprobs, entropy, states)
 
 
 def rows_to_ask(scored: Tensor) -> Tensor | None:
@@ -64,12 +90,13 @@ def rows_to_ask(scored: Tensor) -> Tensor | None:
 
 def _score_pass(
     policy: Policy, canvas: Canvas, passes: Passes, k: int, cfg_scale: float, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """Log-probs [N] and entropies [N] of the scored positions of pass k, in row-major order."""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
     hidden, scored = passes.hidden[k], passes.scored[k]
     asked = scored if passes.order is None else hidden & canvas.response
     masked = replace(canvas, tokens=canvas.tokens.masked_fill(hidden, canvas.mask_id))
-    logits = guided_logits(policy, masked, asked, cfg_scale).float()
+    logits, values = guided_output(policy, masked, asked, cfg_scale)
+    logits = logits.float()
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits
     position = None
@@ -78,8 +105,9 @@ def _score_pass(
         confidence = confidence.masked_scatter(asked, logp.amax(-1))
         position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
         logp = logp[scored[asked]]
+        values = None if values is None else values[scored[asked]]
     target = (canvas.tokens[scored] - canvas.vocab[0]).unsqueeze(-1)
-    values = logp.gather(-1, target).squeeze(-1)
+    found = logp.gather(-1, target).squeeze(-1)
     with torch.no_grad():
         entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
-    return values if position is None else values + position, entropies
+    return found if position is None else found + position, entropies, values

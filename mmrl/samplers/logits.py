@@ -34,44 +34,62 @@ def guided_logits(
         shared: whether to look for identical rows and compute them once.
         cache: the network's cache; only the columns of its span are computed.
     """
+    return guided_output(policy, canvas, where, cfg_scale, shared, cache)[0]
+
+
+def guided_output(
+    policy: Policy,
+    canvas: Canvas,
+    where: Tensor,
+    cfg_scale: float,
+    shared: bool = False,
+    cache: Any = None,
+) -> tuple[Tensor, Tensor | None]:
+    """`guided_logits`, and the values [N] at the same positions, see `models.value`.
+
+    Values are those of the conditional side; None for a network without a value head, or with
+    `shared`.
+    """
     sides = [canvas] if cfg_scale == 0 else [canvas, canvas.unconditional()]
     tokens = torch.cat([side.tokens for side in sides])
     attend = attention(sides)
     asked = where.repeat(len(sides), 1)
-    if cache is None:
-        logits = row_logits(policy, tokens, attend, asked, canvas.vocab, shared)
-    else:
+    values = None
+    if cache is not None:
         logits = cached_logits(policy, tokens, attend, asked, canvas.vocab, cache)
+    elif shared:
+        logits = shared_logits(policy, tokens, attend, asked, canvas.vocab)
+    else:
+        logits, values = policy.model(
+            input_ids=tokens, attention_mask=attend, positions=asked, columns=canvas.vocab
+        )
     if cfg_scale != 0:
         conditional, unconditional = logits.chunk(2)
         logits = (1 + cfg_scale) * conditional - cfg_scale * unconditional
+        values = None if values is None else values.chunk(2)[0]
     if canvas.mask_column is not None:
         logits[:, canvas.mask_column] = -torch.inf
-    return logits
+    return logits, values
 
 
-def row_logits(
+def shared_logits(
     policy: Policy,
     tokens: Tensor,
     attend: Tensor | None,
     asked: Tensor,
     vocab: tuple[int, int],
-    shared: bool,
 ) -> Tensor:
-    """Logits [N, C] at the True entries of `asked` [R, L], in row-major order."""
-    if not shared:
-        return policy.model(
-            input_ids=tokens, attention_mask=attend, positions=asked, columns=vocab
-        ).logits
+    """Logits [N, C] at the True entries of `asked` [R, L], identical rows computed once."""
     key = tokens if attend is None else torch.cat((tokens, attend.long()), 1)
     _, twin = key.unique(dim=0, return_inverse=True)
     kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=tokens.device)
     kept[twin] = torch.arange(len(twin), device=tokens.device)
     union = torch.zeros(len(kept), asked.shape[1], dtype=torch.int, device=tokens.device)
     union = union.index_add(0, twin, asked.int()).bool()
-    logits = row_logits(
-        policy, tokens[kept], None if attend is None else attend[kept], union, vocab, False
-    )
+    logits = policy.model(
+        input_ids=tokens[kept], attention_mask=None if attend is None else attend[kept],
+        positions=union, columns=vocab,
+    ).logits  # fmt: skip
     place = (union.flatten().cumsum(0) - 1).view_as(union)
     return logits[place[twin][asked]]
 

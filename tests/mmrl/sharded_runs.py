@@ -19,14 +19,18 @@ from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
 from tests.mmrl.runs import LORA, SHAPES, VQ, run_config, world_in
 
+TRACE = {"name": "trace_rl", "slice_size": 1}
 RL = {
     "full": {"algorithm": {"beta": 0.1}},
     "lora": {
         "algorithm": {"beta": 0.1}, "lora": LORA, "model": {"gradient_checkpointing": True},
         "optimizer": "sgd", "learning_rate": 0.1,
     },
+    "value": {"algorithm": {**TRACE, "value": {"backbone": "shared"}}},
+    "value-copy": {"algorithm": {**TRACE, "value": {"backbone": "copy"}}, "lora": LORA},
 }  # fmt: skip
-"""Runs of four steps: a frozen reference, and one with the adapter off and another optimiser."""
+"""Runs of four steps: a frozen reference, and one with the adapter off and another optimiser; a
+value head on the policy, and one on a copy that shares its frozen weights."""
 BATCH = Masked.batch
 
 

@@ -22,6 +22,7 @@ SAMPLER = SamplerConfig(name="maskgit", steps=STEPS)
 NEEDS = {
     "spg": {"block_size": 16},
     "trace_rl": {"slice_size": 2},
+    "trace_rl_value": {"slice_size": 2},
     "step_merge": {"num_slices": 3},
     "just_grpo": {"slice_size": 8},
     "bgpo": {"num_draws": 4},
@@ -40,10 +41,11 @@ COSTS = {
     "spg": (2, 0, 0),
     "step_merge": (3, 3, 0),
     "trace_rl": (3, 3, 0),
+    "trace_rl_value": (3, 3, 0, 6),
     "unigrpo": (1, 1, 1),
     "wd1": (1, 0, 0),
 }
-"""Forwards per rollout and inner iteration, of two: new, old and reference policy."""
+"""Forwards per rollout and inner iteration, of two: new, old and reference policy, value model."""
 
 
 def prepared(
@@ -68,7 +70,8 @@ def counted(trainer: Trainer, calls: list[tuple[bool, int]]) -> None:
     def note(module: Any, args: tuple, kwargs: dict) -> None:
         calls.append((torch.is_grad_enabled(), len(kwargs["input_ids"])))
 
-    for network in (trainer.policy.network, trainer.frozen):
+    value = None if trainer.value is None else trainer.value.network
+    for network in (trainer.policy.network, trainer.frozen, value):
         if network is not None:
             network.register_forward_pre_hook(note, with_kwargs=True)
 
@@ -88,8 +91,9 @@ def test_a_preset_starts_at_ratio_one_moves_the_right_way_and_costs_what_it_decl
     assert values["grad_norm"] > 0
     row, rows = task.algorithm, len(batch)
     declared = [forwards(row, STEPS, LENGTH, trainer.config.passes_at_once, i) for i in range(2)]
-    assert declared == [Forwards(*COSTS[name], 0)] * 2
-    assert sum(n for grad, n in calls if grad) == rows * sum(cost.new for cost in declared)
+    (new, old, reference, *value), again = COSTS[name], 0
+    assert declared == [Forwards(new, old, reference, again, *value)] * 2
+    assert sum(n for grad, n in calls if grad) == rows * sum(cost.backward for cost in declared)
     assert sum(n for _, n in calls) == rows * sum(cost.total for cost in declared)
     trainer.optimizer.param_groups[0]["lr"] = 1e-3
     before = likelihood(trainer, task, batch)
@@ -104,6 +108,6 @@ def likelihood(trainer: Trainer, task: Task, batch: RolloutBatch) -> Tensor:
     total = torch.zeros(len(batch))
     for iteration in range(2):
         item = trainer._prepare(task, batch, iteration)
-        logprobs, _ = trainer._score(item, slice(None), item.passes)
+        logprobs, *_ = trainer._score(item, slice(None), item.passes)
         total += logprobs.sum((0, 2)) / item.passes.scored.sum((0, 2))
     return total

@@ -98,6 +98,18 @@ def test_sharded_runs_leave_ordinary_checkpoints(
     assert any((trained[name] - start[name]).abs().max() > 1e-4 for name in start)
 
 
+@pytest.mark.parametrize("kind", ["value", "value-copy"])
+def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
+    runs: SimpleNamespace, kind: str
+) -> None:
+    for step in ("2", "4"):
+        folder = Path(kind, "checkpoints", step, "value")
+        close(runs.one / folder, runs.two / folder)
+    assert any(bool(t.any()) for t in load_file(runs.two / folder / "model.safetensors").values())
+    losses = [line["loss/value_avg"] for line in metrics(runs.two / kind) if "loss" in line]
+    assert len(losses) == 4 and losses[-1] > 0
+
+
 @pytest.mark.parametrize("kind", RL)
 def test_a_sharded_run_resumes_exactly(runs: SimpleNamespace, kind: str) -> None:
     whole, parts = runs.two / kind, runs.two / f"{kind}-parts"

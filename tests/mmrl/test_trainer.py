@@ -12,7 +12,7 @@ from torch import Tensor
 from mmrl.adapter import ROLES, adapter_off
 from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
-from mmrl.estimators import score
+from mmrl.estimators import score, score_with_values
 from mmrl.rl import train
 from mmrl.trainer import DivergenceError, Trainer
 from models import load_policy
@@ -178,9 +178,9 @@ def test_new_old_and_reference_policy_are_scored_on_the_same_masks(
         off = all(layer.disable_adapters for layer in adapters(trainer))
         who = "new" if torch.is_grad_enabled() else "reference" if off else "old"
         seen[who].append(passes.hidden)
-        return score(policy, canvas, passes, *options)
+        return score_with_values(policy, canvas, passes, *options)
 
-    monkeypatch.setattr("mmrl.trainer.score", watched)
+    monkeypatch.setattr("mmrl.trainer.score_with_values", watched)
     trainer.update(rollouts(config, trainer))
     old, reference, new = (torch.cat(hidden) for hidden in seen.values())
     assert torch.equal(old, reference) and torch.equal(old, new)

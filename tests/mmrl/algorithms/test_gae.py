@@ -1,0 +1,152 @@
+"""Returns and advantages: the worked numbers, the limits of lambda, and what always holds."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mmrl.algorithms.gae import estimate, outcome_rewards, step_means
+
+promise = settings(derandomize=True, deadline=None, max_examples=40)
+SCORED = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]).bool()[:, None]
+VALUES = torch.tensor([[0.2, 0.4, 0, 0, 0, 0], [0, 0, 0.1, 0, 0, 0], [0, 0, 0, 0.5, 0.3, 0.1]])
+"""Three steps of two, one and three tokens."""
+
+
+def rollouts(steps: list[list[int]], length: int, seed: int) -> tuple[Tensor, ...]:
+    """Random rewards, values [K, B, L] and the tokens of each step, given per row and position."""
+    draw = torch.Generator().manual_seed(seed)
+    at = torch.tensor(steps)
+    scored = at[None] == torch.arange(length)[:, None, None]
+    shape = scored.shape
+    return (*torch.randn(2, *shape, generator=draw, dtype=torch.double), scored)
+
+
+@st.composite
+def random_rollouts(draw: st.DrawFn) -> tuple[Tensor, ...]:
+    """Up to three rows of up to six tokens, some (step -1) never scored, steps in any number."""
+    length = draw(st.integers(1, 6))
+    row = st.lists(st.integers(-1, length - 1), min_size=length, max_size=length)
+    steps = draw(st.lists(row, min_size=1, max_size=3))
+    return rollouts(steps, length, draw(st.integers(0, 99)))
+
+
+def test_the_worked_numbers() -> None:
+    rewards = outcome_rewards(torch.ones(1), SCORED)
+    returns, advantages = estimate(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
+    expected = [[0.81, 0.81, 0, 0, 0, 0], [0, 0, 0.9, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
+    torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
+    expected = [[0.37528, 0.17528, 0, 0, 0, 0], [0, 0, 0.674, 0, 0, 0], [0, 0, 0, 0.5, 0.7, 0.9]]
+    torch.testing.assert_close(advantages[:, 0], torch.tensor(expected))
+    steps = [step_means(t, SCORED)[:, 0].tolist() for t in (VALUES[:, None], returns, advantages)]
+    assert steps[0] == pytest.approx([0.3, 0.1, 0.3])
+    assert steps[1] == pytest.approx([0.81, 0.9, 1.0])
+    assert steps[2] == pytest.approx([0.27528, 0.674, 0.7])
+
+
+def test_token_rewards_are_carried_as_the_mean_of_their_step() -> None:
+    rewards = torch.tensor([[1.0, 3, 0, 0, 0, 0], [0, 0, 5.0, 0, 0, 0], [0, 0, 0, 1.0, 2, 6]])
+    returns, _ = estimate(rewards[:, None], torch.zeros(3, 1, 6), SCORED, 0.5, 1.0)
+    # the last step is worth 3 on average, so the one before 5 + 1.5
+    expected = [[4.25, 6.25, 0, 0, 0, 0], [0, 0, 6.5, 0, 0, 0], [0, 0, 0, 1, 2, 6]]
+    torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
+
+
+@promise
+@given(random_rollouts(), st.floats(-2, 2))
+def test_undiscounted_monte_carlo_is_the_outcome_less_the_tokens_own_value(
+    drawn: tuple[Tensor, ...], outcome: float
+) -> None:
+    _, values, scored = drawn
+    outcomes = torch.full((values.shape[1],), outcome, dtype=torch.double)
+    result = estimate(outcome_rewards(outcomes, scored), values, scored, 1.0, 1.0)
+    torch.testing.assert_close(result.returns, outcome * scored.double())
+    torch.testing.assert_close(result.advantages, (outcome - values) * scored)
+
+
+@promise
+@given(random_rollouts(), st.floats(0, 1))
+def test_with_lambda_one_the_advantage_is_the_return_less_the_value(
+    drawn: tuple[Tensor, ...], gamma: float
+) -> None:
+    rewards, values, scored = drawn
+    result = estimate(rewards, values, scored, gamma, 1.0)
+    torch.testing.assert_close(result.advantages, result.returns - values * scored)
+
+
+@promise
+@given(random_rollouts(), st.floats(0, 1))
+def test_with_lambda_zero_only_the_next_step_counts(
+    drawn: tuple[Tensor, ...], gamma: float
+) -> None:
+    rewards, values, scored = drawn
+    _, advantages = estimate(rewards, values, scored, gamma, 0.0)
+    for row in range(values.shape[1]):
+        steps = [k for k in range(len(scored)) if bool(scored[k, row].any())]
+        for k, after in itertools.zip_longest(steps, steps[1:]):
+            ahead = 0.0 if after is None else float(step_means(values, scored)[after, row])
+            expected = (rewards[k, row] - values[k, row] + gamma * ahead) * scored[k, row]
+            torch.testing.assert_close(advantages[k, row], expected)
+
+
+@promise
+@given(random_rollouts(), st.floats(0, 1))
+def test_without_values_and_with_lambda_one_advantages_are_plain_returns(
+    drawn: tuple[Tensor, ...], gamma: float
+) -> None:
+    rewards, _, scored = drawn
+    returns, advantages = estimate(rewards, torch.zeros_like(rewards), scored, gamma, 1.0)
+    torch.testing.assert_close(advantages, returns)
+
+
+@promise
+@given(random_rollouts(), st.floats(0, 1), st.floats(0, 1))
+def test_the_mean_over_a_steps_tokens_follows_the_recursion_of_steps(
+    drawn: tuple[Tensor, ...], gamma: float, lam: float
+) -> None:
+    rewards, values, scored = drawn
+    result = estimate(rewards, values, scored, gamma, lam)
+    means = [step_means(t, scored) for t in (rewards, values, *result)]
+    for row in range(values.shape[1]):
+        later_return = later_value = later_advantage = 0.0
+        for k in reversed(range(len(scored))):
+            if not bool(scored[k, row].any()):
+                continue
+            reward, value, got_return, got_advantage = (float(mean[k, row]) for mean in means)
+            later_return = reward + gamma * later_return
+            surprise = reward - value + gamma * later_value
+            later_advantage = surprise + gamma * lam * later_advantage
+            later_value = value
+            assert got_return == pytest.approx(later_return)
+            assert got_advantage == pytest.approx(later_advantage)
+
+
+@promise
+@given(random_rollouts(), st.floats(0, 1), st.floats(0, 1))
+def test_rows_and_steps_that_write_nothing_change_nothing(
+    drawn: tuple[Tensor, ...], gamma: float, lam: float
+) -> None:
+    rewards, values, scored = drawn
+    whole = estimate(rewards, values, scored, gamma, lam)
+    for row in range(values.shape[1]):
+        used = scored[:, row].any(-1)
+        reward, value, steps = (t[used, row][:, None] for t in (rewards, values, scored))
+        for one, many in zip(estimate(reward, value, steps, gamma, lam), whole, strict=True):
+            torch.testing.assert_close(one[:, 0], many[used, row])
+
+
+@promise
+@given(random_rollouts())
+def test_an_outcome_is_paid_once_at_every_token_of_the_last_step(drawn: tuple[Tensor, ...]) -> None:
+    _, _, scored = drawn
+    outcomes = 1.0 + torch.arange(scored.shape[1])
+    rewards = outcome_rewards(outcomes, scored)
+    paid = step_means(rewards, scored)
+    for row, outcome in enumerate(outcomes.tolist()):
+        steps = [k for k in range(len(scored)) if bool(scored[k, row].any())]
+        assert paid[:, row].nonzero().flatten().tolist() == steps[-1:]
+        assert all(float(paid[k, row]) == outcome for k in steps[-1:])
+    assert not bool((rewards != 0)[~scored].any())

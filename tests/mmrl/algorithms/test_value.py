@@ -1,0 +1,144 @@
+"""The value loss: cases by hand, what it holds back, what it counts; and its settings."""
+
+import pytest
+import torch
+
+from mmrl.algorithms import (
+    BatchSize,
+    ValueConfig,
+    ValueInputs,
+    appraise,
+    load_algorithm,
+    value_loss,
+)
+from mmrl.algorithms.aggregation import grpo
+from mmrl.config import ConfigError
+
+ONE = BatchSize(1, 1, 1, 1)
+
+
+def loss_of(value: float, old: float, target: float, epsilon: float = 0.2) -> tuple[float, float]:
+    """Loss and gradient of a single token."""
+    new = torch.tensor([[[value]]], requires_grad=True)
+    rest = torch.tensor([[[old]]]), torch.tensor([[[target]]]), torch.ones(1, 1, 1)
+    loss, metrics = value_loss(ValueInputs(new, *rest), epsilon, ONE)
+    loss.backward()
+    assert new.grad is not None
+    return float(metrics["loss/value_avg"]), float(new.grad)
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "target", "loss", "gradient"),
+    [
+        (0.6, 0.5, 1.0, 0.08, -0.4),  # within reach: half the squared error
+        (0.9, 0.5, 1.0, 0.045, 0.0),  # 0.7 held: (0.7 - 1)^2 / 2, so no more pull towards 1
+        (1.4, 0.5, 0.6, 0.32, 0.8),  # beyond the return: the error itself is larger, and pulls back
+        (0.1, 0.5, 1.0, 0.405, -0.9),  # on the wrong side: the error itself pulls
+    ],
+)
+def test_the_loss_of_a_token_by_hand(
+    value: float, old: float, target: float, loss: float, gradient: float
+) -> None:
+    assert loss_of(value, old, target) == (pytest.approx(loss), pytest.approx(gradient))
+
+
+def test_at_the_old_value_the_loss_is_half_the_squared_error_for_any_range() -> None:
+    for epsilon in (0.0, 0.2, 10.0):
+        assert loss_of(0.3, 0.3, 1.0, epsilon)[0] == pytest.approx(0.245)
+
+
+def test_the_clipped_loss_is_never_below_the_plain_one() -> None:
+    values, old, returns = torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(0))
+    weights = torch.full((4, 5, 6), 1 / 120)
+    size = BatchSize(5, 120, 120, 6)
+    inputs = ValueInputs(values, old, returns, weights)
+    plain = float((values - returns).square().mean() / 2)
+    losses = [float(value_loss(inputs, epsilon, size)[0]) for epsilon in (100.0, 1.0, 0.1)]
+    assert losses[0] == pytest.approx(plain) and losses == sorted(losses)
+    _, metrics = value_loss(inputs, 100.0, size)
+    assert metrics["val/clipfrac_avg"] == 0
+    assert float(metrics["val/mean"]) == pytest.approx(float(values.mean()), abs=1e-6)
+
+
+def test_the_loss_is_a_mean_over_a_slices_tokens_and_then_over_slices() -> None:
+    scored = torch.tensor([[[1, 1, 1, 0]], [[0, 0, 0, 1]]]).bool()
+    size = BatchSize(1, 4, 4, 4, rows=2)
+    values = torch.tensor([[[1.0, 2, 3, 9]], [[9, 9, 9, 4]]])
+    zero = torch.zeros(2, 1, 4)
+    inputs = ValueInputs(values, values, zero, grpo(scored, size))
+    expected = ((1 + 4 + 9) / 3 + 16) / 2 / 2
+    assert float(value_loss(inputs, 0.2, size)[0]) == pytest.approx(expected)
+
+
+def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
+    scored = torch.ones(2, 3, 1, dtype=torch.bool)
+    values = torch.full((2, 3, 1), 0.5)
+    outcomes = torch.tensor([1.0, torch.nan, 0.0])
+    returns, advantages = appraise(values, outcomes, scored, ValueConfig())
+    assert returns[:, :, 0].tolist() == [[1, 0, 0]] * 2
+    assert advantages[:, :, 0].tolist() == [[0.5, 0, -0.5]] * 2
+
+
+def test_the_value_model_is_off_unless_it_is_asked_for() -> None:
+    assert load_algorithm({"name": "trace_rl"}).value is None
+    assert load_algorithm({"name": "trace_rl_value", "value": None}).value is None
+    row = load_algorithm({"name": "trace_rl", "value": {"backbone": "shared", "gamma": 0.9}})
+    assert row.value == ValueConfig(backbone="shared", gamma=0.9)
+    assert row.value_epsilon == row.epsilon == 0.2
+    row = load_algorithm({"name": "trace_rl", "value": {"cliprange_value": 0.5}})
+    assert row.value_epsilon == 0.5
+
+
+def test_the_preset_has_the_papers_values() -> None:
+    plain, row = (load_algorithm({"name": name}) for name in ("trace_rl", "trace_rl_value"))
+    assert row.value is not None and row.value.backbone == "copy"
+    assert (row.value.gamma, row.value.lam, row.value.learning_rate_scale) == (1.0, 1.0, 5.0)
+    assert {k: v for k, v in vars(row).items() if k not in ("name", "value")} == {
+        k: v for k, v in vars(plain).items() if k not in ("name", "value")
+    }
+
+
+def test_only_a_head_on_the_policy_needs_the_policy_that_sampled_scored() -> None:
+    for backbone, needed in (("shared", True), ("copy", False)):
+        assert (
+            load_algorithm({"name": "trace_rl", "value": {"backbone": backbone}}).needs_old
+            == needed
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"value": {"backbone": "own"}}, ["algorithm.value.backbone", "'own'", "copy, shared"]),
+        ({"value": {"gamma": 1.5}}, ["algorithm.value.gamma", "1.5", "between 0 and 1"]),
+        ({"value": {"lam": -0.1}}, ["algorithm.value.lam", "between 0 and 1"]),
+        ({"value": {"lambda": 1.0}}, ["value.lambda", "is not a setting", "Did you mean 'lam'?"]),
+        ({"value": {"cliprange_value": -1}}, ["algorithm.value.cliprange_value", "0 or more"]),
+        ({"value": {"vf_coef": -1}}, ["algorithm.value.vf_coef", "0 or more"]),
+        ({"value": {"learning_rate_scale": 0}}, ["algorithm.value.learning_rate_scale", "above 0"]),
+        ({"value": {}, "mask": "full"}, ["algorithm.value", "mask: full", "use mask: trace"]),
+        (
+            {"value": {}, "sampled_slices": 4},
+            ["algorithm.sampled_slices", "all slices", "to null"],
+        ),
+        ({"value": {}, "bound": "elbo"}, ["algorithm.value", "bound: elbo", "bound: token"]),
+        ({"value": {}, "ratio_level": "sequence"}, ["ratio_level: sequence", "token or step"]),
+        ({"value": {}, "aggregation": "gmpo"}, ["aggregation: gmpo", "aggregation: grpo"]),
+        ({"value": {}, "scale_rewards": "softmax"}, ["algorithm.scale_rewards", "no outcome"]),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_value_model_where_it_cannot_be_is_refused_with_the_reason(
+    options: dict, named: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_algorithm({"name": "trace_rl", **options})
+    for word in named:
+        assert word in str(error.value), str(error.value)
+
+
+def test_every_method_without_a_trace_refuses_it() -> None:
+    for name in ("mask_grpo", "diffu_grpo", "coupled_grpo", "spg", "espo", "just_grpo"):
+        with pytest.raises(ConfigError, match=r"algorithm\.value is set, and mask: .* mask: trace"):
+            load_algorithm({"name": name, "value": {}})
+    assert load_algorithm({"name": "step_merge", "value": {}}).value is not None

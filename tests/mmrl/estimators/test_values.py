@@ -1,0 +1,210 @@
+"""Values of states, and what they do to the gradient, by exact sums over all texts of a tiny world.
+
+Three response tokens out of three ids: the first step writes two of them at once, the second step
+the last one, so there are 27 trajectories and ten states.
+"""
+
+import copy
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import (
+    AlgorithmConfig,
+    BatchSize,
+    LossInputs,
+    ValueConfig,
+    ValueInputs,
+    Weights,
+    appraise,
+    load_algorithm,
+    policy_loss,
+    value_loss,
+)
+from mmrl.estimators import MASKS, score, score_with_values, state_values
+from mmrl.types import Passes, Rollout
+from models.core import MaskedTokenModel
+from models.value import ValueHead, ValueNetwork, copied_backbone
+from tests.mmrl.canvases import generators, small_canvas
+from tests.models.networks import bare_policy, small_network
+
+FIRST, NUMBER, IDS = 4, 3, (12, 15)
+ROWS = len(range(*IDS)) ** NUMBER
+METHOD: AlgorithmConfig = load_algorithm({"name": "trace_rl", "slice_size": 1, "beta": 0.0})
+
+
+def headed(seed: int = 1) -> MaskedTokenModel:
+    """A small network with a value head that is far from zero."""
+    network = small_network(seed)
+    network.value_head = ValueHead(network.core.hidden_size, "cpu", torch.float32)
+    draw = torch.Generator().manual_seed(seed)
+    torch.nn.init.normal_(network.value_head.weight, generator=draw)  # type: ignore[arg-type]
+    return network
+
+
+def value_network(seed: int = 1) -> ValueNetwork:
+    """The same as a network of its own."""
+    network = headed(seed)
+    head, network.value_head = network.value_head, None
+    assert isinstance(head, ValueHead)
+    return ValueNetwork(copied_backbone(network), copy.deepcopy(head)).eval()
+
+
+def finished(**options: Any) -> tuple[Rollout, Passes]:
+    """Three rollouts of six tokens with random steps, and the passes of their traces."""
+    canvas = small_canvas(padding=True, ragged=True, **options)
+    draw = torch.Generator().manual_seed(2)
+    canvas.tokens[canvas.response] = torch.randint(
+        *canvas.vocab, (int(canvas.response.sum()),), generator=draw
+    )
+    steps = torch.randint(0, 4, canvas.tokens.shape, generator=draw)
+    rollout = Rollout(canvas, steps.masked_fill(~canvas.response, -1), torch.zeros(3, 11), {})
+    return rollout, MASKS["trace"](rollout, METHOD.draw(0, generators(3)))
+
+
+@torch.no_grad()
+def test_a_value_is_the_head_on_the_hidden_state_of_its_own_position() -> None:
+    rollout, passes = finished()
+    network, canvas = headed(), rollout.canvas
+    values = state_values(value_network(), canvas, passes)
+    assert values.dtype == torch.float32 and not bool(values[~passes.scored].any())
+    for k, row in itertools.product(range(len(passes)), range(3)):
+        tokens = canvas.tokens[row].masked_fill(passes.hidden[k, row], canvas.mask_id)
+        attend = None if canvas.attend is None else canvas.attend[row, None]
+        hidden = network.hidden_states(tokens[None], attention_mask=attend)[0]
+        expected = network.value_head(hidden) * passes.scored[k, row]  # type: ignore[misc]
+        torch.testing.assert_close(values[k, row], expected)
+
+
+@pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
+@pytest.mark.parametrize("position", [False, True])
+@torch.no_grad()
+def test_a_head_on_the_policy_gives_the_same_values_beside_the_same_log_probs(
+    cfg_scale: float, position: bool
+) -> None:
+    rollout, passes = finished()
+    if position:
+        method = replace(METHOD, position_term="plackett_luce")
+        passes = MASKS["trace"](rollout, method.draw(0, generators(3)))
+    with_head: Any = bare_policy(headed())
+    without: Any = bare_policy(small_network(1))
+    found = score_with_values(with_head, rollout.canvas, passes, cfg_scale, 0.7)
+    plain = score_with_values(without, rollout.canvas, passes, cfg_scale, 0.7)
+    assert plain.values is None and found.values is not None
+    assert torch.equal(found.logprobs, plain.logprobs)
+    assert torch.equal(found.entropy, plain.entropy)
+    torch.testing.assert_close(found.values, state_values(value_network(), rollout.canvas, passes))
+
+
+@torch.no_grad()
+def test_a_value_knows_nothing_of_what_is_still_to_be_written() -> None:
+    rollout, passes = finished()
+    before = state_values(value_network(), rollout.canvas, passes)
+    for k in range(len(passes)):
+        changed = rollout.canvas.tokens.masked_fill(passes.hidden[k], rollout.canvas.vocab[0])
+        canvas = replace(rollout.canvas, tokens=changed)
+        assert torch.equal(state_values(value_network(), canvas, passes)[k], before[k])
+
+
+def world() -> tuple[Rollout, Passes, Tensor]:
+    """All 27 texts, the passes of their two steps, and arbitrary rewards [27]."""
+    canvas = small_canvas(1, NUMBER)[torch.zeros(ROWS, dtype=torch.long)]
+    canvas.vocab = IDS
+    texts = list(itertools.product(range(*IDS), repeat=NUMBER))
+    canvas.tokens[:, FIRST : FIRST + NUMBER] = torch.tensor(texts)
+    written_at = torch.full(canvas.tokens.shape, -1)
+    written_at[:, FIRST : FIRST + NUMBER] = torch.tensor([0, 0, 1])
+    rollout = Rollout(canvas, written_at, torch.zeros(canvas.tokens.shape), {})
+    rewards = torch.randn(ROWS, generator=torch.Generator().manual_seed(4))
+    return rollout, MASKS["trace"](rollout, METHOD.draw(0, generators(ROWS))), rewards
+
+
+def chances(policy: Any, rollout: Rollout, passes: Passes) -> Tensor:
+    """[27] how likely each trajectory is; they sum to one."""
+    with torch.no_grad():
+        likely = score(policy, rollout.canvas, passes)[0].sum((0, 2)).exp()
+    assert float(likely.sum()) == pytest.approx(1.0, abs=1e-5)
+    return likely
+
+
+def expected_gradient(policy: Any, advantages: Tensor) -> Tensor:
+    """The exact expectation of the policy's gradient over all trajectories."""
+    rollout, passes, _ = world()
+    weights = chances(policy, rollout, passes)[:, None] * passes.scored
+    new, entropy = score(policy, rollout.canvas, passes)
+    inputs = LossInputs(passes, new, new.detach(), None, entropy, advantages)
+    inputs.weights = Weights(weights, weights)
+    loss, _ = policy_loss(inputs, METHOD, BatchSize(ROWS, 1, 1, NUMBER))
+    gradients = torch.autograd.grad(loss, list(policy.network.parameters()))
+    return torch.cat([gradient.flatten() for gradient in gradients])
+
+
+def exact_values(policy: Any) -> Tensor:
+    """[K, 27, L] the expected reward of each state a trajectory goes through."""
+    rollout, passes, rewards = world()
+    likely, values = chances(policy, rollout, passes), torch.zeros(passes.scored.shape)
+    seen = rollout.canvas.tokens.masked_fill(passes.hidden, rollout.canvas.mask_id)
+    for k, row in itertools.product(range(len(passes)), range(ROWS)):
+        same = (seen[k] == seen[k, row]).all(-1)
+        value = (likely[same] * rewards[same]).sum() / likely[same].sum()
+        values[k, row] = value * passes.scored[k, row]
+    return values
+
+
+def test_a_baseline_leaves_the_expected_gradient_as_it_is() -> None:
+    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
+    expected = expected_gradient(policy, rewards)
+    with torch.no_grad():
+        values = state_values(value_network(), rollout.canvas, passes)
+    assert float(values.std()) > 0.5
+    advantages = appraise(values, rewards, passes.scored, ValueConfig()).advantages
+    found = expected_gradient(policy, advantages)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    assert float(expected.abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5])
+def test_with_a_shorter_reach_it_does_so_if_the_values_are_right(lam: float) -> None:
+    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
+    expected, settings = expected_gradient(policy, rewards), ValueConfig(lam=lam)
+    right = appraise(exact_values(policy), rewards, passes.scored, settings).advantages
+    torch.testing.assert_close(expected_gradient(policy, right), expected, atol=1e-4, rtol=0)
+    with torch.no_grad():
+        values = state_values(value_network(), rollout.canvas, passes)
+    wrong = appraise(values, rewards, passes.scored, settings).advantages
+    assert float((expected_gradient(policy, wrong) - expected).abs().max()) > 0.01
+
+
+def test_right_values_take_variance_out_of_the_gradient() -> None:
+    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
+    likely = chances(policy, rollout, passes)
+    right = appraise(exact_values(policy), rewards, passes.scored, ValueConfig()).advantages
+    plain = rewards[None, :, None] * passes.scored
+    spread = [(likely[:, None] * tensor.square()).sum() for tensor in (plain, right)]
+    assert float(spread[1]) < 0.7 * float(spread[0])
+
+
+def test_the_value_of_a_state_becomes_its_expected_reward() -> None:
+    policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
+    weights = chances(policy, rollout, passes)[:, None] * passes.scored
+    model, size = value_network(), BatchSize(ROWS, ROWS * NUMBER, 1, NUMBER)
+    torch.nn.init.zeros_(model.head.weight)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=200)
+    returns = appraise(torch.zeros_like(weights), rewards, passes.scored, ValueConfig()).returns
+    for _ in range(200):
+        values = state_values(model, rollout.canvas, passes)
+        inputs = ValueInputs(values, values.detach(), returns, weights)
+        loss, _ = value_loss(inputs, 0.2, size)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    with torch.no_grad():
+        values = state_values(model, rollout.canvas, passes)
+    off = (values - exact_values(policy)).abs() * (weights > 0.01)
+    assert float(off.max()) < 0.05

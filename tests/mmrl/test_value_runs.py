@@ -1,0 +1,135 @@
+"""Whole runs with a value model: checkpoints and resume, several tasks and processes, text."""
+
+import itertools
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mmrl.config import ConfigError
+from mmrl.rl import main, train
+from mmrl.rl_config import RLConfig
+from models import load_policy
+from tests.mmrl.runs import (
+    LORA,
+    ROOT,
+    SHAPES,
+    VQ,
+    command_line,
+    metrics,
+    process,
+    same_weights,
+    task_config,
+)
+from tests.mmrl.test_text_rl import text_config
+from tests.mmrl.test_value_model import BACKBONES, SAMPLER, config_of, method
+
+
+@pytest.mark.parametrize(("backbone", "lora"), [("shared", None), ("copy", None), ("copy", LORA)])
+def test_four_steps_equal_two_a_stop_and_two_more(
+    world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
+) -> None:
+    changes = {
+        "algorithm": {**method(backbone, lam=0.9), "num_iterations": 2}, "lora": lora,
+        "bf16": lora is None, "save_total_limit": None, "warmup_steps": 3,
+    }  # fmt: skip
+    train(config_of(world, tmp_path / "whole", **changes))
+    train(config_of(world, tmp_path / "parts", max_steps=2, **changes))
+    train(config_of(world, tmp_path / "parts", resume_from_checkpoint="auto", **changes))
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    for name in ("final", "checkpoints/4", "checkpoints/4/value"):
+        assert same_weights(tmp_path / "parts" / name, tmp_path / "whole" / name)
+    lines = metrics(tmp_path / "whole")
+    assert lines[-1]["val/mean"] != 0 and len({line["loss/value_avg"] for line in lines}) == 4
+
+
+@BACKBONES
+def test_a_checkpoint_has_the_value_model_beside_it_and_the_final_model_is_the_policy_alone(
+    world: SimpleNamespace, tmp_path: Path, backbone: str
+) -> None:
+    config = config_of(world, tmp_path / "run", method(backbone), max_steps=2)
+    run = train(config)
+    start = load_file(Path(world.policy) / "model.safetensors")
+    for name in ("final", "checkpoints/2"):
+        assert load_file(run / name / "model.safetensors").keys() == start.keys()
+        assert load_policy(run / name, VQ).network.value_head is None
+    stored = load_file(run / "checkpoints" / "2" / "value" / "model.safetensors")
+    wanted = "weight" if backbone == "shared" else "head.weight"
+    assert bool(stored[wanted].any())
+    assert (len(stored) == 1) == (backbone == "shared")
+    assert not (run / "final" / "value").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("shared", "copy"), ("copy", "shared"), ("copy", None), (None, "shared")],
+)
+def test_a_checkpoint_with_another_value_model_is_refused(
+    world: SimpleNamespace, tmp_path: Path, before: str | None, after: str | None
+) -> None:
+    train(config_of(world, tmp_path / "run", method(before), max_steps=2))
+    resumed = {"max_steps": 4, "resume_from_checkpoint": "auto"}
+    with pytest.raises(ConfigError, match="cannot be resumed from"):
+        train(config_of(world, tmp_path / "run", method(after), **resumed))
+
+
+def test_tasks_must_agree_on_the_one_value_model(world: SimpleNamespace, tmp_path: Path) -> None:
+    config = config_of(world, tmp_path, method("copy"))
+    tasks = dict(config.tasks)
+    tasks["other"] = task_config(world, algorithm=method("shared"), sampler=SAMPLER)
+    with pytest.raises(ConfigError, match=r"algorithm\.value\.backbone.*the same for all tasks"):
+        run = {"output_dir": str(tmp_path), "model": config.model}
+        RLConfig(tasks=tasks, **run)
+
+
+@BACKBONES
+def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
+    world: SimpleNamespace, tmp_path: Path, backbone: str
+) -> None:
+    value = f"{{name: trace_rl, slice_size: 1, num_iterations: 2, value: {{backbone: {backbone}}}}}"
+    reward = f"rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]"
+    other = [f"tasks.other.{word}" for word in (
+        f"prompts={world.prompts}", "num_prompts=2", "num_generations=2", "sampler.steps=3",
+        reward, "algorithm={num_iterations: 2}",
+    )]  # fmt: skip
+    common = [
+        *other, "max_steps=2", "save_steps=1", "learning_rate=1e-4", "adam_epsilon=1e-3",
+        "per_device_train_batch_size=2", f"tasks.shapes.algorithm={value}",
+        f"tasks.shapes.{reward}",
+    ]  # fmt: skip
+    settings = str(ROOT / "configs" / "accelerate" / "cpu2.yaml")
+    launcher = ("accelerate.commands.launch", "--config_file", settings, "-m")
+    pair = process([*command_line(world, tmp_path / "two"), *common], *launcher)
+    assert main([*command_line(world, tmp_path / "one"), *common]) == 0
+    assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()
+    for one, two in itertools.zip_longest(metrics(tmp_path / "one"), metrics(tmp_path / "two")):
+        assert one.keys() == two.keys()
+        for key, number in one.items():
+            assert two[key] == pytest.approx(number, rel=1e-3, abs=1e-5), key
+        assert one["shapes/loss/value_avg"] > 0 and "other/loss/value_avg" not in one
+    for name in ("final/model.safetensors", "checkpoints/2/value/model.safetensors"):
+        left, right = (load_file(tmp_path / run / name) for run in ("one", "two"))
+        for key, tensor in left.items():
+            torch.testing.assert_close(right[key], tensor, atol=1e-6, rtol=0)
+
+
+def test_metrics_of_a_run_have_the_names_of_trls_ppo(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    run = train(config_of(world, tmp_path / "run", method("copy"), max_steps=1, save_steps=0))
+    line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert line.keys() >= {"loss/value_avg", "val/clipfrac_avg", "val/mean", "val/grad_norm"}
+    assert line["loss"] == pytest.approx(line["policy_loss"], abs=1e-6)
+
+
+@BACKBONES
+def test_a_run_on_text_trains_with_it(
+    world: SimpleNamespace, tmp_path: Path, backbone: str
+) -> None:
+    config = text_config(world, tmp_path)
+    config.tasks["shapes"].algorithm = method(backbone)
+    lines = [line for line in metrics(train(config)) if "loss" in line]
+    assert len(lines) == 2 and all(line["loss/value_avg"] > 0 for line in lines)

@@ -1,0 +1,81 @@
+"""The value head, and the network it stands on when it has one of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from models import load_model
+from models.checkpoint import save_model
+from models.value import ValueHead, ValueNetwork, copied_backbone
+from tests.models.networks import small_network
+
+TOKENS = torch.randint(0, 39, (2, 7), generator=torch.Generator().manual_seed(0))
+SOME = torch.tensor([[0, 1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0, 1]]).bool()
+KEYS = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]])
+
+
+@torch.no_grad()
+def test_hidden_states_are_what_logits_are_computed_from() -> None:
+    network = small_network()
+    ask: dict[str, Any] = {"input_ids": TOKENS, "attention_mask": KEYS}
+    hidden = network.hidden_states(**ask)
+    assert hidden.shape == (2, 7, 32)
+    assert torch.equal(network(**ask).logits, hidden @ network.head.weight.T)
+    torch.testing.assert_close(network.hidden_states(**ask, positions=SOME), hidden[SOME])
+
+
+@torch.no_grad()
+def test_a_head_is_zero_at_the_start_and_changes_no_logits() -> None:
+    network = small_network()
+    before, values = network(input_ids=TOKENS, positions=SOME)
+    assert values is None
+    network.value_head = ValueHead(32, "cpu", torch.float32)
+    logits, values = network(input_ids=TOKENS, positions=SOME)
+    assert torch.equal(logits, before) and values.tolist() == [0, 0, 0]
+    assert network(input_ids=TOKENS).values.shape == (2, 7)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_network_of_its_own_has_the_policys_features_and_no_output_matrix(tied: bool) -> None:
+    policy = small_network(tied_head=tied)
+    head = ValueHead(32, "cpu", torch.float32)
+    torch.nn.init.normal_(head.weight)
+    model = ValueNetwork(copied_backbone(policy), head)
+    values = model(input_ids=TOKENS, attention_mask=KEYS, positions=SOME)
+    expected = policy.hidden_states(TOKENS, attention_mask=KEYS)[SOME] @ head.weight[0]
+    torch.testing.assert_close(values, expected)
+    own = {name.removeprefix("backbone.") for name, _ in model.named_parameters()}
+    assert own == {n for n, _ in policy.named_parameters() if n != "head.weight"} | {"head.weight"}
+    values.sum().backward()
+    assert all(p.grad is None for p in policy.parameters())
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_parameters_that_are_shared_are_not_copied() -> None:
+    policy = small_network()
+    backbone = copied_backbone(policy, {id(p): p for p in policy.parameters()})
+    theirs = dict(policy.named_parameters())
+    assert all(p is theirs[name] for name, p in backbone.named_parameters())
+    assert backbone.blocks[0] is not policy.blocks[0]
+
+
+def test_values_are_float32_whatever_the_precision_of_the_network() -> None:
+    head = ValueHead(32, "cpu", torch.bfloat16)
+    torch.nn.init.ones_(head.weight)
+    hidden = torch.full((3, 32), 1.0078125, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        values = head(hidden)
+    assert values.dtype == torch.float32 and values.tolist() == [32.25] * 3
+
+
+def test_a_saved_network_comes_without_its_value_head(tmp_path: Path) -> None:
+    network = small_network()
+    network.value_head = ValueHead(32, "cpu", torch.float32)
+    save_model(network, tmp_path)
+    loaded = load_model(tmp_path)
+    assert loaded.value_head is None
+    with torch.no_grad():
+        expected = network(input_ids=TOKENS).logits
+        assert torch.equal(loaded(input_ids=TOKENS).logits, expected)
