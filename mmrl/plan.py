@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmrl.algorithms import forwards
+from mmrl.algorithms import forwards, unread
 from mmrl.config import to_yaml
 from mmrl.memory import LLADA_8B, MMADA_8B, estimate, total
 from mmrl.model_config import known_config, response_length
@@ -96,6 +96,8 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
         )
     for difference in differences(algorithm, sampler):
         yield f"mismatch    {difference}"
+    for setting in unread(algorithm):
+        yield f"no effect   {setting}"
 
 
 def _counted(source: str, prompts: list[Prompt]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from mmrl.algorithms import AlgorithmConfig, load_algorithm
+from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.model_config import is_hub_id
@@ -101,6 +101,8 @@ class Task:
             logger.warning(
                 "%s: the scored policy is not the one that samples: %s", where, difference
             )
+        for setting in unread(self.algorithm):
+            logger.warning("%s.algorithm: %s", where, setting)
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check_entries(config.rewards, f"{where}.rewards")

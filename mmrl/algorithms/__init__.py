@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from mmrl.algorithms import ratios, surrogates
 from mmrl.algorithms.advantages import group_advantages, group_statistics
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
-from mmrl.algorithms.combinations import check_combination
+from mmrl.algorithms.combinations import check_combination, unread
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
 from mmrl.algorithms.gae import Estimates
 from mmrl.algorithms.kl import KL
@@ -46,6 +46,7 @@ __all__ = [
     "load_algorithm",
     "passes_per_rollout",
     "policy_loss",
+    "unread",
     "value_loss",
 ]
 

@@ -1,12 +1,13 @@
-"""Columns that cannot go together, refused with the reason before anything loads."""
+"""Columns that cannot go together, and settings without effect: known before anything loads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from mmrl.config import ConfigError
-from mmrl.estimators import MASKS
+from mmrl.estimators import BOUNDS, MASKS, bounds
 
 if TYPE_CHECKING:
     from mmrl.algorithms import AlgorithmConfig
@@ -20,6 +21,28 @@ def check_combination(row: AlgorithmConfig) -> None:
     """
     for message in (*_masks(row), *_ratios(row), *_values(row)):
         raise ConfigError(f"algorithm.{message}")
+
+
+def unread(row: AlgorithmConfig) -> list[str]:
+    """Settings that were changed and that the row's mask strategy or bound never looks at.
+
+    They are no error: a row starts from a preset, and may have them from there.
+    """
+    defaults = {field.name: field.default for field in fields(row)}
+    found = []
+    for column, reads in (
+        ("mask", {name: strategy.reads for name, strategy in MASKS.items()}),
+        ("bound", {name: bounds.READS.get(name, ()) for name in BOUNDS}),
+    ):
+        chosen = getattr(row, column)
+        for key in dict.fromkeys(key for keys in reads.values() for key in keys):
+            if getattr(row, key) != defaults[key] and key not in reads[chosen]:
+                users = ", ".join(name for name, keys in reads.items() if key in keys)
+                found.append(
+                    f"{key} is {getattr(row, key)}, and {column}: {chosen} does not read it"
+                    f" ({users} would)"
+                )
+    return found
 
 
 def _masks(row: AlgorithmConfig) -> Iterator[str]:

@@ -109,5 +109,10 @@ BOUNDS: dict[str, Callable[..., Quantity]] = {
     "sandwich": sandwich,
     "additive": additive,
 }
+READS: dict[str, tuple[str, ...]] = {
+    "eubo": ("eubo_beta",),
+    "sandwich": ("eubo_beta", "eubo_weight"),
+}
+"""Settings of their own that bounds look at."""
 PASS_BY_PASS = frozenset({"token", "additive"})
 """Bounds whose values belong to one pass each."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.algorithms import load_algorithm
+from mmrl.algorithms import PRESETS, load_algorithm, unread
 from mmrl.config import ConfigError
 from mmrl.pairing import check_pairing, differences
 from mmrl.plan import describe
@@ -64,3 +64,22 @@ def test_guidance_in_the_rollout_alone_is_in_the_log_and_in_the_dry_run(
         said = describe(config)
     assert "mismatch    cfg_scale is 1.5 in the rollout and 0 in scoring" in said
     assert "the scored policy is not the one that samples: cfg_scale is 1.5" in caplog.text
+
+
+def test_a_setting_that_no_column_reads_is_in_the_log_and_in_the_dry_run(
+    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    algorithm = {"slice_size": 3, "eubo_beta": 2.0}
+    with caplog.at_level(logging.WARNING):
+        said = describe(run_config(world, tmp_path, algorithm=algorithm))
+    cut = "slice_size is 3, and mask: random does not read it (trace, left_to_right would)"
+    power = "eubo_beta is 2.0, and bound: token does not read it (eubo, sandwich would)"
+    for message in (cut, power):
+        assert f"no effect   {message}" in said
+        assert f"tasks.shapes.algorithm: {message}" in caplog.text
+    assert "min_mask_rate" not in caplog.text  # random masks read what the preset sets
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
+def test_presets_set_nothing_without_effect(preset: str) -> None:
+    assert unread(load_algorithm({"name": preset})) == []

@@ -25,16 +25,22 @@ from mmrl.estimators.masks.strategy import Draw, Strategy
 
 __all__ = ["MASKS", "Draw", "Strategy", "row_uniforms"]
 
+_RISING = ("min_mask_rate",)
+_DRAWN = ("min_mask_rate", "max_mask_rate")
+_CUT = ("slice_size", "num_slices", "sampled_slices")
+
 MASKS: dict[str, Strategy] = {
     "full": Strategy(full.plan),
-    "random": Strategy(random.plan),
-    "uniform": Strategy(uniform.plan),
-    "stratified": Strategy(stratified.plan),
-    "quadrature": Strategy(quadrature.plan),
-    "complementary": Strategy(complementary.plan, complementary.number),
-    "blockwise": Strategy(blockwise.plan, needs_blocks=True),
-    "ar_like": Strategy(ar_like.plan),
-    "trace": Strategy(trace.plan, trace.number, ordered=True, reads_trace=True),
-    "left_to_right": Strategy(left_to_right.plan, left_to_right.number, ordered=True),
+    "random": Strategy(random.plan, reads=_RISING),
+    "uniform": Strategy(uniform.plan, reads=_DRAWN),
+    "stratified": Strategy(stratified.plan, reads=_DRAWN),
+    "quadrature": Strategy(quadrature.plan, reads=_DRAWN),
+    "complementary": Strategy(
+        complementary.plan, complementary.number, reads=(*_DRAWN, "include_full")
+    ),
+    "blockwise": Strategy(blockwise.plan, needs_blocks=True, reads=_DRAWN),
+    "ar_like": Strategy(ar_like.plan, reads=_RISING),
+    "trace": Strategy(trace.plan, trace.number, ordered=True, reads_trace=True, reads=_CUT),
+    "left_to_right": Strategy(left_to_right.plan, left_to_right.number, ordered=True, reads=_CUT),
 }
 """Mask strategies by the name used in configurations."""

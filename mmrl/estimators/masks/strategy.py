@@ -58,7 +58,8 @@ class Strategy(NamedTuple):
 
     `plan` makes the passes; `number` says how many at most, from the settings, the denoising steps
     and the response positions. `ordered`: the passes follow an order of writing, so neither several
-    draws nor hidden prompt tokens make sense; `reads_trace`: the order is the recorded one.
+    draws nor hidden prompt tokens make sense; `reads_trace`: the order is the recorded one;
+    `reads`: the fields of `Draw` about rates and slices that `plan` looks at.
     """
 
     plan: Callable[[Rollout, Draw], Passes]
@@ -66,6 +67,7 @@ class Strategy(NamedTuple):
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False
+    reads: tuple[str, ...] = ()
 
     def __call__(self, rollout: Rollout, draw: Draw) -> Passes:
         """The passes of `plan`, with what is the same for all strategies."""

@@ -197,3 +197,19 @@ def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:
     logprobs = torch.full(longer.scored.shape, -1.0)
     plain = BOUNDS["elbo"](logprobs[: len(passes)] * passes.scored, passes).values
     torch.testing.assert_close(BOUNDS["elbo"](logprobs * longer.scored, longer).values, plain)
+
+
+CHANGED = {
+    "min_mask_rate": 0.9, "max_mask_rate": 0.7, "include_full": True,
+    "slice_size": 2, "num_slices": 2, "sampled_slices": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", CHANGED)
+@pytest.mark.parametrize("name", MASKS)
+def test_a_strategy_reads_what_it_says_it_reads(name: str, setting: str) -> None:
+    canvas = small_canvas(2, 12)
+    changed = {setting: CHANGED[setting]}
+    one, other = (draw(canvas, generators(2), name, **options) for options in ({}, changed))
+    same = one.hidden.shape == other.hidden.shape and torch.equal(one.hidden, other.hidden)
+    assert same != (setting in MASKS[name].reads)
