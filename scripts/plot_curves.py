@@ -60,7 +60,8 @@ def curves(runs: list[str], metric: str, name: str, color: str) -> list[Series]:
     check(bool(shared), "runs", " ".join(runs), "runs with values at the same steps")
     mean = [(step, sum(run[step] for run in each) / len(each)) for step in shared]
     thin = [Series("", sorted(run.items()), color, width=1.0, opacity=0.5) for run in each]
-    return [*thin, Series(f"{name}, mean of {len(each)}", mean, color, width=2.6)]
+    label = name if len(each) == 1 else f"{name}, mean of {len(each)}"
+    return [*thin, Series(label, mean, color, width=2.6)]
 
 
 def main(arguments: list[str]) -> int:

@@ -24,7 +24,7 @@ def test_the_mean_of_the_runs_and_of_the_control_is_drawn(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     text = out.read_text()
     assert "trained, mean of 2: 0.3 → 0.6" in text
-    assert "shuffled advantages, mean of 1: 0.3 → 0.3" in text
+    assert "shuffled advantages: 0.3 → 0.3" in text
     assert text.count("<polyline") == 5
 
 

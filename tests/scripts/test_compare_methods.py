@@ -1,0 +1,108 @@
+"""The table of scripts/compare_methods.py: its figures, its runs, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mmrl.config import to_yaml
+from tests.by_path import load
+from tests.mmrl.runs import run_config, write_world
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "compare_methods.py"
+script = load(ROOT / "scripts", "compare_methods")
+STRICT = {"name": "shapes", "mode": "strict", "key": "strict"}
+
+
+def task_file(tmp_path: Path) -> Path:
+    world = write_world(tmp_path)
+    task = {"eval_prompts": world.held_out, "rewards": [STRICT]}
+    config = run_config(world, tmp_path / "unused", task=task, max_steps=1, eval_steps=1)
+    path = tmp_path / "task.yaml"
+    path.write_text(to_yaml(config))
+    return path
+
+
+def settings(tmp_path: Path, **changes: object) -> Path:
+    path = tmp_path / "compare.yaml"
+    values = {
+        "output_dir": str(tmp_path / "runs"),
+        "tasks": [str(task_file(tmp_path))],
+        "methods": {"mask_grpo": {"name": "mask_grpo"}, "wd1": {"name": "wd1"}},
+        "seeds": [0],
+    }
+    path.write_text(yaml.safe_dump({**values, **changes}))
+    return path
+
+
+def write_metrics(run: script.Run, scores: tuple[float, float], seconds: float) -> None:
+    run.folder.mkdir(parents=True)
+    times = {"time/score_s": seconds, "time/update_s": 2 * seconds}
+    lines = [
+        {"step": 0, "eval/shapes/strict": scores[0]},
+        {"step": 1, **times},
+        {"step": 1, "eval/shapes/strict": scores[1]},
+    ]
+    (run.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_row_has_means_over_seeds_and_the_error_of_the_change(tmp_path: Path) -> None:
+    path = settings(tmp_path, seeds=[0, 1, 2], methods={"mine": {"name": "coupled_grpo"}})
+    found = script.runs(script.load_config(script.Config, [f"config={path}"]))
+    for run, after in zip(found, (0.3, 0.5, 0.7), strict=True):
+        write_metrics(run, (0.2, after), 1.5)
+    # three passes of new, old and reference policy; the change is 0.1, 0.3, 0.5
+    assert script.row(found)[1:] == ("9", "4.50", "0.200", "0.500", "+0.300 ± 0.115")
+
+
+def test_runs_differ_in_method_seed_and_control_alone(tmp_path: Path) -> None:
+    path = settings(tmp_path, seeds=[3, 4], control="wd1", settings=["max_steps=2"])
+    found = script.runs(script.load_config(script.Config, [f"config={path}"]))
+    assert [run.method for run in found] == ["mask_grpo", "wd1", "shuffled"] * 2
+    assert {run.config.max_steps for run in found} == {2}
+    for run in found:
+        [options] = run.config.tasks.values()
+        assert options.shuffle_advantages == (run.method == "shuffled")
+        assert options.algorithm["name"] == ("mask_grpo" if run.method == "mask_grpo" else "wd1")
+        assert run.config.seed == int(run.folder.name)
+
+
+def test_it_runs_what_is_missing_and_prints_the_table(tmp_path: Path) -> None:
+    path = settings(tmp_path, methods={"wd1": {"name": "wd1"}}, control="wd1")
+    command = [sys.executable, str(SCRIPT), f"config={path}", "workers=1"]
+    first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    written = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/**/metrics.jsonl")}
+    again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert len(written) == 2 and all(p.stat().st_mtime_ns == t for p, t in written.items())
+    assert first.stdout == again.stdout == (tmp_path / "runs" / "table.md").read_text()
+    methods = [line.split(" | ")[0] for line in first.stdout.splitlines()]
+    assert methods == ["| shapes: method", "| ---", "| wd1", "| shuffled"]
+
+
+def test_a_run_that_fails_ends_it_with_the_reason(tmp_path: Path) -> None:
+    path = settings(tmp_path, settings=[f"model.path={tmp_path / 'nothing'}"])
+    command = [sys.executable, str(SCRIPT), f"config={path}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "ended with status 1" in done.stderr and "nothing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("methods={x: {name: nonsense}}", "nonsense"),
+        ("control=other", "control is 'other'"),
+        ("seeds=[]", "seeds is []"),
+        ("settings=[max_step=1]", "max_step"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_runs(
+    tmp_path: Path, word: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script.main([f"config={settings(tmp_path)}", word]) == 1
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
