@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -39,7 +40,7 @@ def settings(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
-def write_metrics(run: script.Run, scores: tuple[float, float], seconds: float) -> None:
+def write_metrics(run: Any, scores: tuple[float, float], seconds: float) -> None:
     run.folder.mkdir(parents=True)
     times = {"time/score_s": seconds, "time/update_s": 2 * seconds}
     lines = [
