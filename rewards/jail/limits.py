@@ -58,7 +58,8 @@ def restrain_candidate(limits: Limits) -> None:
         with optional:
             landlock.restrict(path for path in limits.readable if os.path.exists(path))
     with optional:
-        seccomp.confine()
+        # Only the full level has a folder to write in, and no other file that could be written.
+        seccomp.confine(seccomp.OPENING if limits.level == "full" else ())
 
 
 def restrain_judge(limits: Limits) -> None:
