@@ -40,6 +40,14 @@ def test_it_is_refused_while_the_task_is_read(world: SimpleNamespace) -> None:
         ({}, {"cfg_scale": 1.0}, "cfg_scale is 0 in the rollout and 1 in scoring"),
         ({"temperature": 0.8}, {}, "temperature is 0.8 in the rollout and 1 in scoring"),
         ({"top_k": 5}, {}, "filters tokens"),
+        ({"eos": "suppress"}, {}, "never writes the end token (eos: suppress)"),
+        ({"cache": "dual"}, {}, "the rollout reads a cache (dual)"),
+        ({"block_size": 16}, {"name": "spg"}, "block_size is 16 in the rollout and 32 in scoring"),
+        (
+            {"block_size": 16},
+            {"name": "step_merge", "position_term": "plackett_luce"},
+            "block_size is 16 in the rollout and null in scoring",
+        ),
         ({}, {"name": "just_grpo"}, "an order that sampler emerge does not follow"),
     ],
 )
@@ -53,6 +61,9 @@ def test_what_is_scored_otherwise_than_sampled_is_said(
 def test_equal_settings_have_no_difference() -> None:
     row = load_algorithm({"cfg_scale": 2.0, "temperature": 0.9})
     assert differences(row, SamplerConfig(cfg_scale=2.0, temperature=0.9)) == []
+    blocks = load_algorithm({"name": "spg", "block_size": 8})
+    assert differences(blocks, SamplerConfig(block_size=8)) == []
+    assert differences(load_algorithm({"block_size": 8}), SamplerConfig()) == []
 
 
 def test_guidance_in_the_rollout_alone_is_in_the_log_and_in_the_dry_run(
