@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -93,7 +94,7 @@ def roll_out(
     scores = task.scorer.score(samples)
     rewards = [float("nan") if total is None else total for total in scores.total]
     advantages, metrics = _advantages(task, rewards, step, seed, rank, world_size)
-    metrics |= _component_metrics(scores)
+    metrics |= _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, prompts[0])
     metrics |= {
         "time/rollout_s": sampled - started,
@@ -152,6 +153,22 @@ def _component_metrics(local: Scores) -> dict[str, float]:
         metrics[f"rewards/{key}/failures"] = float(failures)
         metrics[f"rewards/{key}/none"] = float(scores.isnan().sum()) - failures
     return metrics
+
+
+def _length_metrics(canvas: Canvas) -> dict[str, float]:
+    """TRL's `completions/…` over all processes: tokens of texts up to and including the end, and
+    the share that has no end; nothing for images."""
+    if canvas.valid is None:
+        return {}
+    ends = torch.tensor(canvas.stop_ids, device=canvas.tokens.device)
+    ended = (torch.isin(canvas.tokens, ends) & canvas.response).any(-1).tolist()
+    lengths = gather_object(canvas.scorable.sum(-1).tolist())
+    return {
+        "completions/mean_length": fmean(lengths),
+        "completions/min_length": float(min(lengths)),
+        "completions/max_length": float(max(lengths)),
+        "completions/clipped_ratio": 1 - fmean(gather_object(ended)),
+    }
 
 
 def _check_applies(task: Task, metrics: dict[str, float], prompt: Prompt) -> None:
