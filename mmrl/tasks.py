@@ -63,6 +63,8 @@ class TaskConfig:
     """Preset and columns that differ from it, see `mmrl.algorithms`."""
     weight: float = 1.0
     """Weight of this task's loss."""
+    skip_zero_std_groups: bool = False
+    """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
     shuffle_advantages: bool = False
     """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
 
