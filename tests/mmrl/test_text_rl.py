@@ -146,6 +146,16 @@ def test_blocks_that_do_not_divide_are_refused_before_a_model_loads(
         Task("x", config.tasks["shapes"])
 
 
+def test_blocks_are_checked_where_nobody_says_how_long_a_text_is(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    text_config(world, tmp_path, max_completion_length=None, sampler=SamplerConfig()).check_model()
+    three = SamplerConfig(name="static", steps=4, block_size=3)
+    config = text_config(world, tmp_path, max_completion_length=None, sampler=three)
+    with pytest.raises(ConfigError, match=r"sampler\.block_size is 3; .* 256 response positions"):
+        config.check_model()
+
+
 def test_a_run_whose_prompts_are_all_too_long_says_so(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
