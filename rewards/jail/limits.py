@@ -48,6 +48,7 @@ def restrain_candidate(limits: Limits) -> None:
     _set(resource.RLIMIT_MEMLOCK, 0)
     if limits.level == "full":
         # Elsewhere it would count the processes of the same user outside; fork is closed anyway.
+        # Linux holds nobody to it whose user outside is root: memory bounds the threads then.
         _set(resource.RLIMIT_NPROC, THREADS)
     optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
     with optional:
