@@ -37,8 +37,23 @@ def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
             found.append(f"{key} is {rollout:g} in the rollout and {scoring:g} in scoring")
     if sampler.top_k or sampler.top_p < 1:
         found.append("the rollout filters tokens (top_k, top_p) and scoring does not")
+    if sampler.eos == "suppress":
+        found.append(
+            "the rollout never writes the end token (eos: suppress) and scoring lets it be"
+        )
+    if sampler.cache != "none":
+        found.append(f"the rollout reads a cache ({sampler.cache}) and scoring computes all anew")
+    if follows_blocks(row) and row.block_size != sampler.block_size:
+        sizes = ["null" if n is None else n for n in (sampler.block_size, row.block_size)]
+        found.append("block_size is {} in the rollout and {} in scoring".format(*sizes))
     if MASKS[row.mask].ordered and not MASKS[row.mask].reads_trace and sampler.name != row.mask:
         found.append(
             f"scoring goes {row.mask}, an order that sampler {sampler.name} does not follow"
         )
     return found
+
+
+def follows_blocks(row: AlgorithmConfig) -> bool:
+    """Whether masks, ratios or the position term go by blocks, which should be the sampler's."""
+    in_blocks = MASKS[row.mask].needs_blocks or row.ratio_level == "block"
+    return in_blocks or row.position_term != "none"

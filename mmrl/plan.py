@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from mmrl import samplers
 from mmrl.algorithms import forwards, unread
 from mmrl.config import to_yaml
 from mmrl.memory import LLADA_8B, MMADA_8B, estimate, total
@@ -96,7 +97,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
         )
     for difference in differences(algorithm, sampler):
         yield f"mismatch    {difference}"
-    for setting in unread(algorithm):
+    for setting in (*unread(algorithm), *samplers.unread(sampler)):
         yield f"no effect   {setting}"
 
 

@@ -12,6 +12,7 @@ from mmrl.model_config import ModelConfig, check_checkpoints, check_images
 from mmrl.samplers.blocks import check_blocks
 from mmrl.tasks import TaskConfig
 from models.policy import TASKS
+from models.text import MAX_COMPLETION_LENGTH
 
 TRACKERS = ("tensorboard", "wandb")
 
@@ -144,6 +145,8 @@ class RLConfig:
         for name, task in self.tasks.items():
             if TASKS[task.task].needs_vq:
                 self._check_images(f"tasks.{name}", task, check_images(self.model))
+            elif task.max_completion_length is None:  # others are checked with the task
+                check_blocks(task.sampler, MAX_COMPLETION_LENGTH, f"tasks.{name}.sampler")
 
     def _check_images(self, where: str, task: TaskConfig, tokens: int | None) -> None:
         for prefix in ("", "eval_"):

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from mmrl.algorithms import group_advantages, group_statistics
+from mmrl.algorithms import equal_groups, group_advantages, group_statistics
 from mmrl.randomness import generator, permutation
 from mmrl.samplers import sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
@@ -45,6 +46,7 @@ class RolloutBatch:
         names: B (prompt, sample) places in the step, which name the mask draws.
         scores: raw scores by reward key, B each.
         metrics: of all processes together.
+        left_out: [B] bool, rollouts that the update leaves out; None for none.
     """
 
     prompts: list[Prompt]
@@ -55,6 +57,7 @@ class RolloutBatch:
     names: list[tuple[int, int]]
     scores: dict[str, list[float]]
     metrics: dict[str, float] = field(default_factory=dict)
+    left_out: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -92,8 +95,8 @@ def roll_out(
     ]
     scores = task.scorer.score(samples)
     rewards = [float("nan") if total is None else total for total in scores.total]
-    advantages, metrics = _advantages(task, rewards, step, seed, rank, world_size)
-    metrics |= _component_metrics(scores)
+    advantages, equal, metrics = _advantages(task, rewards, step, seed, rank, world_size)
+    metrics |= _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, prompts[0])
     metrics |= {
         "time/rollout_s": sampled - started,
@@ -104,7 +107,7 @@ def roll_out(
     }
     return RolloutBatch(
         prompts, rollout, completions, torch.tensor(rewards), advantages, names,
-        scores.components, metrics,
+        scores.components, metrics, equal if task.config.skip_zero_std_groups else None,
     )  # fmt: skip
 
 
@@ -126,16 +129,17 @@ def _chunks(
 
 def _advantages(
     task: Task, rewards: list[float], step: int, seed: int, rank: int, world_size: int
-) -> tuple[Tensor, dict[str, float]]:
-    """This process's advantages, computed from the rewards of all of them."""
+) -> tuple[Tensor, Tensor, dict[str, float]]:
+    """This process's advantages, computed from the rewards of all of them, and which of them are
+    of groups without a spread."""
     everyone = torch.tensor(gather_object(rewards))
     number, scale = task.config.num_generations, task.algorithm.scale_rewards
-    advantages = group_advantages(everyone, number, scale)
+    advantages, equal = group_advantages(everyone, number, scale), equal_groups(everyone, number)
     if task.config.shuffle_advantages:
         order = permutation(len(advantages), seed, "shuffle", task.name, step)
-        advantages = advantages[order]
-    mine = len(rewards)
-    return advantages[rank * mine : (rank + 1) * mine], group_statistics(everyone, number)
+        advantages, equal = advantages[order], equal[order]
+    mine = slice(rank * len(rewards), (rank + 1) * len(rewards))
+    return advantages[mine], equal[mine], group_statistics(everyone, number)
 
 
 def _component_metrics(local: Scores) -> dict[str, float]:
@@ -152,6 +156,22 @@ def _component_metrics(local: Scores) -> dict[str, float]:
         metrics[f"rewards/{key}/failures"] = float(failures)
         metrics[f"rewards/{key}/none"] = float(scores.isnan().sum()) - failures
     return metrics
+
+
+def _length_metrics(canvas: Canvas) -> dict[str, float]:
+    """TRL's `completions/…` over all processes: tokens of texts up to and including the end, and
+    the share that has no end; nothing for images."""
+    if canvas.valid is None:
+        return {}
+    ends = torch.tensor(canvas.stop_ids, device=canvas.tokens.device)
+    ended = (torch.isin(canvas.tokens, ends) & canvas.response).any(-1).tolist()
+    lengths = gather_object(canvas.scorable.sum(-1).tolist())
+    return {
+        "completions/mean_length": fmean(lengths),
+        "completions/min_length": float(min(lengths)),
+        "completions/max_length": float(max(lengths)),
+        "completions/clipped_ratio": 1 - fmean(gather_object(ended)),
+    }
 
 
 def _check_applies(task: Task, metrics: dict[str, float], prompt: Prompt) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import DataConfig, fitting, load_prompts
@@ -63,6 +64,8 @@ class TaskConfig:
     """Preset and columns that differ from it, see `mmrl.algorithms`."""
     weight: float = 1.0
     """Weight of this task's loss."""
+    skip_zero_std_groups: bool = False
+    """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
     shuffle_advantages: bool = False
     """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
 
@@ -103,6 +106,10 @@ class Task:
             )
         for setting in unread(self.algorithm):
             logger.warning("%s.algorithm: %s", where, setting)
+        for setting in samplers.unread(config.sampler):
+            logger.warning("%s.sampler: %s", where, setting)
+        for setting in samplers.unread(config.eval_sampler or SamplerConfig()):
+            logger.warning("%s.eval_sampler: %s", where, setting)
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check_entries(config.rewards, f"{where}.rewards")

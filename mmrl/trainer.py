@@ -106,6 +106,8 @@ class Trainer:
             generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
         ]
         passes = MASKS[algorithm.mask](batch.rollout, algorithm.draw(iteration, generators))
+        if batch.left_out is not None:
+            passes = passes.without(batch.left_out.to(self.policy.device))
         if self.sharded:  # every process takes part in every forward
             local = torch.tensor([len(passes)], device=self.policy.device)
             passes = passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
@@ -203,7 +205,8 @@ class Trainer:
     def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:
         """Counts over all processes."""
         counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
-        sums = (len(batch), passes.scored.sum(), counts.sum(),
+        left_out = 0 if batch.left_out is None else batch.left_out.sum()
+        sums = (len(batch) - left_out, passes.scored.sum(), counts.sum(),
                 counts.any(-1).sum(), passes.scored.any(-1).sum())  # fmt: skip
         most = (batch.rollout.canvas.response.sum(1).max(), len(counts), len(passes))
         local = torch.tensor([[int(value) for value in (*sums, *most)]])
@@ -211,7 +214,7 @@ class Trainer:
         rollouts, tokens, entries, rows, token_rows = everyone[:, :5].sum(0).tolist()
         longest, entry_passes, all_passes = everyone[:, 5:].amax(0).tolist()
         return BatchSize(
-            rollouts, tokens, entries, longest, rows, token_rows, entry_passes, all_passes
+            max(1, rollouts), tokens, entries, longest, rows, token_rows, entry_passes, all_passes
         )
 
     def _clip(self, model: torch.nn.Module) -> Tensor:

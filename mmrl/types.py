@@ -208,6 +208,11 @@ class Passes:
             self, hidden=self.hidden[draws], scored=self.scored[draws], weight=self.weight[draws]
         )
 
+    def without(self, rows: Tensor) -> Passes:
+        """The same draws, in which nothing of some rows ([B] bool) is scored."""
+        kept = ~rows[:, None]
+        return replace(self, scored=self.scored & kept, weight=self.weight * kept)
+
     def extended(self, number: int) -> Passes:
         """As many draws, those added hiding and scoring nothing; the estimate stays the same."""
         added = number - len(self)

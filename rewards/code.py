@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from mmrl.types import Sample
 from rewards.extraction import tagged
+from rewards.jail.judge import compiled
 from rewards.metadata import read
 from rewards.remote_sandbox import RemoteSandbox
 from rewards.sandbox import ISOLATION, Job, Sandbox, Verdict
@@ -103,6 +104,11 @@ class CodeReward:
             for own, results in zip(cases, passed, strict=True)
         ]
 
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where the tests could not be run."""
+        for case in _cases(Sample("", "", dict(metadata)), self.partial) or []:
+            compiled(case.job.setup, case.job.tests, case.job.entry_point)
+
     def _score(self, passed: list[bool], count: int) -> float:
         return sum(passed) / count if self.partial else float(passed == [True] * count)
 
@@ -166,7 +172,7 @@ def _pairs(tests: Any) -> list[tuple[str, str]] | None:
 
 
 def _are_tests(tests: Any, entry_point: str) -> bool:
-    if _all(tests, lambda test: isinstance(test, str)):
+    if _all(tests, lambda test: isinstance(test, str) and bool(test.strip())):
         return True
     return bool(entry_point) and _all(tests, lambda test: _types(test)[0] is list)
 

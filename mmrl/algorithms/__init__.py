@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from torch import Generator, Tensor
 
 from mmrl.algorithms import ratios, surrogates
-from mmrl.algorithms.advantages import group_advantages, group_statistics
+from mmrl.algorithms.advantages import equal_groups, group_advantages, group_statistics
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.combinations import check_combination, unread
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
@@ -40,6 +40,7 @@ __all__ = [
     "Weights",
     "appraise",
     "batch_weights",
+    "equal_groups",
     "forwards",
     "group_advantages",
     "group_statistics",

@@ -47,6 +47,12 @@ def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
     }
 
 
+def equal_groups(rewards: Tensor, num_generations: int) -> Tensor:
+    """[B] bool: rollouts of groups in which all known rewards are equal, or none is known."""
+    deviation = _deviation(rewards.double().view(-1, num_generations), dim=1)
+    return (deviation < 1e-8).expand(-1, num_generations).flatten()
+
+
 def _likelihood_weights(centred: Tensor) -> Tensor:
     """[P, G] rewards -> G (softmax(r) - softmax(-r)) over those that are known."""
     known = ~centred.isnan()

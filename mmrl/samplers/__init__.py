@@ -24,17 +24,25 @@ if TYPE_CHECKING:
 
 RULES = {
     "dynamic": Rule(
-        dynamic.candidates, dynamic.propose, dynamic.propose_reference, ranks=True, adaptive=True
+        dynamic.candidates, dynamic.propose, dynamic.propose_reference, ranks=True, adaptive=True,
+        reads=("target", "threshold"),
     ),
-    "emerge": Rule(emerge.candidates, emerge.propose, emerge.propose_reference),
+    "emerge": Rule(
+        emerge.candidates, emerge.propose, emerge.propose_reference, reads=("schedule",)
+    ),
     "left_to_right": Rule(
         left_to_right.candidates, left_to_right.propose, left_to_right.propose_reference
     ),
-    "maskgit": Rule(maskgit.candidates, maskgit.propose, maskgit.propose_reference),
-    "static": Rule(static.candidates, static.propose, static.propose_reference, ranks=True),
-}
+    "maskgit": Rule(
+        maskgit.candidates, maskgit.propose, maskgit.propose_reference,
+        reads=("schedule", "choice_temperature"),
+    ),
+    "static": Rule(
+        static.candidates, static.propose, static.propose_reference, ranks=True, reads=("target",)
+    ),
+}  # fmt: skip
 
-__all__ = ["RULES", "SamplerConfig", "check_sampler", "guided_logits", "sample"]
+__all__ = ["RULES", "SamplerConfig", "check_sampler", "guided_logits", "sample", "unread"]
 
 
 def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
@@ -57,6 +65,18 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     )  # fmt: skip
     if length is not None:
         check_blocks(config, length, where)
+
+
+def unread(config: SamplerConfig) -> list[str]:
+    """Settings that were changed and that the rule never looks at."""
+    defaults, own = SamplerConfig(), RULES[config.name].reads
+    keys = dict.fromkeys(key for rule in RULES.values() for key in rule.reads if key not in own)
+    return [
+        f"{key} is {getattr(config, key)}, and the rule {config.name} does not read it"
+        f" ({', '.join(name for name, rule in RULES.items() if key in rule.reads)} would)"
+        for key in keys
+        if getattr(config, key) != getattr(defaults, key)
+    ]
 
 
 def sample(

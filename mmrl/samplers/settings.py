@@ -38,7 +38,8 @@ class SamplerConfig:
     threshold: float = 0.9
     """Positions at least this certain are written (dynamic); at most 0 for neg_entropy."""
     eos: Literal["free", "suppress", "last", "stop", "fill"] = "free"
-    """End of a text. free: a token like any other. suppress: never written. last: written where
+    """End of a text. free: a token like any other. suppress: the first of the end
+    tokens is never written (of LLaDA's two the other one, of a turn, may be). last: written where
     nothing else is left in the block (static, dynamic). stop: no block after it is denoised.
     fill: open positions after it are filled at once."""
     cache: Literal["none", "prefix", "dual"] = "none"

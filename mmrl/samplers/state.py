@@ -75,7 +75,8 @@ class Rule(NamedTuple):
     `propose_reference` reproduces a public sampler's draws; its logits are computed at every
     position of the block. `ranks`: the rule orders positions by how certain they are. `adaptive`:
     the public sampler ends a block when it is full rather than after its steps. `traced`:
-    `written_at` tells in which order a canvas was written.
+    `written_at` tells in which order a canvas was written. `reads`: settings that not all rules
+    look at, and this one does.
     """
 
     candidates: Callable[[State], Tensor]
@@ -84,3 +85,4 @@ class Rule(NamedTuple):
     ranks: bool = False
     adaptive: bool = False
     traced: bool = True
+    reads: tuple[str, ...] = ()

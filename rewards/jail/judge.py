@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 from .limits import Limits, restrain_judge
@@ -55,10 +56,9 @@ def _script(session: Session, job: dict[str, Any]) -> dict[str, Any]:
 
 def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     try:
-        setup = ast.parse(job["setup"])
-        tests = [_compiled(test, job["entry_point"]) for test in job["tests"]]
-    except (SyntaxError, ValueError, RecursionError) as error:
-        return {"broken": f"the tests do not compile: {error!r}"}
+        setup, tests = compiled(job["setup"], job["tests"], job["entry_point"])
+    except ValueError as error:
+        return {"broken": str(error)}
     try:
         names = _environment(session, job, [setup, *(tree for tree, _ in tests)])
         exec(compile(setup, "<setup>", "exec"), names)
@@ -69,6 +69,24 @@ def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     return _verdict(session, names, [code for _, code in tests], job["stop"])
 
 
+def compiled(
+    setup: str, tests: Sequence[str | dict[str, Any]], entry_point: str
+) -> tuple[ast.Module, list[tuple[ast.Module, Any]]]:
+    """The setup parsed, and every test parsed and compiled; nothing is run.
+
+    Raises:
+        ValueError: something is no Python, or would pass whatever the code does.
+    """
+    try:
+        parsed, pairs = ast.parse(setup), [_compiled(test, entry_point) for test in tests]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"the tests do not compile: {error!r}") from error
+    trees = [tree for tree, _ in pairs]
+    if any(map(_defines_check, trees)) and "check" not in set().union(*map(_called, trees)):
+        raise ValueError("the tests define `check`, and no entry_point is given to call it with")
+    return parsed, pairs
+
+
 def _compiled(test: str | dict[str, Any], entry_point: str) -> tuple[ast.Module, Any]:
     if isinstance(test, dict):
         # JSON has no tuples, so a sequence of either kind answers for the other.
@@ -76,10 +94,18 @@ def _compiled(test: str | dict[str, Any], entry_point: str) -> tuple[ast.Module,
         tree = ast.parse("")
         return tree, (compile(source, "<test>", "exec"), test)
     tree = ast.parse(test)
-    defines_check = any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)
-    if defines_check and entry_point:
+    if _defines_check(tree) and entry_point:
         tree = ast.parse(f"{test}\ncheck({entry_point})")
     return tree, (compile(tree, "<test>", "exec"), None)
+
+
+def _defines_check(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)
+
+
+def _called(tree: ast.Module) -> set[str]:
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return {function.id for function in calls if isinstance(function, ast.Name)}
 
 
 def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def restrain_candidate(limits: Limits) -> None:
     _set(resource.RLIMIT_MEMLOCK, 0)
     if limits.level == "full":
         # Elsewhere it would count the processes of the same user outside; fork is closed anyway.
+        # Linux holds nobody to it whose user outside is root: memory bounds the threads then.
         _set(resource.RLIMIT_NPROC, THREADS)
     optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
     with optional:
@@ -58,7 +59,8 @@ def restrain_candidate(limits: Limits) -> None:
         with optional:
             landlock.restrict(path for path in limits.readable if os.path.exists(path))
     with optional:
-        seccomp.confine()
+        # Only the full level has a folder to write in, and no other file that could be written.
+        seccomp.confine(seccomp.OPENING if limits.level == "full" else ())
 
 
 def restrain_judge(limits: Limits) -> None:

@@ -1,9 +1,9 @@
 """A filter that refuses system calls no solution to a programming task needs.
 
 New processes, programs, sockets, signals, other processes' memory, limits and priorities, owners
-and modes of files, mounts and namespaces, keys, tracing, and memory that no limit counts. Refused
-calls fail with EPERM; calls newer than this list are answered as if the kernel had none. Threads
-still start.
+and modes of files, cutting files short by name, mounts and namespaces, keys, tracing, and memory
+that no limit counts. Refused calls fail with EPERM; calls newer than this list are answered as if
+the kernel had none. Threads still start.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _SHARED = {
     "fsmount": 432,
     "fspick": 433,
     "pidfd_open": 434,
+    "openat2": 437,
     "pidfd_getfd": 438,
     "process_madvise": 440,
     "mount_setattr": 442,
@@ -38,7 +39,8 @@ _SHARED = {
 _X86_64 = {
     "shmget": 29, "connect": 42, "socket": 41, "accept": 43, "bind": 49, "listen": 50,
     "fork": 57, "vfork": 58, "execve": 59, "kill": 62, "semget": 64, "msgget": 68,
-    "ptrace": 101, "syslog": 103, "personality": 135, "pivot_root": 155, "prctl": 157,
+    "truncate": 76, "ptrace": 101, "syslog": 103, "personality": 135, "pivot_root": 155,
+    "prctl": 157,
     "adjtimex": 159, "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165,
     "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "sethostname": 170,
     "setdomainname": 171, "iopl": 172, "ioperm": 173, "init_module": 175,
@@ -58,7 +60,8 @@ _X86_64 = {
     "sched_setattr": 314,
 }
 _AARCH64 = {
-    "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "quotactl": 60, "acct": 89,
+    "umount2": 39, "mount": 40, "pivot_root": 41, "truncate": 45, "chroot": 51,
+    "quotactl": 60, "acct": 89,
     "personality": 92, "unshare": 97, "kexec_load": 104, "init_module": 105,
     "delete_module": 106, "clock_settime": 112, "syslog": 116, "ptrace": 117, "kill": 129,
     "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138, "reboot": 142, "sethostname": 161,
@@ -79,10 +82,15 @@ _AARCH64 = {
 # fmt: on
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _WATCHED = {
-    "x86_64": {"clone": 56, "ioctl": 16, "fcntl": 72, "prlimit64": 302},
-    "aarch64": {"clone": 220, "ioctl": 29, "fcntl": 25, "prlimit64": 261},
-}
+    "x86_64": {
+        "clone": 56, "ioctl": 16, "fcntl": 72, "prlimit64": 302, "open": 2, "openat": 257
+    },
+    "aarch64": {"clone": 220, "ioctl": 29, "fcntl": 25, "prlimit64": 261, "openat": 56},
+}  # fmt: skip
 """Calls whose arguments decide."""
+OPENING = ("open", "openat")
+"""Refused where they empty a file. Landlock before Linux 6.2 lets pass that a file which may only
+be read is emptied, by its name or as it is opened."""
 _CLONE3, _CLONE_THREAD, _NEWER = 435, 0x10000, 463
 _TERMINAL_QUESTIONS = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX: what Python's files ask."""
@@ -90,7 +98,7 @@ _SIGNAL_OTHERS = (8, 10, 15)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX: they make a pipe send any signal to any process of the user."""
 _ALLOW, _KILL, _FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_FIRST, _SECOND = (_LOAD, 0, 0, 16), (_LOAD, 0, 0, 24)
+_FIRST, _SECOND, _THIRD = (_LOAD, 0, 0, 16), (_LOAD, 0, 0, 24), (_LOAD, 0, 0, 32)
 """Load the lower half of an argument."""
 _Line = tuple[int, int, int, int]
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
@@ -118,7 +126,8 @@ def program(architecture: str, allowed: tuple[str, ...] = ()) -> bytes:
     lines += [(_EQUAL, 0, 1, _CLONE3), missing]
     for number in denied:
         lines += [(_EQUAL, 0, 1, number), fail]
-    for name, number in _WATCHED[architecture].items():
+    watched = {k: number for k, number in _WATCHED[architecture].items() if k not in allowed}
+    for name, number in watched.items():
         checks = _checks(name, fail)
         lines += [(_EQUAL, 0, len(checks), number), *checks]
     lines.append((_RETURN, 0, 0, _ALLOW))
@@ -130,6 +139,9 @@ def _checks(name: str, fail: _Line) -> list[_Line]:
     allow = (_RETURN, 0, 0, _ALLOW)
     if name == "clone":
         return [_FIRST, (_ANY_BIT, 0, 1, _CLONE_THREAD), allow, fail]
+    if name in OPENING:
+        flags = _SECOND if name == "open" else _THIRD
+        return [flags, (_ANY_BIT, 0, 1, os.O_TRUNC), fail, allow]
     if name == "prlimit64":
         return [_FIRST, (_EQUAL, 0, 1, 0), allow, fail]
     if name == "ioctl":

@@ -11,6 +11,7 @@ from mmrl.config import ConfigError
 from mmrl.pairing import check_pairing, differences
 from mmrl.plan import describe
 from mmrl.samplers import RULES, SamplerConfig
+from mmrl.samplers import unread as unread_by
 from mmrl.tasks import Task
 from tests.mmrl.runs import run_config, task_config
 
@@ -40,6 +41,14 @@ def test_it_is_refused_while_the_task_is_read(world: SimpleNamespace) -> None:
         ({}, {"cfg_scale": 1.0}, "cfg_scale is 0 in the rollout and 1 in scoring"),
         ({"temperature": 0.8}, {}, "temperature is 0.8 in the rollout and 1 in scoring"),
         ({"top_k": 5}, {}, "filters tokens"),
+        ({"eos": "suppress"}, {}, "never writes the end token (eos: suppress)"),
+        ({"cache": "dual"}, {}, "the rollout reads a cache (dual)"),
+        ({"block_size": 16}, {"name": "spg"}, "block_size is 16 in the rollout and 32 in scoring"),
+        (
+            {"block_size": 16},
+            {"name": "step_merge", "position_term": "plackett_luce"},
+            "block_size is 16 in the rollout and null in scoring",
+        ),
         ({}, {"name": "just_grpo"}, "an order that sampler emerge does not follow"),
     ],
 )
@@ -53,6 +62,9 @@ def test_what_is_scored_otherwise_than_sampled_is_said(
 def test_equal_settings_have_no_difference() -> None:
     row = load_algorithm({"cfg_scale": 2.0, "temperature": 0.9})
     assert differences(row, SamplerConfig(cfg_scale=2.0, temperature=0.9)) == []
+    blocks = load_algorithm({"name": "spg", "block_size": 8})
+    assert differences(blocks, SamplerConfig(block_size=8)) == []
+    assert differences(load_algorithm({"block_size": 8}), SamplerConfig()) == []
 
 
 def test_guidance_in_the_rollout_alone_is_in_the_log_and_in_the_dry_run(
@@ -78,6 +90,24 @@ def test_a_setting_that_no_column_reads_is_in_the_log_and_in_the_dry_run(
         assert f"no effect   {message}" in said
         assert f"tasks.shapes.algorithm: {message}" in caplog.text
     assert "min_mask_rate" not in caplog.text  # random masks read what the preset sets
+
+
+def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
+    world: SimpleNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = SamplerConfig(name="left_to_right", steps=4, target="margin", threshold=0.5)
+    task = {"sampler": left, "eval_sampler": SamplerConfig(name="static", schedule="linear")}
+    with caplog.at_level(logging.WARNING):
+        said = describe(run_config(world, tmp_path, task=task))
+    target = "target is margin, and the rule left_to_right does not read it (dynamic, static would)"
+    assert f"no effect   {target}" in said and f"tasks.shapes.sampler: {target}" in caplog.text
+    assert "threshold is 0.5, and the rule left_to_right does not read it (dynamic would)" in said
+    schedule = "schedule is linear, and the rule static does not read it (emerge, maskgit would)"
+    assert f"tasks.shapes.eval_sampler: {schedule}" in caplog.text
+    for name, rule in RULES.items():
+        changed = {"schedule": "linear", "target": "margin", "choice_temperature": 2.0}
+        config = SamplerConfig(name=name, threshold=0.5, **changed)
+        assert len(unread_by(config)) == 4 - len(rule.reads)
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))

@@ -13,10 +13,11 @@ from mmrl.memory import estimate
 from mmrl.model_config import known_config, policy_options
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import roll_out
+from mmrl.rollout import _length_metrics, roll_out
 from mmrl.samplers import SamplerConfig
+from mmrl.samplers.ending import valid
 from mmrl.tasks import Task
-from mmrl.types import Sample
+from mmrl.types import Prompt, Sample
 from models import load_policy
 from rewards.scoring import Scorer
 from tests.mmrl.runs import VQ, run_config
@@ -77,6 +78,27 @@ def test_completions_of_a_group_meet_the_answer_of_their_prompt(
     assert batch.rollout.settings["eos"] == "stop" and batch.rollout.settings["cache"] == "prefix"
 
 
+def test_lengths_and_completions_that_are_cut_off_are_counted(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = text_config(world, tmp_path)
+    policy = load_policy(**policy_options(config.model))
+    canvas = policy.canvas([Prompt("0", "text", "a red circle")] * 4, 8)
+    eos, eot = canvas.stop_ids
+    rows = [[eos] * 8, [9, 9, eot] + [eos] * 5, [9] * 7 + [eos], [9] * 8]
+    canvas.tokens[canvas.response] = torch.tensor(rows).flatten()
+    canvas.valid = valid(canvas)
+    assert _length_metrics(canvas) == {
+        "completions/mean_length": (1 + 3 + 8 + 8) / 4,
+        "completions/min_length": 1.0,
+        "completions/max_length": 8.0,
+        "completions/clipped_ratio": 0.25,
+    }
+    task = Task("words", config.tasks["shapes"])
+    task.leave_out_long_prompts(policy)
+    assert roll_out(task, policy, 0, 0, 0, 1).metrics["completions/max_length"] <= 8
+
+
 def test_an_evaluation_inside_training_has_its_own_sampler_length_and_rewards(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -122,6 +144,16 @@ def test_blocks_that_do_not_divide_are_refused_before_a_model_loads(
     config = text_config(world, tmp_path, **changes)
     with pytest.raises(ConfigError, match=message):
         Task("x", config.tasks["shapes"])
+
+
+def test_blocks_are_checked_where_nobody_says_how_long_a_text_is(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    text_config(world, tmp_path, max_completion_length=None, sampler=SamplerConfig()).check_model()
+    three = SamplerConfig(name="static", steps=4, block_size=3)
+    config = text_config(world, tmp_path, max_completion_length=None, sampler=three)
+    with pytest.raises(ConfigError, match=r"sampler\.block_size is 3; .* 256 response positions"):
+        config.check_model()
 
 
 def test_a_run_whose_prompts_are_all_too_long_says_so(

@@ -122,12 +122,32 @@ def test_scores_keep_their_order_and_samples_without_tests_have_none(reward: Cod
 )
 def test_malformed_tests_are_a_failure(reward: CodeReward, tests: Any) -> None:
     with pytest.raises(ValueError, match="must be a list of assertions"):
-        score(reward, RIGHT, tests or [])
+        score(reward, RIGHT, tests)
+    with pytest.raises(ValueError, match="must be a list of assertions"):
+        reward.check({"tests": tests})
 
 
 def test_tests_that_do_not_compile_are_a_failure(reward: CodeReward) -> None:
     with pytest.raises(ValueError, match="do not compile"):
         score(reward, RIGHT, ["assert inc(1) =="])
+    check = {"tests": "def check(candidate):\n    assert candidate(1) == 2"}
+    with pytest.raises(ValueError, match="no entry_point is given to call it with"):
+        score(reward, "```python\nx = 1\n```", **check)
+    for metadata in ({"tests": ["assert inc(1) =="]}, {"tests": TESTS, "setup": "import"}, check):
+        with pytest.raises(ValueError, match="do not compile|no entry_point"):
+            reward.check(metadata)
+
+
+def test_tests_that_can_be_run_pass_the_check(reward: CodeReward) -> None:
+    script = [{"input": "1", "output": "2"}]
+    for metadata in (
+        {},
+        {"tests": TESTS},
+        {"tests": TESTS[0], "setup": "x = 1"},
+        {"tests": script},
+    ):
+        reward.check(metadata)
+    reward.check({"tests": [{"input": [1], "output": 2}], "entry_point": "inc"})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rewards.jail import seccomp
 from rewards.sandbox import JAIL, IsolationError, Job, Sandbox
 
 TESTS = ["assert add(1, 2) == 3", "assert add(20, 22) == 42"]
@@ -181,6 +182,32 @@ def test_nothing_can_be_written_outside_the_scratch_folder(sandbox: Sandbox) -> 
     mode = os.stat("/dev/null").st_mode & 0o777
     assert not leaks(sandbox, f"os.chmod('/dev/null', {mode}) is None", "import os")
     assert not leaks(sandbox, "os.utime('/dev/null') is None", "import os")
+
+
+def test_the_filter_alone_keeps_files_from_being_emptied(tmp_path: Path) -> None:
+    """Landlock before Linux 6.2 does not, and the owner of Python's library may do it."""
+    if not seccomp.supported():
+        pytest.skip("no system call filter for this machine")
+    file = tmp_path / "library.py"
+    file.write_text("kept")
+    tricks = (
+        lambda: os.truncate(file, 0),
+        lambda: os.open(file, os.O_RDONLY | os.O_TRUNC),
+        lambda: os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+    )
+    pid = os.fork()
+    if pid == 0:
+        refused = 0
+        seccomp.confine()
+        for trick in tricks:
+            try:
+                trick()
+            except PermissionError:
+                refused += 1
+        readable = os.read(os.open(file, os.O_RDONLY), 9) == b"kept"
+        os._exit(refused if readable else 99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == len(tricks)
+    assert file.read_text() == "kept"
 
 
 def test_a_job_finds_nothing_of_the_one_before(sandbox: Sandbox) -> None:

@@ -1,5 +1,8 @@
 """trace: the public code's rows, its shrinking, and the log-probs the sampler recorded."""
 
+import itertools
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,6 +13,7 @@ from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
 from tests.mmrl.estimators.exact import assert_mean, drawn, estimates, table
+from tests.mmrl.text_canvases import canvas_of, wants_to_end
 from tests.models.networks import bare_policy, small_network
 
 
@@ -95,6 +99,24 @@ def test_replaying_the_trace_gives_the_samplers_own_log_probs(name: str, padding
     torch.testing.assert_close(logprobs.sum(0), done.logprobs, atol=1e-5, rtol=0)
     whole = BOUNDS["elbo"](logprobs, passes).values.flatten()
     torch.testing.assert_close(whole, done.logprobs.sum(-1), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "eos"),
+    [
+        *itertools.product(["static", "dynamic"], ["free", "last", "stop", "fill"]),
+        *itertools.product(["left_to_right", "emerge"], ["free", "stop", "fill"]),
+    ],
+)
+def test_replaying_a_text_gives_the_samplers_log_probs_up_to_its_end(name: str, eos: Any) -> None:
+    policy = wants_to_end()
+    config = SamplerConfig(name=name, steps=6, block_size=4, threshold=0.2, eos=eos)
+    done = sample(policy, canvas_of([3, 5, 4, 2]), config, generators(4))
+    counted = done.canvas.scorable
+    assert 4 < int(counted.sum()) < int(done.canvas.response.sum())
+    logprobs, _ = score(policy, done.canvas, MASKS["trace"](done, settings(4)))
+    torch.testing.assert_close(logprobs.sum(0), done.logprobs * counted, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
