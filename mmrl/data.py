@@ -63,8 +63,8 @@ def load_prompts(
     Raises:
         NotHereError: no such data set, or no way to the hub.
         ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
-            a prompt or without what its format reads, or no rows at all. Messages name file and
-            line.
+            a prompt or without what its format reads, two rows with one id, or no rows at all.
+            Messages name file and line.
     """
     data = data or DataConfig()
     stem, prompts = Path(path_or_hub_id).stem, []
@@ -72,7 +72,20 @@ def load_prompts(
         prompts.append(_prompt(_adapted(row, place, data), place, task, f"{stem}-{n}", data))
     if not prompts:
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts.")
+    _check_ids(prompts)
     return spread(prompts, limit)
+
+
+def _check_ids(prompts: Sequence[Prompt]) -> None:
+    """Refuse two prompts of one id, which names the draws and the scores of an evaluation."""
+    places: dict[str, str] = {}
+    for prompt in prompts:
+        first = places.setdefault(prompt.id, prompt.place)
+        if first != prompt.place:
+            raise ConfigError(
+                f"{prompt.place} has the id {prompt.id!r} of {first}; ids name the draws and the"
+                " scores of a prompt. Make them differ, or leave `id` out and rows are numbered."
+            )
 
 
 def fitting(prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: str) -> list[Prompt]:

@@ -77,6 +77,12 @@ def test_a_broken_row_is_refused_with_its_place(tmp_path: Path, text: str, messa
         _load(tmp_path, text)
 
 
+def test_two_rows_of_one_id_are_refused_with_both_places(tmp_path: Path) -> None:
+    text = '{"prompt": "a", "id": 7}\n{"prompt": "b"}\n{"prompt": "c", "id": "7"}\n'
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3 has the id '7' of .*line 1"):
+        _load(tmp_path, text)
+
+
 def test_files_that_cannot_be_read_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'nowhere\.jsonl' is not a file"):
         load_prompts("nowhere.jsonl", "text_to_image")
