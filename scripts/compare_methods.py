@@ -1,6 +1,6 @@
 """Every method from the same start on the same tasks: one table.
 
-    python scripts/compare_methods.py config=configs/compare/text.yaml [workers=2] [seeds="[0]"]
+    python scripts/compare_methods.py config=COMPARISON.yaml [workers=2] [seeds="[0]"]
 
 A run is `python -m mmrl.rl` with a task's configuration, a row of the methods and a seed, in a
 process of its own on one thread. Runs that are finished are not repeated and interrupted ones go on
