@@ -1,5 +1,6 @@
 """Runs of the loop that take a second: an untrained policy of two blocks on prompts of shapes."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
@@ -16,6 +18,7 @@ from mmrl.adapter import LoraSettings
 from mmrl.checkpoint import checkpoint_steps
 from mmrl.model_config import ModelConfig, policy_options
 from mmrl.objectives.masked import MaskedConfig, NetworkConfig, new_policy
+from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollout import RolloutBatch, roll_out
 from mmrl.run_directory import RunDirectory
@@ -27,6 +30,7 @@ from models import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "datasets" / "shapes"
+ACCELERATE = ROOT / "configs" / "accelerate"
 VQ = str(SHAPES / "checkpoints" / "magvit")
 LORA = {"r": 4, "lora_alpha": 8}
 
@@ -167,6 +171,23 @@ def loadable(run: Path) -> list[int]:
 def process(words: list[str], *launcher: str) -> subprocess.Popen:
     """A run in a process of its own, on one thread."""
     return module_process("mmrl.rl", words, *launcher)
+
+
+def launcher(settings: Path) -> tuple[str, ...]:
+    """The words before a module that accelerate launches."""
+    return ("accelerate.commands.launch", "--config_file", str(settings), "-m")
+
+
+def run_on_one_and_two(world: SimpleNamespace, folder: Path, words: list[str]) -> None:
+    """The same run on one process and on two, in `one` and `two`; their metrics must be equal."""
+    one, two = folder / "one", folder / "two"
+    pair = process([*command_line(world, two), *words], *launcher(ACCELERATE / "cpu2.yaml"))
+    assert main([*command_line(world, one), *words]) == 0
+    assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()
+    for line, other in itertools.zip_longest(metrics(one), metrics(two)):
+        assert line.keys() == other.keys()
+        for key, value in line.items():
+            assert other[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
 
 
 def module_process(module: str, words: list[str], *launcher: str) -> subprocess.Popen:

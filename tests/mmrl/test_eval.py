@@ -15,7 +15,7 @@ from mmrl.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from models import load_policy
-from tests.mmrl.runs import ROOT, module_process
+from tests.mmrl.runs import ACCELERATE, launcher, module_process
 
 TIMED = ("tokens_per_s", "raw_tokens_per_s")
 TEXTS = ["a red circle", "two green squares", "a ring " * 40, "a purple ring", "a blue cross"]
@@ -216,10 +216,9 @@ def test_two_processes_that_share_a_model_give_the_numbers_of_one(
     world: SimpleNamespace, prompts: str, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    settings = ROOT / "configs" / "accelerate" / "fsdp2_cpu2.yaml"
-    launcher = ("accelerate.commands.launch", "--config_file", str(settings), "-m")
+    launched = launcher(ACCELERATE / "fsdp2_cpu2.yaml")
     uneven = ["num_samples=1", "batch_size=3", "settings=[{}]"]
-    pair = module_process("mmrl.eval", [*words(world, prompts, two), *uneven], *launcher)
+    pair = module_process("mmrl.eval", [*words(world, prompts, two), *uneven], *launched)
     assert main([*words(world, prompts, one), *uneven]) == 0
     printed, said = (stream.decode() for stream in pair.communicate(timeout=200))
     assert pair.returncode == 0, said[-4000:]

@@ -14,14 +14,16 @@ from safetensors.torch import load_file
 from mmrl import rl, sft
 from mmrl.objectives.masked import Masked
 from models import load_policy
-from tests.mmrl.runs import ROOT, VQ, command_line, metrics, module_process, same_weights
+from tests.mmrl.runs import (
+    ACCELERATE,
+    VQ,
+    command_line,
+    launcher,
+    metrics,
+    module_process,
+    same_weights,
+)
 from tests.mmrl.sharded_runs import RL, reinforce, supervise
-
-ACCELERATE = ROOT / "configs" / "accelerate"
-
-
-def launcher(settings: Path) -> tuple[str, ...]:
-    return ("accelerate.commands.launch", "--config_file", str(settings), "-m")
 
 
 @pytest.fixture(scope="module")

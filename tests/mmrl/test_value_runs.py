@@ -1,6 +1,5 @@
 """Whole runs with a value model: checkpoints and resume, several tasks and processes, text."""
 
-import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,17 +9,15 @@ import torch
 from safetensors.torch import load_file
 
 from mmrl.config import ConfigError
-from mmrl.rl import main, train
+from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from models import load_policy
 from tests.mmrl.runs import (
     LORA,
-    ROOT,
     SHAPES,
     VQ,
-    command_line,
     metrics,
-    process,
+    run_on_one_and_two,
     same_weights,
     task_config,
 )
@@ -100,16 +97,9 @@ def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
         "per_device_train_batch_size=2", f"tasks.shapes.algorithm={value}",
         f"tasks.shapes.{reward}",
     ]  # fmt: skip
-    settings = str(ROOT / "configs" / "accelerate" / "cpu2.yaml")
-    launcher = ("accelerate.commands.launch", "--config_file", settings, "-m")
-    pair = process([*command_line(world, tmp_path / "two"), *common], *launcher)
-    assert main([*command_line(world, tmp_path / "one"), *common]) == 0
-    assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()
-    for one, two in itertools.zip_longest(metrics(tmp_path / "one"), metrics(tmp_path / "two")):
-        assert one.keys() == two.keys()
-        for key, number in one.items():
-            assert two[key] == pytest.approx(number, rel=1e-3, abs=1e-5), key
-        assert one["shapes/loss/value_avg"] > 0 and "other/loss/value_avg" not in one
+    run_on_one_and_two(world, tmp_path, common)
+    for line in metrics(tmp_path / "one"):
+        assert line["shapes/loss/value_avg"] > 0 and "other/loss/value_avg" not in line
     for name in ("final/model.safetensors", "checkpoints/2/value/model.safetensors"):
         left, right = (load_file(tmp_path / run / name) for run in ("one", "two"))
         for key, tensor in left.items():
