@@ -8,12 +8,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from splits import split_of
-
-LARGEST = 99
-LARGEST_FACTOR = 12
 
 
 def key_of(row: dict[str, Any]) -> str:
@@ -23,25 +21,26 @@ def key_of(row: dict[str, Any]) -> str:
     return f"arithmetic {sorted(products)}"
 
 
-def problem(rng: random.Random) -> dict[str, Any]:
+def problem(rng: random.Random, largest: int = 99, largest_factor: int = 12) -> dict[str, Any]:
     """Draw an expression whose steps all stay at 0 or above.
+
+    Args:
+        rng: source of all randomness.
+        largest: upper end of the numbers that are added; they start at 1.
+        largest_factor: upper end of those that are multiplied.
 
     Returns:
         `expression` without spaces, and `answer`.
     """
     while True:
         operators = [rng.choice("+-*") for _ in range(rng.choice((1, 2)))]
-        text = str(_number(rng, operators[0] == "*"))
-        for n, operator in enumerate(operators):
-            factor = "*" in operators[n : n + 2]
-            text += f"{operator}{_number(rng, factor)}"
+        text = ""
+        for before, after in pairwise(["", *operators, ""]):
+            number = rng.randint(1, largest_factor if "*" in (before, after) else largest)
+            text += f"{before}{number}"
         value = work(text)[1]
         if value >= 0:
             return {"expression": text, "answer": value}
-
-
-def _number(rng: random.Random, factor: bool) -> int:
-    return rng.randint(1, LARGEST_FACTOR if factor else LARGEST)
 
 
 def work(expression: str) -> tuple[list[str], int]:
@@ -65,11 +64,13 @@ def _value(step: str) -> int:
     return {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[operator]
 
 
-def rows(split: str, seed: int) -> Iterator[dict[str, Any]]:
-    """Endless expressions of a split with their prompt."""
+def rows(
+    split: str, seed: int, largest: int = 99, largest_factor: int = 12
+) -> Iterator[dict[str, Any]]:
+    """Endless expressions of a split with their prompt; see `problem`."""
     rng = random.Random(f"arithmetic {split} {seed}")
     while True:
-        row = problem(rng)
+        row = problem(rng, largest, largest_factor)
         if split_of(key_of(row)) == split:
             yield {"prompt": f"compute {row['expression']}", **row}
 

@@ -1,15 +1,20 @@
 """Write the prompt files of the text tasks and, on demand, a parquet of supervised pairs.
 
 python datasets/text/write.py out=DIR
-python datasets/text/write.py out=DIR pairs=60000 seed=0 sets=countdown_small,sudoku,arithmetic
+python datasets/text/write.py out=DIR pairs=60000 seed=0 sets=countdown_small:3,sudoku direct=40
+
+A number after a set is its weight among the pairs. `direct` is the share, in per cent, of the pairs
+that give the answer without its steps.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import random
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -39,10 +44,16 @@ SETS = {
     "countdown_four": Kind(partial(countdown.rows, numbers=4), countdown.completion),
     "sudoku": Kind(sudoku.rows, sudoku.completion),
     "arithmetic": Kind(arithmetic.rows, arithmetic.completion),
+    "arithmetic_small": Kind(
+        partial(arithmetic.rows, largest=20, largest_factor=9), arithmetic.completion
+    ),
 }
-COMMITTED = ("countdown", "countdown_small", "sudoku", "arithmetic")
+COMMITTED = ("countdown", "countdown_small", "sudoku", "arithmetic", "arithmetic_small")
 HELD_OUT_ROWS = {"validation": 128, "test": 256}
-DEFAULTS = {"out": "", "pairs": "0", "seed": "0", "sets": ",".join(COMMITTED), "rows": "2000"}
+DEFAULTS = {
+    "out": "", "pairs": "0", "seed": "0", "sets": ",".join(COMMITTED), "rows": "2000",
+    "direct": "0",
+}  # fmt: skip
 
 
 def prompt_rows(name: str, split: str, count: int) -> list[dict[str, Any]]:
@@ -66,57 +77,71 @@ def write_prompts(folder: Path, name: str, rows: int) -> list[Path]:
     return paths
 
 
-def pairs(names: list[str], count: int, seed: int) -> dict[str, list[str]]:
-    """Prompts of the training split with worked solutions, set after set in turn.
+def pairs(weights: Mapping[str, int], count: int, seed: int, direct: float) -> dict[str, list[str]]:
+    """Prompts of the training split with solutions, set after set in turn.
 
     Args:
-        names: of the sets.
+        weights: rows of a set in a turn.
         count: how many pairs.
         seed: the same seed gives the same pairs; 0 starts with the rows of the training files.
+        direct: share of the pairs whose solution is the answer without its steps.
 
     Returns:
         Columns `prompt`, `completion` and `set`.
     """
-    streams = [(name, SETS[name].rows("train", seed)) for name in names]
-    turns = ((name, next(stream)) for _ in iter(int, 1) for name, stream in streams)
+    styles = random.Random(f"pairs {seed}")
+    streams = {name: SETS[name].rows("train", seed) for name in weights}
+    names = (name for _ in iter(int, 1) for name in weights for _ in range(weights[name]))
     columns: dict[str, list[str]] = {"prompt": [], "completion": [], "set": []}
-    for name, row in islice(turns, count):
+    for name in islice(names, count):
+        row = next(streams[name])
+        worked = SETS[name].completion(row)
         columns["prompt"].append(row["prompt"])
-        columns["completion"].append(SETS[name].completion(row))
+        columns["completion"].append(answer(worked) if styles.random() < direct else worked)
         columns["set"].append(name)
     return columns
 
 
-def write_pairs(path: Path, names: list[str], count: int, seed: int) -> None:
+def answer(worked: str) -> str:
+    """A solution without its steps."""
+    return re.sub("<reasoning>.*</reasoning>", "", worked, flags=re.DOTALL)
+
+
+def write_pairs(path: Path, columns: dict[str, list[str]]) -> None:
     """Write pairs as a parquet."""
     import pyarrow
     from pyarrow.parquet import write_table
 
-    write_table(pyarrow.table(pairs(names, count, seed)), path)
+    write_table(pyarrow.table(columns), path)
 
 
-def parse_arguments(words: list[str]) -> dict[str, str]:
-    """Read `key=value` words over `DEFAULTS`.
+def read_weights(text: str) -> dict[str, int]:
+    """Sets and their weights, from text such as `sudoku,countdown:3`.
 
     Raises:
-        ValueError: see `arguments.read`; also an unknown set.
+        ValueError: an unknown set, or a weight that is not a whole number from 1.
     """
-    settings = arguments.read(words, DEFAULTS, texts=("out", "sets"))
-    unknown = set(settings["sets"].split(",")) - SETS.keys()
-    if unknown:
+    found = [re.fullmatch(r"(\w+)(?::([1-9]\d*))?", part) for part in text.split(",")]
+    if None in found:
+        raise ValueError(f"sets={text!r} is not a list such as sudoku,countdown:3.")
+    weights = {match[1]: int(match[2] or 1) for match in found if match}
+    if unknown := weights.keys() - SETS.keys():
         raise ValueError(f"sets names {sorted(unknown)}; allowed are {', '.join(SETS)}.")
-    return settings
+    return weights
 
 
 def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
-    settings = parse_arguments(words)
-    folder, names = Path(settings["out"]), settings["sets"].split(",")
+    settings = arguments.read(words, DEFAULTS, texts=("out", "sets"))
+    folder, weights = Path(settings["out"]), read_weights(settings["sets"])
+    rows, count, seed, direct = (int(settings[key]) for key in ("rows", "pairs", "seed", "direct"))
+    if direct > 100:
+        raise ValueError(f"direct={direct} is not a share in per cent, from 0 to 100.")
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [p for name in names for p in write_prompts(folder, name, int(settings["rows"]))]
-    if count := int(settings["pairs"]):
+    paths = [path for name in weights for path in write_prompts(folder, name, rows)]
+    if count:
         paths.append(folder / "train_pairs.parquet")
-        write_pairs(paths[-1], names, count, int(settings["seed"]))
+        write_pairs(paths[-1], pairs(weights, count, seed, direct / 100))
     for path in paths:
         logger.info("wrote %s", path)
 

@@ -56,6 +56,7 @@ def test_splits_share_no_numbers_sums_or_families() -> None:
         "countdown": countdown.key_of,
         "countdown_small": countdown.key_of,
         "arithmetic": arithmetic.key_of,
+        "arithmetic_small": arithmetic.key_of,
         "sudoku": lambda row: sudoku.family(row["solution"]),
     }
     for split in splits.SPLITS:
@@ -117,12 +118,19 @@ def test_arithmetic_puts_products_first_and_stays_at_zero_or_above() -> None:
 def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
     tmp_path: Path,
 ) -> None:
-    words = [f"out={tmp_path}", "pairs=300", "seed=3", "sets=countdown_small,sudoku,arithmetic"]
+    sets = "sets=countdown_small,sudoku:2,arithmetic_small:3"
+    words = [f"out={tmp_path}", "pairs=300", "seed=3", sets, "direct=50"]
     subprocess.run([sys.executable, str(FOLDER / "write.py"), *words], check=True)
     for path in sorted(tmp_path.glob("*.jsonl")):
         assert path.read_bytes() == (FOLDER / path.name).read_bytes(), path.name
     pairs = read_table(tmp_path / "train_pairs.parquet").to_pylist()
-    assert Counter(pair["set"] for pair in pairs) == dict.fromkeys(words[-1][5:].split(","), 100)
+    assert [pair["set"] for pair in pairs[:6]] == [
+        "countdown_small", *["sudoku"] * 2, *["arithmetic_small"] * 3,
+    ]  # fmt: skip
+    assert Counter(pair["set"] for pair in pairs)["arithmetic_small"] == 150
+    steps = ["<reasoning>" in pair["completion"] for pair in pairs if pair["set"] != "sudoku"]
+    assert all(pair["completion"].endswith("</answer>") for pair in pairs)
+    assert 70 < sum(steps) < 130
     held_out = {r["prompt"] for name in write.COMMITTED for r in rows_of(name, "test")}
     assert not held_out & {pair["prompt"] for pair in pairs}
 
@@ -138,11 +146,13 @@ def test_more_rows_continue_a_training_file() -> None:
         (["out=x", "pears=3"], "Unknown argument 'pears=3'; allowed are out="),
         (["out=x", "pairs=many"], "not a whole number"),
         (["out=x", "sets=sudoku,chess"], r"names \['chess'\]; allowed are countdown"),
+        (["out=x", "sets=sudoku:0"], "not a list such as sudoku,countdown:3"),
+        (["out=x", "direct=101"], "not a share in per cent"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        write.parse_arguments(words)
+        write.main(words)
 
 
 def test_every_digit_and_every_tag_is_a_token_and_texts_are_short() -> None:
