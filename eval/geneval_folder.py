@@ -1,8 +1,8 @@
 """Images in the folders that GenEval's own evaluator reads.
 
-    <out>/00000/metadata.jsonl        the prompt's row
-    <out>/00000/samples/00000.png     its images
-    <out>/00000/grid.png              the same side by side
+<out>/00000/metadata.jsonl        the prompt's row
+<out>/00000/samples/00000.png     its images
+<out>/00000/grid.png              the same side by side
 """
 
 from __future__ import annotations
