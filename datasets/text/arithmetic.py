@@ -77,5 +77,14 @@ def rows(
 
 def completion(row: dict[str, Any]) -> str:
     """The steps and the value, in the tags that the rewards read."""
-    steps = "\n".join(work(row["expression"])[0])
-    return f"<reasoning>{steps}</reasoning><answer>{row['answer']}</answer>"
+    return _written(work(row["expression"])[0])
+
+
+def careless(row: dict[str, Any], rng: random.Random) -> str:
+    """The same, but stopped after the first step."""
+    return _written(work(row["expression"])[0][:1])
+
+
+def _written(steps: list[str]) -> str:
+    text, answer = "\n".join(steps), steps[-1].partition("=")[2]
+    return f"<reasoning>{text}</reasoning><answer>{answer}</answer>"

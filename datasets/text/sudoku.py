@@ -90,3 +90,16 @@ def rows(split: str, seed: int, fewest: int = 4, most: int = 10) -> Iterator[dic
 def completion(row: dict[str, Any]) -> str:
     """The filled grid in the tag that the reward reads."""
     return f"<answer>{row['solution']}</answer>"
+
+
+def careless(row: dict[str, Any], rng: random.Random) -> str:
+    """The same with every row filled for itself, whatever the columns and boxes hold."""
+    puzzle = row["puzzle"]
+    lines = [puzzle[n : n + 4] for n in range(0, CELLS, 4)]
+    return completion({"solution": "".join(_filled(line, rng) for line in lines)})
+
+
+def _filled(line: str, rng: random.Random) -> str:
+    missing = [digit for digit in "1234" if digit not in line]
+    rng.shuffle(missing)
+    return "".join(missing.pop() if cell == "0" else cell for cell in line)

@@ -1,10 +1,10 @@
 """Write the prompt files of the text tasks and, on demand, a parquet of supervised pairs.
 
 python datasets/text/write.py out=DIR
-python datasets/text/write.py out=DIR pairs=60000 seed=0 sets=countdown_small:3,sudoku direct=40
+python datasets/text/write.py out=DIR pairs=60000 seed=0 sets=countdown_small:3,sudoku careless=50
 
-A number after a set is its weight among the pairs. `direct` is the share, in per cent, of the pairs
-that give the answer without its steps.
+A number after a set is its weight among the pairs. `careless` is the share of the pairs, in per
+cent, whose solution is a careless one; see `README.md`.
 """
 
 from __future__ import annotations
@@ -32,27 +32,30 @@ logger = logging.getLogger("text")
 
 
 class Kind(NamedTuple):
-    """One set: its endless rows of a split and a seed, and the completion of a row."""
+    """One set: its endless rows of a split and a seed, and the solutions of a row."""
 
     rows: Callable[[str, int], Iterator[dict[str, Any]]]
     completion: Callable[[dict[str, Any]], str]
+    careless: Callable[[dict[str, Any], random.Random], str]
 
 
+COUNTDOWN = Kind(countdown.rows, countdown.completion, countdown.careless)
+ARITHMETIC = Kind(arithmetic.rows, arithmetic.completion, arithmetic.careless)
 SETS = {
-    "countdown": Kind(countdown.rows, countdown.completion),
-    "countdown_small": Kind(partial(countdown.rows, largest=20), countdown.completion),
-    "countdown_four": Kind(partial(countdown.rows, numbers=4), countdown.completion),
-    "sudoku": Kind(sudoku.rows, sudoku.completion),
-    "arithmetic": Kind(arithmetic.rows, arithmetic.completion),
-    "arithmetic_small": Kind(
-        partial(arithmetic.rows, largest=20, largest_factor=9), arithmetic.completion
+    "countdown": COUNTDOWN,
+    "countdown_small": COUNTDOWN._replace(rows=partial(countdown.rows, largest=20)),
+    "countdown_four": COUNTDOWN._replace(rows=partial(countdown.rows, numbers=4)),
+    "sudoku": Kind(sudoku.rows, sudoku.completion, sudoku.careless),
+    "arithmetic": ARITHMETIC,
+    "arithmetic_small": ARITHMETIC._replace(
+        rows=partial(arithmetic.rows, largest=9, largest_factor=9)
     ),
 }
 COMMITTED = ("countdown", "countdown_small", "sudoku", "arithmetic", "arithmetic_small")
 HELD_OUT_ROWS = {"validation": 128, "test": 256}
 DEFAULTS = {
     "out": "", "pairs": "0", "seed": "0", "sets": ",".join(COMMITTED), "rows": "2000",
-    "direct": "0",
+    "careless": "0",
 }  # fmt: skip
 
 
@@ -77,34 +80,31 @@ def write_prompts(folder: Path, name: str, rows: int) -> list[Path]:
     return paths
 
 
-def pairs(weights: Mapping[str, int], count: int, seed: int, direct: float) -> dict[str, list[str]]:
+def pairs(
+    weights: Mapping[str, int], count: int, seed: int, careless: float
+) -> dict[str, list[str]]:
     """Prompts of the training split with solutions, set after set in turn.
 
     Args:
         weights: rows of a set in a turn.
         count: how many pairs.
         seed: the same seed gives the same pairs; 0 starts with the rows of the training files.
-        direct: share of the pairs whose solution is the answer without its steps.
+        careless: share of the pairs whose solution is a careless one.
 
     Returns:
         Columns `prompt`, `completion` and `set`.
     """
-    styles = random.Random(f"pairs {seed}")
+    rng = random.Random(f"pairs {seed}")
     streams = {name: SETS[name].rows("train", seed) for name in weights}
     names = (name for _ in iter(int, 1) for name in weights for _ in range(weights[name]))
     columns: dict[str, list[str]] = {"prompt": [], "completion": [], "set": []}
     for name in islice(names, count):
-        row = next(streams[name])
-        worked = SETS[name].completion(row)
+        row, kind = next(streams[name]), SETS[name]
+        text = kind.careless(row, rng) if rng.random() < careless else kind.completion(row)
         columns["prompt"].append(row["prompt"])
-        columns["completion"].append(answer(worked) if styles.random() < direct else worked)
+        columns["completion"].append(text)
         columns["set"].append(name)
     return columns
-
-
-def answer(worked: str) -> str:
-    """A solution without its steps."""
-    return re.sub("<reasoning>.*</reasoning>", "", worked, flags=re.DOTALL)
 
 
 def write_pairs(path: Path, columns: dict[str, list[str]]) -> None:
@@ -134,14 +134,15 @@ def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
     settings = arguments.read(words, DEFAULTS, texts=("out", "sets"))
     folder, weights = Path(settings["out"]), read_weights(settings["sets"])
-    rows, count, seed, direct = (int(settings[key]) for key in ("rows", "pairs", "seed", "direct"))
-    if direct > 100:
-        raise ValueError(f"direct={direct} is not a share in per cent, from 0 to 100.")
+    rows, count, seed = (int(settings[key]) for key in ("rows", "pairs", "seed"))
+    careless = int(settings["careless"])
+    if careless > 100:
+        raise ValueError(f"careless={careless} is not a share in per cent, from 0 to 100.")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [path for name in weights for path in write_prompts(folder, name, rows)]
     if count:
         paths.append(folder / "train_pairs.parquet")
-        write_pairs(paths[-1], pairs(weights, count, seed, direct / 100))
+        write_pairs(paths[-1], pairs(weights, count, seed, careless / 100))
     for path in paths:
         logger.info("wrote %s", path)
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -119,7 +120,7 @@ def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
     tmp_path: Path,
 ) -> None:
     sets = "sets=countdown_small,sudoku:2,arithmetic_small:3"
-    words = [f"out={tmp_path}", "pairs=300", "seed=3", sets, "direct=50"]
+    words = [f"out={tmp_path}", "pairs=300", "seed=3", sets, "careless=50"]
     subprocess.run([sys.executable, str(FOLDER / "write.py"), *words], check=True)
     for path in sorted(tmp_path.glob("*.jsonl")):
         assert path.read_bytes() == (FOLDER / path.name).read_bytes(), path.name
@@ -128,11 +129,27 @@ def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
         "countdown_small", *["sudoku"] * 2, *["arithmetic_small"] * 3,
     ]  # fmt: skip
     assert Counter(pair["set"] for pair in pairs)["arithmetic_small"] == 150
-    steps = ["<reasoning>" in pair["completion"] for pair in pairs if pair["set"] != "sudoku"]
-    assert all(pair["completion"].endswith("</answer>") for pair in pairs)
-    assert 70 < sum(steps) < 130
     held_out = {r["prompt"] for name in write.COMMITTED for r in rows_of(name, "test")}
     assert not held_out & {pair["prompt"] for pair in pairs}
+
+
+def test_careless_pairs_look_like_solutions_and_are_mostly_wrong() -> None:
+    wrong = []
+    for name in ("sudoku", "arithmetic_small", "countdown_small"):
+        rows = rows_of(name, "train")[:200]
+        found = [write.SETS[name].careless(row, random.Random(0)) for row in rows]
+        shape = re.compile("(<reasoning>.+</reasoning>)?<answer>.+</answer>", re.DOTALL)
+        assert all(shape.fullmatch(text) for text in found)
+        samples = [Sample(row["prompt"], text, row) for row, text in zip(rows, found, strict=True)]
+        reward = build_reward({"name": REWARD.get(name, "math")})
+        wrong.append(sum(score < 1 for score in reward(samples)) / len(rows))
+    assert all(share > 0.5 for share in wrong), wrong
+    assert arithmetic.careless({"expression": "12+7*3"}, random.Random(0)) == (
+        "<reasoning>7*3=21</reasoning><answer>21</answer>"
+    )
+    filled = sudoku.careless({"puzzle": "1000034000000004"}, random.Random(0))[8:-9]
+    assert all(set(filled[n : n + 4]) == set("1234") for n in range(0, 16, 4))
+    assert (filled[0], filled[5:7], filled[15]) == ("1", "34", "4")
 
 
 def test_more_rows_continue_a_training_file() -> None:
@@ -147,7 +164,7 @@ def test_more_rows_continue_a_training_file() -> None:
         (["out=x", "pairs=many"], "not a whole number"),
         (["out=x", "sets=sudoku,chess"], r"names \['chess'\]; allowed are countdown"),
         (["out=x", "sets=sudoku:0"], "not a list such as sudoku,countdown:3"),
-        (["out=x", "direct=101"], "not a share in per cent"),
+        (["out=x", "careless=101"], "not a share in per cent"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(words: list[str], message: str) -> None:
