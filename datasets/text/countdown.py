@@ -67,15 +67,7 @@ def rows(split: str, seed: int, numbers: int = 3, largest: int = 100) -> Iterato
 
 def completion(row: dict[str, Any]) -> str:
     """The steps of a solution and its expression, in the tags that the rewards read."""
-    return _in_tags(solutions(tuple(row["numbers"]))[row["target"]])
-
-
-def careless(row: dict[str, Any], rng: random.Random) -> str:
-    """The same for another number that can be reached, whatever the target is."""
-    return _in_tags(rng.choice(list(solutions(tuple(row["numbers"])).values())))
-
-
-def _in_tags(found: Solution) -> str:
+    found = solutions(tuple(row["numbers"]))[row["target"]]
     steps = "\n".join(found.steps)
     return f"<reasoning>{steps}</reasoning><answer>{found.expression}</answer>"
 

@@ -3,8 +3,8 @@
 python datasets/text/write.py out=DIR
 python datasets/text/write.py out=DIR pairs=60000 seed=0 sets=countdown_small:3,sudoku careless=50
 
-A number after a set is its weight among the pairs. `careless` is the share of the pairs, in per
-cent, whose solution is a careless one; see `README.md`.
+A number after a set is its weight among the pairs. `careless` is the share of the Sudoku and
+arithmetic pairs, in per cent, whose solution is a careless one; see `README.md`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Kind(NamedTuple):
 
     rows: Callable[[str, int], Iterator[dict[str, Any]]]
     completion: Callable[[dict[str, Any]], str]
-    careless: Callable[[dict[str, Any], random.Random], str]
+    careless: Callable[[dict[str, Any], random.Random], str] | None = None
 
 
-COUNTDOWN = Kind(countdown.rows, countdown.completion, countdown.careless)
+COUNTDOWN = Kind(countdown.rows, countdown.completion)
 ARITHMETIC = Kind(arithmetic.rows, arithmetic.completion, arithmetic.careless)
 SETS = {
     "countdown": COUNTDOWN,
@@ -89,7 +89,7 @@ def pairs(
         weights: rows of a set in a turn.
         count: how many pairs.
         seed: the same seed gives the same pairs; 0 starts with the rows of the training files.
-        careless: share of the pairs whose solution is a careless one.
+        careless: share of the pairs, of sets that have such, with a careless solution.
 
     Returns:
         Columns `prompt`, `completion` and `set`.
@@ -100,9 +100,9 @@ def pairs(
     columns: dict[str, list[str]] = {"prompt": [], "completion": [], "set": []}
     for name in islice(names, count):
         row, kind = next(streams[name]), SETS[name]
-        text = kind.careless(row, rng) if rng.random() < careless else kind.completion(row)
+        hurried = kind.careless if rng.random() < careless else None
         columns["prompt"].append(row["prompt"])
-        columns["completion"].append(text)
+        columns["completion"].append(hurried(row, rng) if hurried else kind.completion(row))
         columns["set"].append(name)
     return columns
 
