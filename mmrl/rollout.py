@@ -23,7 +23,7 @@ from torch import Tensor
 from mmrl.algorithms import equal_groups, group_advantages, group_statistics
 from mmrl.randomness import generator, permutation
 from mmrl.samplers import sample
-from mmrl.types import Canvas, Prompt, Rollout, Sample
+from mmrl.types import Canvas, Features, Prompt, Rollout, Sample
 from rewards.scoring import RewardError, Scores
 
 if TYPE_CHECKING:
@@ -196,14 +196,15 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     padded = [_pad_left(part, length - part.canvas.tokens.shape[1]) for part in parts]
     for name in ("attend", "uncond_attend", "valid"):
         _stated(padded, name)
-    first = padded[0].canvas
+    first, features = padded[0].canvas, [part.canvas.features for part in padded]
+    seen = [known for known in features if known is not None]
     tensors = {
         name: _cat([getattr(part.canvas, name) for part in padded])
         for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid")
     }
     return replace(
         padded[0],
-        canvas=replace(first, **tensors),
+        canvas=replace(first, **tensors, features=Features.joined(seen) if seen else None),
         written_at=torch.cat([part.written_at for part in padded]),
         logprobs=torch.cat([part.logprobs for part in padded]),
         seeds=_cat([part.seeds for part in padded]),
@@ -243,6 +244,7 @@ def _pad_left(rollout: Rollout, width: int) -> Rollout:
         uncond_tokens=pad(canvas.uncond_tokens, 0),
         uncond_attend=pad(full if canvas.uncond_attend is None else canvas.uncond_attend, False),
         valid=pad(canvas.valid, False),
+        features=canvas.features and canvas.features.padded(width),
     )
     return replace(
         rollout,

@@ -7,12 +7,17 @@ S denoising steps, D width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
+
+from mmrl.features import Features, Shown
+
+__all__ = ["Canvas", "Features", "Passes", "Prompt", "Rollout", "Sample", "Shown"]
 
 
 @dataclass
@@ -68,6 +73,9 @@ class Canvas:
             response has no end of its own, as for images.
         valid: [B, L] bool, the response positions that count when a finished canvas is scored (a
             text up to and including its first end token); None when all count.
+        features: embeddings that stand in place of tokens, for prompts with images that are not
+            tokens; None otherwise. The unconditional twin has none.
+        banned: ids that no response ever takes, beside that of the mask.
     """
 
     tokens: Tensor
@@ -80,6 +88,8 @@ class Canvas:
     grid: tuple[int, int] | None = None
     stop_ids: tuple[int, ...] = ()
     valid: Tensor | None = None
+    features: Features | None = None
+    banned: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -98,6 +108,12 @@ class Canvas:
         """Column of the mask token in the response vocabulary, None where it is outside."""
         first, end = self.vocab
         return self.mask_id - first if first <= self.mask_id < end else None
+
+    @property
+    def never(self) -> list[int]:
+        """Columns of the response vocabulary that are never written."""
+        first, end = self.vocab
+        return [token - first for token in (self.mask_id, *self.banned) if first <= token < end]
 
     @property
     def masked(self) -> Tensor:
@@ -121,13 +137,33 @@ class Canvas:
                 " set cfg_scale to 0."
             )
         tokens = torch.where(self.response, self.tokens, self.uncond_tokens)
-        return replace(self, tokens=tokens, attend=self.uncond_attend)
+        return replace(self, tokens=tokens, attend=self.uncond_attend, features=None)
+
+    def hiding(self, hidden: Tensor) -> Canvas:
+        """The canvas with the mask token at the True entries of `hidden` [B, L]."""
+        features = self.features
+        if features is not None:
+            features = replace(features, at=features.at.masked_fill(hidden, -1))
+        tokens = self.tokens.masked_fill(hidden, self.mask_id)
+        return replace(self, tokens=tokens, features=features)
+
+    def seen_by(self, model: Callable[..., Any]) -> Canvas:
+        """The canvas with its images as a model sees them now, computed once for all passes.
+
+        The same canvas where nothing is to be computed: without images, or with final ones.
+        """
+        if self.features is None or self.features.source is None:
+            return self
+        features = self.features.needed()
+        return replace(self, features=replace(features.computed(model), source=features.source))
 
 
-_CANVAS_TENSORS = ("tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid")
+_CANVAS_TENSORS = (
+    "tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid", "features",
+)  # fmt: skip
 
 
-def _take(tensor: Tensor | None, rows: slice | Tensor) -> Tensor | None:
+def _take(tensor: Any, rows: slice | Tensor) -> Any:
     return None if tensor is None else tensor[rows]
 
 

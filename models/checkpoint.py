@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models import llada, mmada
+from models import llada, llada_v, mmada
 from models.core import CoreConfig, MaskedTokenModel
 from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, write_weights
 
-FAMILIES = {"llada": llada, "mmada": mmada}
-"""`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size` and
-`IMAGE_CODES`."""
+FAMILIES = {"llada": llada, "llava_llada": llada_v, "mmada": mmada}
+"""`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size`, `network`
+and `IMAGE_CODES`."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -76,7 +76,7 @@ def outline(directory: Path) -> MaskedTokenModel:
     if rows is not None and rows.ndim == 2:
         core = replace(core, vocab_size=rows.shape[0])
     with torch.device("meta"):
-        model = MaskedTokenModel(core)
+        model = family.network(core, config)
     names = public_names(model.state_dict(), core, family.KEYS)
     expected = {names[key]: tensor for key, tensor in model.state_dict().items() if key in names}
     if core.tied_head:
@@ -156,8 +156,15 @@ def public_names(
         parts = name.split(".")
         block = parts[1] if parts[0] == "blocks" else ""
         pattern = name.replace(f"blocks.{block}.", "blocks.{i}.", 1) if block else name
-        names[name] = keys[pattern].format(i=block)
+        names[name] = _public_name(pattern, keys).format(i=block)
     return names
+
+
+def _public_name(name: str, keys: Mapping[str, str]) -> str:
+    if name in keys:
+        return keys[name]
+    prefix = next(key for key in keys if key.endswith(".") and name.startswith(key))
+    return keys[prefix] + name.removeprefix(prefix)
 
 
 def new_model(
@@ -167,15 +174,18 @@ def new_model(
 
     Args:
         core: sizes.
-        config: the `config.json` it will be saved with.
+        config: the `config.json` it will be saved with; its `model_type` decides the network.
         generator: draws the weights.
     """
     # layers draw default weights when they are built; all of them are drawn anew below
+    family = FAMILIES.get(config.get("model_type", ""), llada)
     with torch.random.fork_rng(devices=[]):
-        model = MaskedTokenModel(core)
+        model = family.network(core, config)
     residual = 0.02 / (2 * core.num_layers) ** 0.5
     for name, parameter in model.named_parameters():
-        if parameter.ndim == 2:
+        if name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
+        elif parameter.ndim >= 2:
             deviation = residual if name.endswith(("o.weight", "down.weight")) else 0.02
             torch.nn.init.normal_(parameter, std=deviation, generator=generator)
     model.public_config = config

@@ -231,6 +231,8 @@ class MaskedTokenModel(nn.Module):
             self.head.weight = self.embed.weight
         self.value_head: nn.Module | None
         self.register_module("value_head", None)
+        self.vision: nn.Module | None
+        self.register_module("vision", None)
         self.gradient_checkpointing = False
 
     @property
@@ -272,6 +274,10 @@ class MaskedTokenModel(nn.Module):
         columns: tuple[int, int] | None = None,
         cache: KVCache | None = None,
         position_ids: Tensor | None = None,
+        features: Tensor | None = None,
+        feature_at: Tensor | None = None,
+        images: Tensor | None = None,
+        shown: Any = (),
     ) -> MaskedLMOutput:
         """Logits of every position, or of the requested ones.
 
@@ -287,6 +293,10 @@ class MaskedTokenModel(nn.Module):
                 columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
             position_ids: [B, L] int64 below L, the place of each token in its own text, for rows
                 that hold several; None counts from the left end of the row. Not with `cache`.
+            features: [N, D] embeddings that stand in place of tokens, shared by all rows.
+            feature_at: [B, L] int64, which of them stands at a position, -1 where a token does.
+            images, shown: instead of all others, images whose embeddings are wanted; what `vision`
+                makes of them is returned, see `models.vision`.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
@@ -295,9 +305,12 @@ class MaskedTokenModel(nn.Module):
         Raises:
             ValueError: both or neither input given, or shapes that do not fit.
         """
+        if images is not None and self.vision is not None:
+            return self.vision(images, shown)
         x = self.hidden_states(
-            input_ids, inputs_embeds, attention_mask, positions, cache, position_ids
-        )
+            input_ids, inputs_embeds, attention_mask, positions, cache, position_ids, features,
+            feature_at,
+        )  # fmt: skip
         values = None if self.value_head is None else self.value_head(x)
         return MaskedLMOutput(self._logits(x, columns), values)
 
@@ -309,6 +322,8 @@ class MaskedTokenModel(nn.Module):
         positions: Tensor | None = None,
         cache: KVCache | None = None,
         position_ids: Tensor | None = None,
+        features: Tensor | None = None,
+        feature_at: Tensor | None = None,
     ) -> Tensor:
         """What logits and values are computed from; arguments and errors of `forward`.
 
@@ -318,6 +333,8 @@ class MaskedTokenModel(nn.Module):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
+        if features is not None and feature_at is not None:
+            x = spliced(x, features, feature_at)
         length = x.shape[1]
         start, stop, seen = (0, length, length) if cache is None else cache.span
         mask = key_mask(attention_mask, x, seen)
@@ -375,6 +392,12 @@ def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:
         return mask
     rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
     return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
+
+
+def spliced(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
+    """x [B, L, D] with row `at` [B, L] of `features` [N, D] wherever that is not -1."""
+    given = F.embedding(at.clamp(min=0), features.to(x.dtype))
+    return torch.where((at >= 0)[..., None], given, x)
 
 
 def padded_index(positions: Tensor) -> tuple[Tensor, Tensor]:

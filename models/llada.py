@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from models.core import CoreConfig
+from models.core import CoreConfig, MaskedTokenModel
 
 _BLOCK = "model.transformer.blocks.{i}."
 IMAGE_CODES = False
@@ -105,6 +105,11 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
 def with_vocab_size(config: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """`config.json` for a model whose embedding has `rows` rows."""
     return {**config, "vocab_size": rows, "embedding_size": rows}
+
+
+def network(core: CoreConfig, config: Mapping[str, Any]) -> MaskedTokenModel:
+    """The core alone."""
+    return MaskedTokenModel(core)
 
 
 def _required(config: Mapping[str, Any], key: str) -> Any:

@@ -1,7 +1,7 @@
 """MMaDA checkpoints (Gen-Verse/MMaDA-8B-*): LLaDA's backbone with image codes in the vocabulary."""
 
-from models.llada import KEYS, core_config, with_vocab_size
+from models.llada import KEYS, core_config, network, with_vocab_size
 
-__all__ = ["IMAGE_CODES", "KEYS", "core_config", "with_vocab_size"]
+__all__ = ["IMAGE_CODES", "KEYS", "core_config", "network", "with_vocab_size"]
 
 IMAGE_CODES = True

@@ -16,11 +16,13 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from mmrl.types import Canvas, Prompt
 from models.checkpoint import FAMILIES, load_model, outline, read_config, save_model
 from models.core import MaskedTokenModel
-from models.layouts import Layouts
+from models.image_chat import ImageChat
+from models.layouts import Layouts, token_ids
 from models.magvit import MagvitV2, load_vq
 from models.source import find_directory
 from models.text import MAX_COMPLETION_LENGTH, Text
 from models.text_to_image import MaskPolicy, TextToImage
+from models.vision import Vision
 
 
 class Task(Protocol):
@@ -38,7 +40,9 @@ class Task(Protocol):
     def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]: ...
 
 
-TASKS: dict[str, type[Task]] = {"text": Text, "text_to_image": TextToImage}
+TASKS: dict[str, type[Task]] = {
+    "image_to_text": ImageChat, "text": Text, "text_to_image": TextToImage,
+}  # fmt: skip
 """The layouts by the names that prompts carry."""
 
 
@@ -64,7 +68,10 @@ class Policy:
     @property
     def mask_id(self) -> int:
         """Id of the mask token."""
-        return self.network.public_config["mask_token_id"]
+        known = self.network.public_config.get("mask_token_id")
+        return (
+            token_ids(self.tokenizer, {"mask": "<|mdm_mask|>"})["mask"] if known is None else known
+        )
 
     @property
     def device(self) -> torch.device:
@@ -82,6 +89,8 @@ class Policy:
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task, on the policy's device, nothing written yet.
 
+        Images that prompts show are looked at here, each once, without gradient.
+
         Args:
             prompts: of one task.
             length: response positions; None takes those of the task.
@@ -90,7 +99,11 @@ class Policy:
             ValueError: prompts of several tasks, of one this checkpoint has no layout for, or that
                 are too long.
         """
-        return self.tasks[self._task(prompts)].canvas(prompts, length).to(self.device)
+        canvas = self.tasks[self._task(prompts)].canvas(prompts, length).to(self.device)
+        if canvas.features is not None:
+            with torch.no_grad():
+                canvas.features = canvas.features.computed(self.model)
+        return canvas
 
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
         """Completions of finished canvases."""
@@ -127,10 +140,12 @@ def load_policy(
     attn_implementation: str = "sdpa",
     max_completion_length: int = MAX_COMPLETION_LENGTH,
     chat_template: bool | None = None,
+    train_vision_tower: bool = False,
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
-    Every family writes text (task `text`); one with image codes also images (`text_to_image`).
+    Every family writes text (task `text`); one with image codes also images (`text_to_image`), one
+    with a vision tower text about images (`image_to_text`).
 
     Args:
         path_or_hub_id: of the network and its tokenizer.
@@ -147,13 +162,15 @@ def load_policy(
         max_completion_length: response positions of a text.
         chat_template: whether a text prompt goes through the chat template; None where there is
             one. Messages always do.
+        train_vision_tower: whether the vision tower gets gradients; its projector always does.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
-            tokenizer, or a vocabulary too small for the codes.
+            tokenizer, a vocabulary too small for the codes, or no vision tower to train.
     """
     directory = find_directory(path_or_hub_id)
     config, sizes = read_config(directory), outline(directory)
+    check_tower(sizes, train_vision_tower)
     tokenizer = load_tokenizer(directory)
     layouts = Layouts(tokenizer, max_prompt_length)
     text = Text(tokenizer, max_prompt_length, max_completion_length, chat_template)
@@ -165,8 +182,13 @@ def load_policy(
         policy = mask_policy or config.get("mask_policy", "ignore")
         tasks["text_to_image"] = TextToImage(layouts, images, grid, policy)
         check_vocabulary(sizes, layouts, images)
+    if isinstance(sizes.vision, Vision):
+        longest = config.get("tokenizer_model_max_length")
+        tasks["image_to_text"] = ImageChat(text, sizes.vision.tiling, longest)
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(directory, dtype, device, attn_implementation)
+    if isinstance(network.vision, Vision):
+        network.vision.train_tower(train_vision_tower)
     return Policy(network, tokenizer, tasks, network)
 
 
@@ -204,6 +226,14 @@ def image_grid(config: Mapping[str, Any], vq: MagvitV2, image_size: int | None) 
     if side * side != count:
         raise ValueError(f"num_vq_tokens is {count}, no square; set image_size")
     return side, side
+
+
+def check_tower(network: MaskedTokenModel, trained: bool) -> None:
+    """Raise a ValueError where a vision tower is to be trained and there is none."""
+    if trained and network.vision is None:
+        raise ValueError(
+            "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
+        )
 
 
 def check_text(network: MaskedTokenModel, text: Text) -> None:

@@ -89,11 +89,18 @@ class Text:
         Raises:
             ValueError: a prompt longer than the limit, or a length below 1.
         """
-        n = self.max_completion_length if length is None else length
-        if n < 1:
-            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
         rows = [self.prompt_ids(prompt) for prompt in prompts]
         self._check(prompts, rows)
+        return self.laid_out(rows, self.max_completion_length if length is None else length)
+
+    def laid_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
+        """Token ids of B prompts -> canvas with n masked positions behind each.
+
+        Raises:
+            ValueError: n is below 1.
+        """
+        if n < 1:
+            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
         width = max(map(len, rows))
         given = torch.tensor([[self.ids["eos"]] * (width - len(row)) + row for row in rows])
         given = given.long().view(len(rows), width)

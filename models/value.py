@@ -45,23 +45,34 @@ class ValueNetwork(nn.Module):
         self.backbone, self.head = backbone, head
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None, positions: Tensor
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        positions: Tensor,
+        features: Tensor | None = None,
+        feature_at: Tensor | None = None,
     ) -> Tensor:
-        """Values [N] float32 at the True entries of `positions` [B, L], in row-major order."""
+        """Values [N] float32 at the True entries of `positions` [B, L], in row-major order.
+
+        Embeddings of images are those of the policy, which alone is trained to compute them.
+        """
         hidden = self.backbone.hidden_states(
-            input_ids, attention_mask=attention_mask, positions=positions
-        )
+            input_ids, attention_mask=attention_mask, positions=positions, features=features,
+            feature_at=feature_at,
+        )  # fmt: skip
         return self.head(hidden)
 
 
 def copied_backbone(
     network: MaskedTokenModel, shared: Mapping[int, Tensor] | None = None
 ) -> MaskedTokenModel:
-    """A copy of a network without its output matrix.
+    """A copy of a network without its output matrix and without its eyes.
 
     Args:
         network: with neither adapters nor wrappers.
         shared: parameters by `id` that the copy has in common with it; all others are copied.
     """
     without: dict[int, Any] = {**(shared or {}), id(network.head): nn.Identity()}
+    if network.vision is not None:
+        without[id(network.vision)] = None
     return copy.deepcopy(network, without)

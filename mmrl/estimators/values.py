@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrl.estimators.scoring import rows_to_ask
+from mmrl.samplers.logits import embeddings
 from mmrl.types import Canvas, Passes
 
 
@@ -29,8 +30,11 @@ def state_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes) -
     for k in range(len(passes)):
         rows = rows_to_ask(passes.scored[k])
         part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        tokens = part.tokens.masked_fill(some.hidden[k], canvas.mask_id)
-        found = model(input_ids=tokens, attention_mask=part.attend, positions=some.scored[k])
+        masked = part.hiding(some.hidden[k])
+        found = model(
+            input_ids=masked.tokens, attention_mask=part.attend, positions=some.scored[k],
+            **embeddings([masked]),
+        )  # fmt: skip
         index = torch.zeros_like(passes.scored)
         index[k] = passes.scored[k]
         values = values.masked_scatter(index, found)

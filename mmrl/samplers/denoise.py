@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.samplers.blocks import Block, blocks
-from mmrl.samplers.ending import check_end, fill, valid
+from mmrl.samplers.ending import after_end, check_end, fill, valid
 from mmrl.samplers.network import BlockNetwork
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.prediction import Prediction
@@ -52,6 +52,8 @@ def denoise(
         write_block(policy, rollout, block, config, rule, seeds, reference)
         if config.eos == "stop":
             fill(rollout, block.first + block.steps - 1)
+    if config.eos == "leave":
+        fill(rollout, config.steps - 1)
     canvas.valid = valid(canvas)
     return rollout
 
@@ -72,6 +74,8 @@ def write_block(
     propose = rule.propose_reference if reference else rule.propose
     for step in range(block.steps):
         masked = canvas.masked & block.positions
+        if config.eos == "leave":
+            masked &= ~after_end(canvas)
         if not masked.any() and (reference is None or rule.adaptive):
             break
         again = config.cache == "prefix" and network.passes > 0

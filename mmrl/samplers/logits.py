@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +24,8 @@ def guided_logits(
 ) -> Tensor:
     """Logits [N, C] at the N True entries of `where` [B, L], guidance applied.
 
-    The mask token is never predicted: where it lies in the response vocabulary, its logit is -inf.
+    What is never written (the mask token, and what the canvas bans) has the logit -inf, where it
+    lies in the response vocabulary.
 
     Args:
         policy: whose network is asked.
@@ -53,22 +54,23 @@ def guided_output(
     sides = [canvas] if cfg_scale == 0 else [canvas, canvas.unconditional()]
     tokens = torch.cat([side.tokens for side in sides])
     attend = attention(sides)
+    given = embeddings(sides)
     asked = where.repeat(len(sides), 1)
     values = None
     if cache is not None:
-        logits = cached_logits(policy, tokens, attend, asked, canvas.vocab, cache)
+        logits = cached_logits(policy, tokens, attend, asked, canvas.vocab, cache, given)
     elif shared:
-        logits = shared_logits(policy, tokens, attend, asked, canvas.vocab)
+        logits = shared_logits(policy, tokens, attend, asked, canvas.vocab, given)
     else:
         logits, values = policy.model(
-            input_ids=tokens, attention_mask=attend, positions=asked, columns=canvas.vocab
+            input_ids=tokens, attention_mask=attend, positions=asked, columns=canvas.vocab, **given
         )
     if cfg_scale != 0:
         conditional, unconditional = logits.chunk(2)
         logits = (1 + cfg_scale) * conditional - cfg_scale * unconditional
         values = None if values is None else values.chunk(2)[0]
-    if canvas.mask_column is not None:
-        logits[:, canvas.mask_column] = -torch.inf
+    for column in canvas.never:
+        logits[:, column] = -torch.inf
     return logits, values
 
 
@@ -78,9 +80,12 @@ def shared_logits(
     attend: Tensor | None,
     asked: Tensor,
     vocab: tuple[int, int],
+    given: Mapping[str, Tensor],
 ) -> Tensor:
     """Logits [N, C] at the True entries of `asked` [R, L], identical rows computed once."""
     key = tokens if attend is None else torch.cat((tokens, attend.long()), 1)
+    if given:
+        key = torch.cat((key, given["feature_at"]), 1)
     _, twin = key.unique(dim=0, return_inverse=True)
     kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=tokens.device)
     kept[twin] = torch.arange(len(twin), device=tokens.device)
@@ -88,7 +93,7 @@ def shared_logits(
     union = union.index_add(0, twin, asked.int()).bool()
     logits = policy.model(
         input_ids=tokens[kept], attention_mask=None if attend is None else attend[kept],
-        positions=union, columns=vocab,
+        positions=union, columns=vocab, **embeddings_at(given, kept),
     ).logits  # fmt: skip
     place = (union.flatten().cumsum(0) - 1).view_as(union)
     return logits[place[twin][asked]]
@@ -101,6 +106,7 @@ def cached_logits(
     asked: Tensor,
     vocab: tuple[int, int],
     cache: Any,
+    given: Mapping[str, Tensor],
 ) -> Tensor:
     """The same from the columns in the cache's span only, with cached keys and values around."""
     start, stop, seen = cache.span
@@ -110,6 +116,7 @@ def cached_logits(
         positions=asked[:, start:stop],
         columns=vocab,
         cache=cache,
+        **embeddings_at(given, (slice(None), slice(start, stop))),
     ).logits
 
 
@@ -120,3 +127,21 @@ def attention(sides: Sequence[Canvas]) -> Tensor | None:
         return None
     full = torch.ones_like(sides[0].response)
     return torch.cat([full if mask is None else mask for mask in masks])
+
+
+def embeddings(sides: Sequence[Canvas]) -> dict[str, Tensor]:
+    """What the network takes in place of tokens for canvases stacked over rows; mostly nothing.
+
+    The sides differ in where embeddings stand, not in the embeddings.
+    """
+    features = next((side.features for side in sides if side.features is not None), None)
+    if features is None or features.rows is None:
+        return {}
+    tokens = torch.full_like(features.at, -1)
+    places = [tokens if side.features is None else side.features.at for side in sides]
+    return {"features": features.rows, "feature_at": torch.cat(places)}
+
+
+def embeddings_at(given: Mapping[str, Tensor], part: Any) -> dict[str, Tensor]:
+    """The same for some rows or columns of the stack."""
+    return {**given, "feature_at": given["feature_at"][part]} if given else {}

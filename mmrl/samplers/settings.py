@@ -37,11 +37,12 @@ class SamplerConfig:
     largest, negative entropy in nats, or chance (static, dynamic)."""
     threshold: float = 0.9
     """Positions at least this certain are written (dynamic); at most 0 for neg_entropy."""
-    eos: Literal["free", "suppress", "last", "stop", "fill"] = "free"
+    eos: Literal["free", "suppress", "last", "stop", "fill", "leave"] = "free"
     """End of a text. free: a token like any other. suppress: the first of the end
     tokens is never written (of LLaDA's two the other one, of a turn, may be). last: written where
     nothing else is left in the block (static, dynamic). stop: no block after it is denoised.
-    fill: open positions after it are filled at once."""
+    fill: open positions after it are filled at once. leave: they stay open, not to be written,
+    until the text before it is whole (LLaDA-V)."""
     cache: Literal["none", "prefix", "dual"] = "none"
     """Keys and values kept from the first step of a block: of what stands before it (prefix), or
     of everything outside it (dual). Faster, and an approximation."""
@@ -95,7 +96,7 @@ class SamplerConfig:
 
 _CHOICES = {
     "target": ("confidence", "margin", "neg_entropy", "random"),
-    "eos": ("free", "suppress", "last", "stop", "fill"),
+    "eos": ("free", "suppress", "last", "stop", "fill", "leave"),
     "cache": ("none", "prefix", "dual"),
     "rng": ("compact", "reference"),
     "reference_dtype": ("float64", "float32", "bfloat16"),

@@ -3,8 +3,10 @@
 `tests/fixtures/llada` is a LLaDA-type checkpoint of random weights with logits of the public code.
 `tests/fixtures/mmada` is one of MMaDA type; of its 134,656 embedding and head rows only those that
 the cases touch are stored (`rows`), and the others are zero.
+`tests/fixtures/llada_v` belongs to one of LLaDA-V type whose weights follow from a seed.
 """
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator
 
+from models import llada_v, save_model
 from models.checkpoint import public_names
 from models.core import CoreConfig, MaskedTokenModel
 from models.llada import KEYS
+from tests.models.llada_tokenizer import small_tokenizer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CONFIG = {
@@ -114,3 +118,67 @@ def drawn_network(name: str, dtype: torch.dtype = torch.float32) -> MaskedTokenM
         numbers = 1 + norms * numbers if numbers.ndim == 1 else matrices * numbers
         state[key].copy_(numbers.bfloat16())
     return model.to(dtype).eval()
+
+
+def write_llada_v(directory: Path) -> Path:
+    """Write the LLaDA-V fixture as a checkpoint directory in the public format, without tokenizer.
+
+    One stream of normal numbers over the public tensor names in alphabetical order, in bfloat16;
+    the newline vector is stored.
+    """
+    config = json.loads((FIXTURES / "llada_v" / "config.json").read_text())
+    with torch.device("meta"):
+        model = llada_v.network(llada_v.core_config(config), config)
+    state, draw = model.state_dict(), Generator().manual_seed(21)
+    names = public_names(state, model.core, llada_v.KEYS)
+    tensors = {}
+    for key in sorted(names, key=names.__getitem__):
+        numbers = torch.randn(state[key].shape, generator=draw)
+        norm = numbers.ndim == 1 and not key.endswith("bias")
+        numbers = 1 + 0.04 * numbers if norm else 0.2 * numbers
+        tensors[names[key]] = numbers.bfloat16()
+    stored = load_file(FIXTURES / "llada_v" / "cases.safetensors")
+    tensors["model.image_newline"] = stored["newline"]
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    shutil.copy(FIXTURES / "llada_v" / "config.json", directory)
+    return directory
+
+
+LLADA_V = {
+    "model_type": "llava_llada",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "rope_theta": 10000.0,
+    "vision": {
+        "hidden_size": 12,
+        "intermediate_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": 8,
+        "patch_size": 4,
+    },
+    "image_grid_pinpoints": "(1x1),...,(2x2)",
+}
+CHAT = (
+    "{{ '<|startoftext|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] +"
+    " '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
+)
+"""LLaDA's chat template."""
+
+
+def write_small_llada_v(directory: Path) -> Path:
+    """Write a LLaDA-V-type checkpoint with tokenizer whose predictions depend on what it sees."""
+    tokenizer = small_tokenizer()
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(directory)
+    config = {**LLADA_V, "vocab_size": len(tokenizer)}
+    model, draw = llada_v.network(llada_v.core_config(config), config), Generator().manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1 or name.endswith(("bias", "newline")):
+            torch.nn.init.normal_(parameter, std=0.25, generator=draw)
+    model.public_config = config
+    save_model(model, directory)
+    return directory

@@ -188,7 +188,10 @@ def test_pickled_weights_of_a_language_model_are_not_opened(saved: Path) -> None
     [
         ("{", "not JSON"),
         ("[]", "model_type is None"),
-        (json.dumps({**CONFIG, "model_type": "gpt2"}), "'gpt2'; known families: llada, mmada"),
+        (
+            json.dumps({**CONFIG, "model_type": "gpt2"}),
+            "'gpt2'; known families: llada, llava_llada, mmada",
+        ),
         (json.dumps({**CONFIG, "d_model": None}), "lacks 'd_model'"),
         (json.dumps({**CONFIG, "d_model": "wide"}), "d_model is 'wide'"),
         (json.dumps({**CONFIG, "n_heads": 5}), "no multiple of n_heads = 5"),

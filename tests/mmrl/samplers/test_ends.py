@@ -141,3 +141,19 @@ def test_rollouts_of_several_batches_keep_what_counts_and_what_is_padding() -> N
         assert part.canvas.valid is not None
         ends = canvas.valid[2 * n : 2 * n + 2, -LENGTH:]
         assert torch.equal(ends, part.canvas.valid[:, -LENGTH:])
+
+
+def test_leave_writes_nothing_after_an_end_until_the_text_is_whole() -> None:
+    sampler = SamplerConfig(name="static", steps=LENGTH, eos="leave")
+    done = sample(wants_to_end(), canvas_of([3] * 8), sampler, generators(8))
+    left = 0
+    for tokens, at, logprobs in zip(
+        done.canvas.tokens[:, -LENGTH:], done.written_at[:, -LENGTH:], done.logprobs[:, -LENGTH:],
+        strict=True,
+    ):  # fmt: skip
+        ends = [n for n in range(LENGTH) if int(tokens[n]) in (EOS, EOT)]
+        later = [n for end in ends[:1] for n in range(end + 1, LENGTH) if at[n] >= at[end]]
+        assert all(int(tokens[n]) == EOS and float(logprobs[n]) == 0 for n in later)
+        assert all(int(at[n]) == LENGTH - 1 for n in later)
+        left += len(later)
+    assert left >= 8

@@ -1,0 +1,98 @@
+"""Embeddings of images in prompts: what stands at which position, and what it is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Shown(NamedTuple):
+    """An image in prompts: its size in pixels, its `tiles`, and the `rows` that stand for it."""
+
+    width: int
+    height: int
+    tiles: int
+    rows: int
+
+
+@dataclass
+class Features:
+    """Embeddings of images that stand in prompts in place of tokens.
+
+    Every image is there once, however many rows of the canvas show it, so the rollouts of a group
+    share what was computed for their prompt.
+
+    Attributes:
+        at: [B, L] int64, which of the N embeddings stands at a position, -1 where a token does.
+        images: what is shown, in the order of the embeddings.
+        source: what the network computes the embeddings from, all images one after the other;
+            None when they are final.
+        rows: [N, D] the embeddings; None until a network has computed them.
+    """
+
+    at: Tensor
+    images: tuple[Shown, ...]
+    source: Tensor | None
+    rows: Tensor | None = None
+
+    def __getitem__(self, rows: slice | Tensor) -> Features:
+        """Those of some rows of the canvas; all images are kept."""
+        return replace(self, at=self.at[rows])
+
+    def to(self, device: torch.device | str) -> Features:
+        """The same on another device."""
+        rows, source = (t if t is None else t.to(device) for t in (self.rows, self.source))
+        return replace(self, at=self.at.to(device), rows=rows, source=source)
+
+    def computed(self, model: Callable[..., Any]) -> Features:
+        """With embeddings as `model` computes them now, and what it needs for computing them again.
+
+        With gradient where it is enabled and a weight is trained; final embeddings stay.
+        """
+        if self.source is None:
+            return self
+        rows, source = model(images=self.source, shown=self.images)
+        return replace(self, rows=rows, source=source)
+
+    def needed(self) -> Features:
+        """Without the images that no row of the canvas shows; their embeddings are left out."""
+        used = self.at[self.at >= 0].unique()
+        ends = torch.tensor([image.rows for image in self.images], device=used.device).cumsum(0)
+        kept = set(torch.bucketize(used, ends, right=True).tolist())
+        if len(kept) == len(self.images):
+            return self
+        pieces = [torch.arange(image.rows, device=used.device) for image in self.images]
+        tiles = [image.tiles for image in self.images]
+        places, count = [], 0
+        for n, piece in enumerate(pieces):
+            places.append(piece + count)
+            count += len(piece) if n in kept else 0
+        renumbered = torch.cat([*places, used.new_full((1,), -1)])[self.at]
+        source = self.source
+        if source is not None:
+            source = torch.cat([part for n, part in enumerate(source.split(tiles)) if n in kept])
+        images = tuple(image for n, image in enumerate(self.images) if n in kept)
+        return Features(renumbered, images, source)
+
+    def padded(self, width: int) -> Features:
+        """For a canvas with that many more columns on the left."""
+        return replace(self, at=F.pad(self.at, (width, 0), value=-1))
+
+    @staticmethod
+    def joined(parts: Sequence[Features]) -> Features:
+        """Those of canvases whose rows are put one after the other."""
+        at, count = [], 0
+        for part in parts:
+            at.append(torch.where(part.at < 0, part.at, part.at + count))
+            count += sum(image.rows for image in part.images)
+        sources = [part.source for part in parts if part.source is not None]
+        rows = [part.rows for part in parts if part.rows is not None]
+        return Features(
+            torch.cat(at), tuple(image for part in parts for image in part.images),
+            torch.cat(sources) if sources else None, torch.cat(rows) if rows else None,
+        )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Any-resolution tiling (LLaVA-NeXT, LLaDA-V): an image -> tiles, features of tiles -> prompt rows.
+
+    tiles   the whole image squashed to one tile, then the tiles of a grid, row by row, on which it
+            stands letterboxed on black
+    rows    the first tile's patches, then those of the grid as one map: black borders cut, shrunk
+            to about `max_tiles` tiles, every line closed by the newline vector
+
+Borders are cut symmetrically with whole patches, so one line or column more than needed may stay.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+SHRINK_FROM = 1.1
+"""A map is shrunk when its sides are more than this many times too long."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How the images of one checkpoint are cut.
+
+    Args:
+        side: of a tile in pixels.
+        patches: along the side of a tile.
+        grids: columns and rows of the grids to choose from.
+        max_tiles: a larger map is shrunk to about this many tiles.
+    """
+
+    side: int
+    patches: int
+    grids: tuple[tuple[int, int], ...]
+    max_tiles: int
+
+    def grid(self, width: int, height: int) -> tuple[int, int]:
+        """Columns and rows for an image: most of its pixels kept, then least canvas left empty."""
+
+        def worth(grid: tuple[int, int]) -> tuple[int, int]:
+            across, down = grid[0] * self.side, grid[1] * self.side
+            scale = min(across / width, down / height)
+            kept = min(int(width * scale) * int(height * scale), width * height)
+            return kept, kept - across * down
+
+        return max(self.grids, key=worth)
+
+    def count(self, width: int, height: int) -> int:
+        """Number of tiles of an image."""
+        columns, rows = self.grid(width, height)
+        return 1 + columns * rows
+
+    def cut(self, image: Image.Image) -> Tensor:
+        """An image -> its tiles [T, 3, side, side] uint8."""
+        image, side = image.convert("RGB"), self.side
+        columns, rows = self.grid(*image.size)
+        pixels = np.array(letterboxed(image, (columns * side, rows * side)))
+        parts = pixels.reshape(rows, side, columns, side, 3).swapaxes(1, 2)
+        whole = np.array(image.resize((side, side), Image.Resampling.BICUBIC))
+        tiles = np.concatenate((whole[None], parts.reshape(-1, side, side, 3)))
+        return torch.from_numpy(tiles).permute(0, 3, 1, 2).contiguous()
+
+    def lines(self, width: int, height: int) -> tuple[slice, slice]:
+        """The rows and columns of the patch map of the grid that show the image."""
+        columns, rows = self.grid(width, height)
+        across, down = columns * self.patches, rows * self.patches
+        if width / height > across / down:
+            border = (down - int(height * (across / width))) // 2
+            return slice(border, down - border), slice(0, across)
+        border = (across - int(width * (down / height))) // 2
+        return slice(0, down), slice(border, across - border)
+
+    def shape(self, width: int, height: int) -> tuple[int, int]:
+        """Height and width of the map after cutting and shrinking, without newlines."""
+        high, wide = (part.stop - part.start for part in self.lines(width, height))
+        times = math.sqrt(high * wide / (self.max_tiles * self.patches**2))
+        return (int(high // times), int(wide // times)) if times > SHRINK_FROM else (high, wide)
+
+    def rows(self, width: int, height: int) -> int:
+        """How many embeddings stand for an image of this size."""
+        high, wide = self.shape(width, height)
+        return self.patches**2 + high * (wide + 1)
+
+    def arrange(self, features: Tensor, newline: Tensor, width: int, height: int) -> Tensor:
+        """Embeddings of an image from those of its tiles.
+
+        Args:
+            features: [T, patches^2, D], tile by tile.
+            newline: [D].
+            width: of the image in pixels.
+            height: of the image in pixels.
+
+        Returns:
+            [rows, D].
+        """
+        (columns, rows), n = self.grid(width, height), self.patches
+        tiles = features[1:].view(rows, columns, n, n, -1)
+        whole = tiles.permute(4, 0, 2, 1, 3).reshape(-1, rows * n, columns * n)
+        shown = whole[(slice(None), *self.lines(width, height))]
+        shape = self.shape(width, height)
+        if shape != shown.shape[1:]:
+            shown = F.interpolate(shown[None], shape, mode="bilinear")[0]
+        ends = newline[:, None, None].expand(-1, shape[0], 1).to(shown.dtype)
+        return torch.cat((features[0], torch.cat((shown, ends), 2).flatten(1).T))
+
+
+def letterboxed(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """An RGB image as large as fits, centred on black."""
+    across, down = size[0] / image.width, size[1] / image.height
+    if across < down:
+        fitting = size[0], min(math.ceil(image.height * across), size[1])
+    else:
+        fitting = min(math.ceil(image.width * down), size[0]), size[1]
+    canvas = Image.new("RGB", size)
+    place = (size[0] - fitting[0]) // 2, (size[1] - fitting[1]) // 2
+    canvas.paste(image.resize(fitting, Image.Resampling.BICUBIC), place)
+    return canvas
+
+
+def grids_between(text: str) -> tuple[tuple[int, int], ...]:
+    """Grids of a setting such as `(1x1),...,(6x6)`, from the first to the last.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    found = re.fullmatch(r"\((\d+)x(\d+)\),\.\.\.,\((\d+)x(\d+)\)", text.replace(" ", ""))
+    first, low, last, high = (int(n) for n in found.groups()) if found else (0, 0, 0, 0)
+    if not 1 <= first <= last or not 1 <= low <= high:
+        raise ValueError(
+            f"config.json: image_grid_pinpoints is {text!r}; give a range of grids such as"
+            " '(1x1),...,(6x6)'"
+        )
+    return tuple((i, j) for i in range(first, last + 1) for j in range(low, high + 1))

@@ -1,0 +1,172 @@
+"""Questions about images as canvases, for networks that see embeddings (LLaDA-V).
+
+    eos* conversation with an image's embeddings in place of every `<image>` | mask×n
+
+The conversation is the tokenizer's chat template with LLaDA-V's system text before it; padding is
+hidden as in `models.text`. As the public code does, the text between images is tokenised piece by
+piece, and pieces after an image lose their first token, the newline after `<image>`, where the
+first piece begins with the token that begins a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmrl.types import Canvas, Features, Prompt, Shown
+from models.anyres import Tiling
+from models.layouts import token_ids
+from models.text import Text
+
+MARK = "<image>"
+SYSTEM = (
+    "You are a helpful language and vision assistant. You are able to understand the visual"
+    " content that the user provides, and assist the user with a variety of tasks using natural"
+    " language."
+)
+
+
+@dataclass(frozen=True)
+class ImageChat:
+    """Renders prompts with images as canvases, every response position masked.
+
+    Args:
+        text: layout of the words; its `max_prompt_length` counts them without the images.
+        tiling: of the images.
+        max_length: longest row, images and response included; None for any.
+    """
+
+    needs_vq: ClassVar[bool] = False
+
+    text: Text
+    tiling: Tiling
+    max_length: int | None = None
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Ids of the tokens that begin and end a text or a turn."""
+        names = {"bos": "<|startoftext|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
+        names |= {"header": "<|start_header_id|>", "end_header": "<|end_header_id|>"}
+        return token_ids(self.text.tokenizer, names)
+
+    def __post_init__(self) -> None:
+        if not self.text.tokenizer.chat_template:
+            raise ValueError(
+                "the tokenizer has no chat template, which questions about images are rendered"
+                " with; copy chat_template.jinja or tokenizer_config.json of the checkpoint again"
+            )
+
+    def pieces(self, prompt: Prompt) -> list[list[int]]:
+        """Token ids of the words before, between and behind the images of a prompt.
+
+        Raises:
+            ValueError: no image, or another number of marks than of images.
+        """
+        count = len(prompt.images or [])
+        parts = self._rendered(prompt, count).split(MARK)
+        if count == 0 or len(parts) != count + 1:
+            raise ValueError(
+                f"prompt {prompt.id!r} has {count} images and {len(parts) - 1} marks {MARK}; give"
+                " one mark per image, at least one, or none to have the images come first"
+            )
+        ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]
+        lost = int(ids[0][:1] == [self.ids["bos"]])
+        return [ids[0], *(piece[lost:] for piece in ids[1:])]
+
+    def fits(self, prompt: Prompt) -> bool:
+        """Whether words and whole row are within their limits."""
+        return self._excess(prompt, self.pieces(prompt), self.text.max_completion_length) is None
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+        """B prompts -> canvas with `length` masked positions; no network has seen its images yet.
+
+        The twin has mask tokens in place of the prompt, its images included. As in the public
+        sampler a response ends with the end of a turn, and no other structural token is written.
+
+        Raises:
+            ValueError: a prompt that is no question about images, or is too long.
+        """
+        n = self.text.max_completion_length if length is None else length
+        album, rows, places = Album(self.tiling), [], []
+        for prompt in prompts:
+            pieces = self.pieces(prompt)
+            if (excess := self._excess(prompt, pieces, n)) is not None:
+                raise ValueError(f"prompt {prompt.id!r} {excess}, or leave the prompt out.")
+            row, at = list(pieces[0]), [-1] * len(pieces[0])
+            for image, piece in zip(prompt.images or [], pieces[1:], strict=True):
+                shown = album.places(image)
+                row += [self.ids["eos"]] * len(shown) + piece
+                at += [*shown, *[-1] * len(piece)]
+            rows.append(row)
+            places.append(at)
+        canvas = self.text.laid_out(rows, n)
+        width = canvas.tokens.shape[1] - n
+        at = torch.tensor([[-1] * (width - len(row)) + row + [-1] * n for row in places])
+        banned = tuple(self.ids[key] for key in ("eos", "bos", "header", "end_header"))
+        return replace(
+            canvas, features=album.features(at), stop_ids=(self.ids["eot"],), banned=banned
+        )
+
+    def decode(self, canvas: Canvas) -> list[str]:
+        """Finished canvas -> B texts, see `Text.decode`."""
+        return self.text.decode(canvas)
+
+    def _rendered(self, prompt: Prompt, count: int) -> str:
+        """The conversation as text, with a mark for every image."""
+        messages = prompt.messages or [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": prompt.text},
+        ]
+        if not any(MARK in message["content"] for message in messages):
+            marks = " ".join([MARK] * count) + "\n"
+            first = next((n for n, m in enumerate(messages) if m["role"] == "user"), 0)
+            messages = [dict(message) for message in messages]
+            messages[first]["content"] = marks + messages[first]["content"]
+        return str(
+            self.text.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        )
+
+    def _excess(self, prompt: Prompt, pieces: Sequence[list[int]], n: int) -> str | None:
+        """What is too long about a prompt, as the rest of a sentence; None if nothing is."""
+        words = sum(map(len, pieces))
+        if words > self.text.max_prompt_length:
+            limit = self.text.max_prompt_length
+            return f"has {words} tokens beside its images; max_prompt_length is {limit}. Raise it"
+        whole = words + n + sum(self.tiling.rows(*image.size) for image in prompt.images or [])
+        if self.max_length is not None and whole > self.max_length:
+            return (
+                f"takes {whole} tokens with its images and {n} of completion, and the checkpoint"
+                f" {self.max_length} (tokenizer_model_max_length). Show it smaller"
+            )
+        return None
+
+
+class Album:
+    """The images of a batch of prompts, each once."""
+
+    def __init__(self, tiling: Tiling) -> None:
+        self.tiling, self.count = tiling, 0
+        self.images: dict[int, tuple[Image.Image, Shown, range]] = {}
+
+    def places(self, image: Image.Image) -> range:
+        """Which embeddings stand for an image; the same object is the same image."""
+        if id(image) not in self.images:
+            size, tiling = image.size, self.tiling
+            shown = Shown(*size, tiling.count(*size), tiling.rows(*size))
+            places = range(self.count, self.count + shown.rows)
+            self.images[id(image)] = image, shown, places
+            self.count += shown.rows
+        return self.images[id(image)][2]
+
+    def features(self, at: Tensor) -> Features:
+        """The images with their pixels, standing at the places `at` [B, L]."""
+        tiles = [self.tiling.cut(image) for image, _, _ in self.images.values()]
+        return Features(at, tuple(s for _, s, _ in self.images.values()), torch.cat(tiles))

@@ -1,0 +1,118 @@
+"""Updates on questions about images: what is trained, from which masks, at which cost."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from PIL import Image
+from torch import Tensor
+
+from mmrl.rollout import RolloutBatch, roll_out
+from mmrl.samplers import SamplerConfig
+from mmrl.tasks import Task
+from mmrl.trainer import Trainer
+from mmrl.types import Prompt, Sample
+from models import load_policy
+from models.vision import Vision
+from tests.mmrl.runs import LORA, run_config
+from tests.models.networks import write_small_llada_v
+
+
+def length(samples: list[Sample]) -> list[float]:
+    return [float(len(str(sample.completion))) for sample in samples]
+
+
+@pytest.fixture(scope="module")
+def sight(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Paths of a small policy that sees, and of prompts without their images."""
+    folder = tmp_path_factory.mktemp("sight")
+    (folder / "prompts.jsonl").write_text("\n".join(json.dumps({"prompt": t}) for t in "abc"))
+    write_small_llada_v(folder)
+    return SimpleNamespace(policy=str(folder), prompts=str(folder / "prompts.jsonl"))
+
+
+def prepared(
+    sight: SimpleNamespace, folder: Path, tower: bool = False, **changes: Any
+) -> tuple[Trainer, Task, dict[str, tuple[Task, RolloutBatch]]]:
+    """A trainer and the rollouts of its first step: two groups of four."""
+    own = {
+        "task": "image_to_text",
+        "sampler": SamplerConfig(name="static", steps=4, eos="leave"),
+        "max_completion_length": 8,
+        "rewards": [{"name": "length", "reward": length}],
+        **changes.pop("task", {}),
+    }
+    config = run_config(sight, folder, task=own, **changes)
+    policy = load_policy(sight.policy, max_prompt_length=300, train_vision_tower=tower)
+    task = Task("sight", config.tasks["shapes"])
+    colours = ("red", "blue", "green")
+    task.prompts = [
+        Prompt(str(n), "image_to_text", "which?", images=[Image.new("RGB", (8 + 4 * n, 8), colour)])
+        for n, colour in enumerate(colours)
+    ]
+    trainer = Trainer(config, policy, Accelerator(cpu=True))
+    return trainer, task, {"sight": (task, roll_out(task, policy, 0, 0, 0, 1))}
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in trainer.policy.network.named_parameters()}
+
+
+@pytest.mark.parametrize("tower", [False, True])
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_at_the_start_every_ratio_is_one_and_there_is_no_divergence(
+    sight: SimpleNamespace, tmp_path: Path, lora: dict | None, tower: bool
+) -> None:
+    changes = {"warmup_steps": 1000, "learning_rate": 1e-30, "lora": lora}
+    algorithm = {"beta": 0.1, "num_iterations": 2, "num_draws": 2}
+    trainer, _, work = prepared(sight, tmp_path, tower, algorithm=algorithm, **changes)
+    values = trainer.update(work)
+    assert (values["ratio"], values["approx_kl"], values["kl"]) == (1.0, 0.0, 0.0)
+    assert values["grad_norm"] > 0
+
+
+@pytest.mark.parametrize("tower", [False, True])
+def test_an_update_moves_the_projector_and_the_tower_only_if_wanted(
+    sight: SimpleNamespace, tmp_path: Path, tower: bool
+) -> None:
+    trainer, _, work = prepared(sight, tmp_path, tower)
+    before = weights(trainer)
+    trainer.update(work)
+    moved = {name for name, weight in weights(trainer).items() if (weight != before[name]).any()}
+    assert {"vision.newline", "vision.projector.0.weight"} <= moved
+    assert any(name.startswith("vision.tower.encoder") for name in moved) == tower
+
+
+def test_the_micro_batch_changes_no_gradient(sight: SimpleNamespace, tmp_path: Path) -> None:
+    norms = []
+    for size in (8, 3, 1):
+        trainer, _, work = prepared(sight, tmp_path, True, per_device_train_batch_size=size)
+        norms.append(trainer.update(work)["grad_norm"])
+    assert norms[1:] == pytest.approx([norms[0]] * 2, rel=1e-4)
+
+
+def test_a_step_looks_at_each_image_once(sight: SimpleNamespace, tmp_path: Path) -> None:
+    trainer, task, _ = prepared(sight, tmp_path, algorithm={"beta": 0.1, "num_iterations": 2})
+    vision = trainer.policy.network.vision
+    assert isinstance(vision, Vision)
+    looked: list[int] = []
+    vision.tower.encoder.register_forward_hook(lambda *_: looked.append(1))
+    batch = roll_out(task, trainer.policy, 1, 0, 0, 1)
+    assert len(looked) == len({prompt.id for prompt in batch.prompts}) == 2
+    trainer.update({"sight": (task, batch)})
+    assert len(looked) == 2
+
+
+@torch.no_grad()
+def test_the_reference_sees_with_its_own_projector(sight: SimpleNamespace, tmp_path: Path) -> None:
+    trainer, _, work = prepared(sight, tmp_path, algorithm={"beta": 0.1}, learning_rate=0.05)
+    with torch.enable_grad():
+        values = [trainer.update(work)["kl"] for _ in range(2)]
+    assert values[1] > 0
+    assert trainer.frozen is not None
+    frozen = dict(trainer.frozen.named_parameters())["vision.newline"]
+    assert not torch.equal(frozen, weights(trainer)["vision.newline"])

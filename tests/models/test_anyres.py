@@ -1,0 +1,81 @@
+"""Any-resolution tiling: the public code's numbers, and what follows from the geometry."""
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models.anyres import Tiling, grids_between
+from tests.models.networks import FIXTURES
+
+PUBLIC = Tiling(384, 27, grids_between("(1x1),...,(6x6)"), 4)
+SMALL = Tiling(8, 2, grids_between("(1x1),...,(2x2)"), 4)
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Tensor]:
+    return load_file(FIXTURES / "llada_v" / "cases.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("size", "tiles", "rows"),
+    [((300, 200), 2, 1261), ((768, 500), 5, 2709), ((500, 1200), 9, 3681), ((384, 384), 2, 1485)],
+)
+def test_tiles_and_rows_are_as_many_as_in_the_public_code(
+    size: tuple[int, int], tiles: int, rows: int
+) -> None:
+    assert (PUBLIC.count(*size), PUBLIC.rows(*size)) == (tiles, rows)
+
+
+@pytest.mark.parametrize("name", ["300x200", "384x384"])
+def test_tiles_are_those_of_the_public_code_bit_for_bit(
+    name: str, cases: dict[str, Tensor]
+) -> None:
+    tiles = PUBLIC.cut(Image.fromarray(cases[f"{name}/image"].numpy()))
+    assert tiles.shape == (2, 3, 384, 384) and tiles.dtype == torch.uint8
+    pixels = tiles.double().mul(1 / 255).float().sub(0.5).div(0.5)
+    assert torch.equal(pixels.flatten()[::97], cases[f"{name}/pixels/every97"])
+
+
+def test_rows_counted_beforehand_are_those_there_are_in_every_shape() -> None:
+    for tiling, scale in ((SMALL, 1), (PUBLIC, 30)):
+        for width in range(1, 40, 3):
+            for height in range(1, 40, 4):
+                size = width * scale, height * scale
+                tiles = torch.randn(tiling.count(*size), tiling.patches**2, 2)
+                rows = tiling.arrange(tiles, torch.zeros(2), *size)
+                assert rows.shape == (tiling.rows(*size), 2), size
+
+
+def test_patches_stand_where_they_are_in_the_image_and_lines_end_with_the_newline() -> None:
+    # two tiles side by side show an image of 16 x 8 pixels without a border
+    assert SMALL.grid(16, 8) == (2, 1)
+    numbers = torch.arange(12.0).view(3, 4, 1)
+    rows = SMALL.arrange(numbers, torch.tensor([-1.0]), 16, 8)[:, 0].tolist()
+    assert rows == [0, 1, 2, 3, 4, 5, 8, 9, -1, 6, 7, 10, 11, -1]
+
+
+def test_borders_are_cut_and_large_maps_shrunk() -> None:
+    wide, high = SMALL.lines(16, 4)
+    assert (wide, high) == (slice(0, 2), slice(0, 4))
+    assert Tiling(8, 4, ((1, 1),), 4).lines(4, 8) == (slice(0, 4), slice(1, 3))
+    assert PUBLIC.shape(2304, 2304) == (54, 54)
+
+
+def test_the_first_tile_is_the_whole_image_and_the_others_stand_on_black() -> None:
+    image = Image.new("RGB", (8, 4), (200, 100, 50))
+    whole, part = Tiling(8, 2, ((1, 1),), 4).cut(image)
+    assert whole.flatten(1).unique(dim=1).flatten().tolist() == [200, 100, 50]
+    assert part[:, :2].max() == part[:, 6:].max() == 0
+    assert part[0, 2:6].unique().tolist() == [200]
+
+
+def test_grey_images_are_taken_as_colour() -> None:
+    assert SMALL.cut(Image.new("L", (8, 8), 7)).unique().tolist() == [7]
+
+
+@pytest.mark.parametrize("text", ["(1x1)", "[[384, 768]]", "(2x2),...,(1x1)", "(0x1),...,(2x2)"])
+def test_a_range_of_grids_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="image_grid_pinpoints.*such as"):
+        grids_between(text)

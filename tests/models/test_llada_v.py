@@ -1,0 +1,178 @@
+"""The network of LLaDA-V: logits and features of the public code, and the public directory format.
+
+Tiles, places and the splicing are exact. Sums of products differ in their last bits between
+processors; features are therefore compared up to rounding with the public code, and bit for bit
+with transformers' tower on the same machine.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Generator, Tensor
+
+from mmrl.types import Shown
+from models import load_model, save_model
+from models.checkpoint import new_model
+from models.core import MaskedTokenModel
+from models.llada_v import core_config, network
+from models.vision import Vision
+from tests.models.networks import FIXTURES, LLADA_V, write_llada_v
+
+TOKENS = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())
+CONFIG = json.loads((FIXTURES / "llada_v" / "config.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Tensor]:
+    return load_file(FIXTURES / "llada_v" / "cases.safetensors")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llada_v(tmp_path_factory.mktemp("llada_v"))
+
+
+@pytest.fixture(scope="module")
+def model(directory: Path) -> MaskedTokenModel:
+    return load_model(directory)
+
+
+def eyes(model: MaskedTokenModel) -> Vision:
+    assert isinstance(model.vision, Vision)
+    return model.vision
+
+
+def pictured(model: MaskedTokenModel, image: Tensor) -> tuple[Tensor, list[Shown]]:
+    """Tiles of an image [H, W, 3], and what there is to know of it."""
+    tiling, height, width = eyes(model).tiling, *image.shape[:2]
+    shown = Shown(width, height, tiling.count(width, height), tiling.rows(width, height))
+    return tiling.cut(Image.fromarray(image.numpy())), [shown]
+
+
+@pytest.mark.parametrize("case", ["nomask", "rightpad"])
+@torch.no_grad()
+def test_logits_are_those_of_the_public_code(
+    case: str, model: MaskedTokenModel, cases: dict[str, Tensor]
+) -> None:
+    keep = torch.tensor(TOKENS["rightpad"]) if case == "rightpad" else None
+    ids = torch.tensor([TOKENS["ids"]] * (1 if keep is None else 2))
+    logits = model(input_ids=ids, attention_mask=keep).logits
+    expected = cases[f"logits/{case}/every997"]
+    torch.testing.assert_close(logits[..., ::997], expected, atol=2e-5, rtol=0)
+    assert torch.equal(logits.argmax(-1), torch.tensor(TOKENS["argmax"][case]))
+
+
+@pytest.mark.parametrize("name", ["300x200", "384x384"])
+@torch.no_grad()
+def test_prompts_with_an_image_are_the_public_codes_embeddings(
+    name: str, model: MaskedTokenModel, cases: dict[str, Tensor]
+) -> None:
+    tiles, shown = pictured(model, cases[f"{name}/image"])
+    seen = model(images=tiles, shown=shown)
+    count = shown[0].rows
+    ids = torch.tensor([[126080, 500, *[0] * count, 501, 502]])
+    at = torch.tensor([[-1, -1, *range(count), -1, -1]])
+    read: list[Tensor] = []
+    hook = model.blocks[0].register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    model(input_ids=ids, features=seen.rows, feature_at=at, positions=at == 0)
+    hook.remove()
+    [embeds], expected = read[0], cases[f"{name}/embeds/every7"]
+    torch.testing.assert_close(embeds[::7], expected, atol=1e-5, rtol=0)
+    given = at[0] < 0
+    assert torch.equal(embeds[given], model.embed(ids[0, given]))
+    assert torch.equal(embeds[~given], seen.rows)
+    ends = 2 + 729 + torch.arange(count - 729)[27::28]
+    assert torch.equal(embeds[ends], cases["newline"].expand(len(ends), -1))
+
+
+@torch.no_grad()
+def test_states_are_those_of_transformers_tower_bit_for_bit(
+    model: MaskedTokenModel, cases: dict[str, Tensor]
+) -> None:
+    tower = eyes(model).tower
+    tower.embeddings.position_ids = torch.arange(729)[None]
+    tiles, shown = pictured(model, cases["300x200/image"])
+    pixels = tiles.double().mul(1 / 255).float().sub(0.5).div(0.5)
+    states = tower(pixel_values=pixels, output_hidden_states=True).hidden_states
+    tower.embeddings.position_ids = None
+    assert len(states) == 3
+    assert torch.equal(model(images=tiles, shown=shown).source, states[-1])
+
+
+@torch.no_grad()
+def test_an_image_has_the_same_embeddings_alone_and_beside_others(
+    model: MaskedTokenModel, cases: dict[str, Tensor]
+) -> None:
+    (one, first), (two, second) = (
+        pictured(model, cases[f"{name}/image"]) for name in ("300x200", "384x384")
+    )
+    both = model(images=torch.cat((one, two)), shown=[*first, *second])
+    alone = torch.cat([model(images=one, shown=first).rows, model(images=two, shown=second).rows])
+    assert torch.equal(both.rows, alone)
+    again = model(images=both.source, shown=[*first, *second])
+    assert torch.equal(again.rows, both.rows) and torch.equal(again.source, both.source)
+
+
+def test_a_public_checkpoint_saved_again_holds_the_same_tensors_and_configuration(
+    directory: Path, tmp_path: Path
+) -> None:
+    save_model(load_model(directory, dtype="bfloat16"), tmp_path, dtype="bfloat16")
+    before, after = (load_file(path / "model.safetensors") for path in (directory, tmp_path))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name].bfloat16(), after[name]) for name in before)
+    assert json.loads((tmp_path / "config.json").read_text()) == CONFIG
+
+
+def test_a_missing_tensor_of_the_tower_is_named_as_in_the_file(
+    directory: Path, tmp_path: Path
+) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    lost = "model.vision_tower.vision_tower.vision_model.encoder.layers.1.mlp.fc1.bias"
+    save_file({n: t for n, t in tensors.items() if n != lost}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(ValueError, match=f"1 missing: {lost}"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"rope_scaling": {"factor": 2}}, "rope_scaling is"),
+        ({"mm_projector_type": "linear"}, "'linear'; only 'mlp2x_gelu'"),
+        ({"hidden_size": None}, "lacks 'hidden_size'"),
+        ({"num_attention_heads": 5}, "no multiple of num_attention_heads = 5"),
+        ({"image_aspect_ratio": "pad"}, "image_aspect_ratio is 'pad'"),
+        ({"image_grid_pinpoints": "384"}, "image_grid_pinpoints is '384'"),
+        ({"vision": {"hidden_size": 24}}, "vision lacks image_size, intermediate_size"),
+        ({"mm_hidden_size": 1152}, "mm_hidden_size is 1152 and the vision tower's hidden_size 24"),
+    ],
+)
+def test_configurations_of_other_models_are_refused_by_key(
+    changes: dict[str, object], named: str
+) -> None:
+    config = {**CONFIG, **changes}
+    with pytest.raises(ValueError, match=named):
+        network(core_config(config), config)
+
+
+def test_without_sizes_the_tower_is_the_public_one() -> None:
+    config = {key: value for key, value in CONFIG.items() if key != "vision"}
+    config["mm_hidden_size"] = 1152
+    with torch.device("meta"):
+        tower = eyes(network(core_config(config), config)).tower
+    assert len(tower.encoder.layers) == 26
+    assert tower.embeddings.position_embedding.weight.shape == (729, 1152)
+
+
+def test_a_fresh_network_follows_from_its_generator() -> None:
+    config = {**LLADA_V, "vocab_size": 30}
+    one, two = (
+        new_model(core_config(config), config, Generator().manual_seed(5)).state_dict()
+        for _ in range(2)
+    )
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert float(one["vision.tower.embeddings.patch_embedding.weight"].std()) > 0.01
