@@ -15,8 +15,11 @@ from datasets import Image as ImageFeature
 from PIL import Image
 from pyarrow.parquet import write_table
 
+from mmrl import benchmark
+from mmrl.benchmark import BenchmarkConfig
 from mmrl.config import ConfigError
 from mmrl.data import DataConfig, load_prompts
+from mmrl.model_config import ModelConfig
 from mmrl.types import Prompt
 
 COLORS = {"red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255)}
@@ -246,3 +249,17 @@ def test_pictures_of_prompts_that_a_limit_leaves_out_are_not_looked_at(folder: P
 def test_pictures_given_in_python_are_taken_as_they_are() -> None:
     image = Image.new("RGB", (2, 2))
     assert list(Prompt("0", "image_to_text", "?", images=[image]).images or ()) == [image]
+
+
+def test_an_evaluation_of_other_pictures_is_another_evaluation(folder: Path) -> None:
+    config = BenchmarkConfig(prompts="rows.jsonl", model=ModelConfig(path="model"))
+
+    def decisive() -> dict[str, Any]:
+        return benchmark._decisive(config, [load(folder, {**Q, "image": "red.png"})])
+
+    before = decisive()
+    assert decisive() == before
+    (folder / "images" / "red.png").write_bytes(png("blue") + b"more")
+    assert {key for key, value in decisive().items() if before[key] != value} == {
+        "texts of prompts"
+    }
