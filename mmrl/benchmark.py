@@ -26,6 +26,7 @@ from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
 from mmrl.model_config import ModelConfig, check_checkpoints, check_images, policy_options
+from mmrl.pictures import Pictures
 from mmrl.probe import probe
 from mmrl.run_directory import check_writable
 from mmrl.sample_store import SampleStore
@@ -277,15 +278,21 @@ def _sample(
 
 
 def _decisive(config: BenchmarkConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
-    """Everything that decides the samples: settings, texts of the prompts, files of the model."""
+    """Everything that decides the samples: settings, prompts, files of the model."""
     values = {key: value for key, value in asdict(config).items() if key not in _FREE}
-    texts = [[prompt.id, prompt.text, prompt.messages] for prompt in prompts]
+    texts = [[prompt.id, prompt.text, prompt.messages, *_identities(prompt)] for prompt in prompts]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]
         for folder in (config.model.path, config.model.vq or "")
         for path in sorted(Path(folder).expanduser().glob("*.safetensors") if folder else [])
     ]
     return {**values, "texts of prompts": _digest(texts), "files of model.path": _digest(files)}
+
+
+def _identities(prompt: Prompt) -> list[list[Any]]:
+    """What tells the pictures of a prompt from others; nothing where there are none."""
+    pictures = prompt.images if isinstance(prompt.images, Pictures) else Pictures(())
+    return [picture.identity for picture in pictures.sources]
 
 
 def _digest(value: Any) -> str:

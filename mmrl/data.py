@@ -4,6 +4,9 @@ A row has its prompt under `messages`, `prompt`, `question` or `text`, optionall
 `answer`; everything else is metadata that rewards see as it is. Rows with other names are brought
 to these by `data.format` (a known data set) or `data.columns` (names that differ). GenEval's files
 (`tag`, `include`, `exclude`, `prompt`) load unchanged.
+
+Pictures stand under `image` or `images`, one or a list, or in the parts of messages; what may stand
+for one says `mmrl.picture_sources`. A prompt opens them when it is asked for its `images`.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mmrl.config import ConfigError, check, check_choice
+from mmrl.conversation import placed, read_messages, text_of, user_message
 from mmrl.formats import FORMATS
+from mmrl.picture_sources import find_picture
+from mmrl.pictures import Pictures, check_pictures
 from mmrl.rows import read_rows
 from mmrl.types import Prompt
 
@@ -24,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 PROMPT_KEYS = ("messages", "prompt", "question", "text")
 """Where the prompt of a row may stand; the first that is there is taken."""
+IMAGE_KEYS = ("images", "image")
+"""Where its pictures may stand."""
+WITHOUT_IMAGES = ("text", "text_to_image")
+"""Tasks whose prompts are words alone."""
 
 
 @dataclass(kw_only=True)
@@ -38,6 +48,9 @@ class DataConfig:
     """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
     columns: dict[str, str] = field(default_factory=dict)
     """Columns under other names: the name that is read -> the name in the file."""
+    image_root: str | None = None
+    """Folder of the pictures that rows name by a path, and which no path may leave; null is the
+    folder of the prompt file."""
     system: str = ""
     """A system message before every prompt; empty for none."""
     template: str = ""
@@ -63,17 +76,32 @@ def load_prompts(
     Raises:
         NotHereError: no such data set, or no way to the hub.
         ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
-            a prompt or without what its format reads, two rows with one id, or no rows at all.
-            Messages name file and line.
+            a prompt or without what its format reads, two rows with one id, no rows at all, a
+            picture that is not there or is none, or pictures for a task that takes none. Messages
+            name file and line.
     """
     data = data or DataConfig()
-    stem, prompts = Path(path_or_hub_id).stem, []
+    stem, root, prompts = Path(path_or_hub_id).stem, _image_root(path_or_hub_id, data), []
     for n, (place, row) in enumerate(read_rows(path_or_hub_id, data.config, data.split)):
-        prompts.append(_prompt(_adapted(row, place, data), place, task, f"{stem}-{n}", data))
+        row = _adapted(row, place, data)
+        prompts.append(_prompt(row, place, task, f"{stem}-{n}", data, root))
     if not prompts:
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts.")
     _check_ids(prompts)
-    return spread(prompts, limit)
+    kept = spread(prompts, limit)
+    pictures = [prompt.images for prompt in kept if isinstance(prompt.images, Pictures)]
+    check_pictures(pictures, path_or_hub_id)
+    return kept
+
+
+def _image_root(source: str, data: DataConfig) -> Path | None:
+    """Folder of the pictures; None for a hub data set, which has none on this machine."""
+    if data.image_root is not None:
+        root = Path(data.image_root).expanduser()
+        check(root.is_dir(), "data.image_root", data.image_root, "a folder, or null")
+        return root
+    here = Path(source)
+    return here if here.is_dir() else here.parent if here.is_file() else None
 
 
 def _check_ids(prompts: Sequence[Prompt]) -> None:
@@ -149,44 +177,50 @@ def _adapted(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
 
 
 def _prompt(
-    row: dict[str, Any], place: str, task: str, default_id: str, data: DataConfig
+    row: dict[str, Any], place: str, task: str, default_id: str, data: DataConfig, root: Path | None
 ) -> Prompt:
     key = next((key for key in PROMPT_KEYS if row.get(key) is not None), "prompt")
-    messages = _messages(row[key], place, data) if isinstance(row.get(key), list) else None
-    text = messages[-1]["content"] if messages else row.get(key)
+    pictures, messages, text = _pictures(row, place), None, row.get(key)
+    if isinstance(text, list):
+        messages, own = read_messages(text, place)
+        _check_unworded(place, data)
+        messages, pictures = placed(messages, own, pictures, place)
+        text = text_of(messages[-1])
     if not isinstance(text, str) or not text.strip():
         names = ", ".join(repr(name) for name in PROMPT_KEYS)
         raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
+    if pictures and task in WITHOUT_IMAGES:
+        raise ConfigError(
+            f"{place} has pictures, and the task {task} takes words alone. Choose a task with"
+            " pictures, or rename the column in data.columns to leave it out."
+        )
     if data.template:
         text = _filled(data.template, {**row, "prompt": text}, place)
     if data.system:
-        messages = [_message("system", data.system), _message("user", text)]
+        system = {"role": "system", "content": data.system}
+        messages = [system, user_message(text, len(pictures))]
     name, answer = row.get("id"), row.get("answer")
+    found = Pictures([find_picture(value, root, place) for value in pictures])
     return Prompt(
-        default_id if name is None else str(name), task, text, messages,
+        default_id if name is None else str(name), task, text, messages, found or None,
         answer=None if answer is None else str(answer),
-        metadata={k: v for k, v in row.items() if k not in ("id", "answer", key)}, place=place,
+        metadata={k: v for k, v in row.items() if k not in ("id", "answer", key, *IMAGE_KEYS)},
+        place=place,
     )  # fmt: skip
 
 
-def _message(role: str, content: str) -> dict[str, Any]:
-    return {"role": role, "content": content}
+def _pictures(row: dict[str, Any], place: str) -> list[Any]:
+    """What stands for pictures beside the words of a row."""
+    columns = [row[key] for key in IMAGE_KEYS if row.get(key) is not None]
+    if len(columns) > 1:
+        raise ConfigError(f"{place} has both of {', '.join(IMAGE_KEYS)}; keep one.")
+    return [value for each in columns for value in (each if isinstance(each, list) else [each])]
 
 
-def _messages(given: list[Any], place: str, data: DataConfig) -> list[dict[str, Any]]:
-    """A conversation that ends with the user; its wording is the row's own."""
-    for message in given:
-        shaped = isinstance(message, dict) and {"role", "content"} <= message.keys()
-        if not shaped or not isinstance(message["content"], str):
-            raise ConfigError(
-                f"{place}: {message!r} is not a message; one is"
-                ' {"role": "user", "content": "a text"}.'
-            )
-    if not given or given[-1]["role"] != "user":
-        raise ConfigError(f"{place}: the messages must end with one of the user.")
+def _check_unworded(place: str, data: DataConfig) -> None:
+    """A conversation is worded by its row."""
     for key, value in (("data.system", data.system), ("data.template", data.template)):
         check(not value, key, value, "empty where rows have messages", f"{place} has.")
-    return given
 
 
 def _filled(template: str, row: dict[str, Any], place: str) -> str:

@@ -1,14 +1,17 @@
 """Public data sets under the names that prompts and rewards know.
 
 An adapter takes a row as it stands in the data set and returns one with `prompt` (or `messages`)
-and what the rewards read: `answer` (math); `tests`, `setup`, `entry_point` (code); `numbers`,
-`target` (countdown); `puzzle`, `solution` (sudoku). It raises a KeyError for a column that is not
-there and a ValueError, with the reason, for a row that it cannot read.
+and what the rewards read: `answer` (math, answer); `choices` (answer); `tests`, `setup`,
+`entry_point` (code); `numbers`, `target` (countdown); `puzzle`, `solution` (sudoku). Pictures are
+under `image`. It raises a KeyError for a column that is not there and a ValueError, with the
+reason, for a row that it cannot read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from rewards.extraction import boxed, hashed
@@ -91,6 +94,54 @@ def _pairs(row: Row) -> list[Row]:
     return [{"input": i, "output": o} for i, o in zip(given, wanted, strict=True)]
 
 
+def dllm_rl_sft(row: Row) -> Row:
+    """dLLM-RL's supervised rows, with or without a picture: `completion`, and `order` where the
+    steps were recorded. A prompt that is templated already becomes its messages again, and a
+    response loses its end, because both are added by the layout here."""
+    names = ("image", "image_path", "image_abs_path")
+    picture = next((row[name] for name in names if row.get(name)), None)
+    turns = [{"role": role, "content": text} for role, text in _TURN.findall(str(row["prompt"]))]
+    return {
+        **_without(row, "prompt", "response", "step_map", *names),
+        **({"messages": turns} if turns else {"prompt": row["prompt"]}),
+        "completion": _ENDS.sub("", row["response"]),
+        **_named(order=row.get("step_map"), image=picture),
+    }
+
+
+_TURN = re.compile(
+    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\s*(.*?)\s*<\|eot_id\|>", re.DOTALL
+)
+_ENDS = re.compile(r"(?:<\|eot_id\|>|<\|endoftext\|>|\s)+\Z")
+
+
+def seed_bench(row: Row) -> Row:
+    """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`. Without a column
+    `image` the picture is the file `data_id`. The kind of question is its `tag`."""
+    named = [f"choice_{letter}" for letter in ascii_lowercase if f"choice_{letter}" in row]
+    if str(row["answer"]).lower() not in list(ascii_lowercase[: len(named)]):
+        raise ValueError(f"answer is {row['answer']!r} and the choices are {named}")
+    if "image" not in row and row.get("data_type", "image") != "image":
+        raise ValueError(f"data_type is {row['data_type']!r}, and there is no column 'image'")
+    choices = [str(row[name]) for name in named]
+    return {
+        **_without(row, "question", "question_id", "answer", *named),
+        **_named(id=row.get("question_id"), tag=row.get("question_type_id")),
+        "prompt": with_choices(row["question"], choices),
+        "answer": row["answer"].upper(),
+        "choices": choices,
+        "image": row["image"] if "image" in row else row["data_id"],
+    }
+
+
+def with_choices(question: str, choices: list[str]) -> str:
+    """A question with its choices, each in a line behind its letter."""
+    lines = [
+        f"{letter}. {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False)
+    ]
+    return "\n".join([question, *lines])
+
+
 def countdown(row: Row) -> Row:
     """Countdown-Tasks-3to4, as d1 trains on it: `nums`, `target`."""
     return _countdown([int(number) for number in row["nums"]], int(row["target"]))
@@ -121,6 +172,8 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "mbpp": mbpp,
     "humaneval": humaneval,
     "dllm_rl": dllm_rl,
+    "dllm_rl_sft": dllm_rl_sft,
+    "seed_bench": seed_bench,
     "countdown": countdown,
     "d1_countdown": d1_countdown,
     "d1_sudoku": d1_sudoku,

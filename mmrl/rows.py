@@ -1,15 +1,23 @@
-"""Rows of JSONL, JSON, CSV and parquet files and of data sets of the Hugging Face hub."""
+"""Rows of JSONL, JSON, CSV and parquet files and of data sets of the Hugging Face hub.
+
+Bytes in columns, such as pictures, are not read: a row has a `pyarrow.Buffer` of the data set that
+Hugging Face `datasets` maps into memory, so a set may be larger than the memory.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mmrl.arrow_bytes import holds_bytes, unread
 from mmrl.config import ConfigError, NotHereError, check
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
@@ -32,8 +40,7 @@ def read_rows(
     """
     path = Path(source)
     if path.suffix not in SUFFIXES:
-        rows = _dataset(source, config, split or "train")
-        return ((f"{source}, row {n}", _without_nulls(row)) for n, row in enumerate(rows))
+        return _numbered(source, _mapped(_dataset(source, config, split or "train")))
     for key, value in (("data.config", config), ("data.split", split)):
         check(value is None, key, value, "null for a file", f"'{source}' holds one set of rows.")
     if not path.is_file():
@@ -70,13 +77,34 @@ def _table(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
     import pyarrow
-    from pyarrow.parquet import read_table
+    from datasets import Dataset
+    from datasets.exceptions import DatasetsError
+    from pyarrow.parquet import read_schema, read_table
 
     try:
-        rows = read_table(path).to_pylist()
-    except pyarrow.ArrowException as error:
+        if any(holds_bytes(column.type) for column in read_schema(path)):
+            rows = _mapped(Dataset.from_parquet(str(path)))  # type: ignore[arg-type]
+        else:
+            rows = read_table(path).to_pylist()
+    except (pyarrow.ArrowException, DatasetsError) as error:
         raise ConfigError(f"'{path}' is not a readable parquet file: {error}") from error
-    yield from ((f"{path}, row {n}", _without_nulls(row)) for n, row in enumerate(rows))
+    return _numbered(str(path), rows)
+
+
+def _numbered(source: str, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    return ((f"{source}, row {n}", _without_nulls(row)) for n, row in enumerate(rows))
+
+
+def _mapped(rows: Dataset) -> Iterator[Any]:
+    """Rows of a data set; nothing in them is decoded, and bytes stay where they are."""
+    if not any(holds_bytes(column.type) for column in rows.features.arrow_schema):
+        yield from rows
+        return
+    for batch in rows.with_format("arrow").iter(1000):
+        table: Any = batch
+        columns = [[item for part in column.chunks for item in unread(part)] for column in table]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(table.column_names, values, strict=True))
 
 
 def _dataset(source: str, config: str | None, split: str) -> Any:

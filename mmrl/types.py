@@ -7,7 +7,7 @@ S denoising steps, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,13 +26,17 @@ class Prompt:
 
     `task` names the layout the policy renders the prompt with; `metadata` is handed to the rewards
     untouched (for GenEval-style prompts: `tag`, `include`, `exclude`).
+
+    `images` of a prompt file are not in memory: each is opened anew when it is taken (`images[0]`,
+    a loop), in mode RGB, and counting them opens none. In `messages` each has a part
+    `{"type": "image"}`, in the same order; without messages they stand before the text.
     """
 
     id: str
     task: str
     text: str
     messages: list[dict[str, Any]] | None = None
-    images: list[Image.Image] | None = None
+    images: Sequence[Image.Image] | None = None
     answer: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     place: str = field(default="", compare=False)

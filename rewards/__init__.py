@@ -20,6 +20,7 @@ from mmrl.types import Sample
 from rewards.options import check_options
 
 REWARDS: dict[str, str] = {
+    "answer": "rewards.answer:AnswerReward",
     "clip": "rewards.clip:CLIPReward",
     "code": "rewards.code:CodeReward",
     "countdown": "rewards.countdown:CountdownReward",

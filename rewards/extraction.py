@@ -56,16 +56,18 @@ def hashed(text: str) -> str | None:
 def last_number(text: str) -> str | None:
     """The last number in the text; commas between thousands belong to it.
 
-    None where a box or an answer tag was opened last and not closed: the number in it may be half
-    written.
+    None where an answer was cut off: the number in it may be half written.
     """
+    found = [] if cut_off(text) else _NUMBER.findall(text)
+    return found[-1] if found else None
+
+
+def cut_off(text: str) -> bool:
+    """Whether a box or an answer tag was opened last and not closed."""
     box = _last_box(text)
     if _BOX.search(text, box[1] if box else 0):
-        return None
-    if text.rfind("<answer>") > text.rfind("</answer>"):
-        return None
-    found = _NUMBER.findall(text)
-    return found[-1] if found else None
+        return True
+    return text.rfind("<answer>") > text.rfind("</answer>")
 
 
 SOURCES: dict[str, Callable[[str], str | None]] = {

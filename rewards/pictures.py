@@ -28,10 +28,8 @@ def picture_of(sample: Sample, reward: str) -> Image.Image:
 
 def as_rgb(image: Image.Image) -> Image.Image:
     """Any PIL image in mode RGB; transparent parts show white, as on a page."""
-    if image.mode == "RGB":
-        return image
-    if "A" in image.getbands() or "transparency" in image.info:
+    if image.has_transparency_data:
         layer = image.convert("RGBA")
         page = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(page, layer).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")

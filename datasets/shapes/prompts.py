@@ -193,10 +193,18 @@ def _noun(clause: dict[str, Any]) -> str:
     words = [clause[name] for name in ("size", "color") if name in clause]
     shape, count = clause["class"], clause["count"]
     if count > 1:
-        plural = f"{shape}es" if shape.endswith("s") else f"{shape}s"
-        return " ".join([COUNT_WORDS[count], *words, plural])
-    words = [*words, shape]
-    return " ".join(["an" if words[0][0] in "aeiou" else "a", *words])
+        return " ".join([COUNT_WORDS[count], *words, plural(shape)])
+    return with_article(" ".join([*words, shape]))
+
+
+def plural(shape: str) -> str:
+    """The word for several of a shape."""
+    return f"{shape}es" if shape.endswith("s") else f"{shape}s"
+
+
+def with_article(noun: str) -> str:
+    """A noun behind "a" or "an"."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def prompt_rows(split: str) -> list[dict[str, Any]]:

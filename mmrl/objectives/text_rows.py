@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.data import IMAGE_KEYS
 from mmrl.objectives.text_examples import Example, ExampleConfig
 from mmrl.types import Prompt
 from models.text import Text
@@ -63,6 +64,8 @@ def _pairs(row: Any, place: str, config: ExampleConfig) -> Iterator[tuple[Any, A
     """(prompt, completion) of every answer to learn in a row."""
     if not isinstance(row, dict):
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
+    if any(row.get(key) for key in IMAGE_KEYS):
+        raise ConfigError(f"{place} has pictures, and the objective text learns words alone.")
     if row.get(config.messages_column) is None:
         for column in (config.prompt_column, config.completion_column):
             if row.get(column) is None:

@@ -10,6 +10,7 @@ from huggingface_hub import constants
 
 from mmrl.config import ConfigError, NotHereError
 from mmrl.data import DataConfig, fitting, load_prompts, spread
+from mmrl.rows import read_rows
 from mmrl.stream import stream_positions, stream_rows
 from mmrl.types import Prompt
 
@@ -250,3 +251,17 @@ def test_a_set_that_the_hub_does_not_give_is_told_from_a_wrong_file(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(NotHereError, match=r"'owner/name' .* that the hub returned"):
         load_prompts("owner/name", "text")
+
+
+def test_bytes_of_a_parquet_stay_in_its_file_until_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    rows = [{"a": n, "image": {"bytes": b"x" * n, "path": None}, "b": None} for n in range(2500)]
+    Dataset.from_list(rows).to_parquet(str(tmp_path / "rows.parquet"))
+    places, found = zip(*read_rows(str(tmp_path / "rows.parquet")), strict=True)
+    assert places[2400].endswith("rows.parquet, row 2400")
+    assert [row.keys() for row in found[1::999]] == [{"a", "image"}] * 3
+    for n in (1, 999, 1000, 2499):
+        assert found[n]["a"] == n and found[n]["image"]["bytes"].to_pybytes() == b"x" * n
+    assert not found[2000]["image"]["bytes"].is_mutable  # a mapped file, no memory of its own

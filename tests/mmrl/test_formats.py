@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data import DataConfig, load_prompts
@@ -155,11 +156,66 @@ def test_d1s_sudoku_csv_keeps_its_leading_zeros(tmp_path: Path) -> None:
     assert score(prompt, "<answer>2143432114323214</answer>", name="sudoku") == 1.0
 
 
-def test_dllm_rls_vision_rows_keep_the_path_of_their_image(tmp_path: Path) -> None:
-    row = {"ground_truth_answer": "A", "image": "SEEDBench_IMG/0.jpg", "question": "How many?"}
-    prompt = read(tmp_path, row, "dllm_rl")
-    assert (prompt.text, prompt.answer) == ("How many?", "A")
-    assert prompt.metadata == {"image": "SEEDBench_IMG/0.jpg"}
+def read_pictured(folder: Path, row: dict[str, Any], name: str) -> Prompt:
+    (folder / "SEEDBench_IMG").mkdir()
+    Image.new("RGB", (6, 4), "red").save(folder / "SEEDBench_IMG" / "0.jpg")
+    (folder / "rows.json").write_text(json.dumps([row]), encoding="utf-8")
+    data = DataConfig(format=name, image_root=str(folder))
+    (prompt,) = load_prompts(str(folder / "rows.json"), "image_to_text", data)
+    assert prompt.images is not None and [image.size for image in prompt.images] == [(6, 4)]
+    return prompt
+
+
+def test_dllm_rls_vision_rows_open_their_picture(tmp_path: Path) -> None:
+    row = {
+        "ground_truth_answer": "A",
+        "image": "SEEDBench_IMG/0.jpg",
+        "question": "How many towels are in the image?Select the correct answer from options A, B,"
+        " C, or D. Respond with only the letter (A, B, C, or D).\nA.One\nB.Two\nC.Three\nD.Four",
+    }
+    prompt = read_pictured(tmp_path, row, "dllm_rl")
+    assert (prompt.text, prompt.answer, prompt.metadata) == (row["question"], "A", {})
+
+
+@pytest.mark.parametrize("key", ["image", "image_path", "image_abs_path"])
+def test_dllm_rls_supervised_rows_have_completion_order_and_picture(
+    tmp_path: Path, key: str
+) -> None:
+    path = "SEEDBench_IMG/0.jpg"
+    row = {
+        key: str(tmp_path / path) if key == "image_abs_path" else path,
+        "prompt": "How many?",
+        "response": "One.<|eot_id|><|endoftext|>",
+        "step_map": [1, 0],
+    }
+    prompt = read_pictured(tmp_path, row, "dllm_rl_sft")
+    assert (prompt.text, prompt.messages) == ("How many?", None)
+    assert prompt.metadata == {"completion": "One.", "order": [1, 0]}
+
+
+def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(tmp_path: Path) -> None:
+    turn = "<|start_header_id|>{}<|end_header_id|>\n{}<|eot_id|>"
+    text = "<|startoftext|>" + turn.format("system", "Be brief.") + turn.format("user", "1+1?")
+    text += "<|startoftext|><|start_header_id|>assistant<|end_header_id|>\n"
+    prompt = read(tmp_path, {"prompt": text, "response": "2"}, "dllm_rl_sft")
+    assert prompt.messages == [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"},
+    ]  # fmt: skip
+    assert (prompt.text, prompt.metadata) == ("1+1?", {"completion": "2"})
+
+
+SEED = {
+    "answer": "C", "choice_a": "One", "choice_b": "Two", "choice_c": "Three", "choice_d": "Four",
+    "data_id": "SEEDBench_IMG/0.jpg", "data_type": "image", "question": "How many towels?",
+    "question_id": "101669", "question_type_id": 5,
+}  # fmt: skip
+
+
+def test_seed_bench_rows_list_their_choices_and_keep_their_kind(tmp_path: Path) -> None:
+    prompt = read_pictured(tmp_path, SEED, "seed_bench")
+    assert prompt.text == "How many towels?\nA. One\nB. Two\nC. Three\nD. Four"
+    assert (prompt.id, prompt.answer, prompt.metadata["tag"]) == ("101669", "C", 5)
+    assert prompt.metadata["choices"] == ["One", "Two", "Three", "Four"]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +228,10 @@ def test_dllm_rls_vision_rows_keep_the_path_of_their_image(tmp_path: Path) -> No
         ("humaneval", {**HUMANEVAL, "entry_point": "last"}, "does not define 'last'"),
         ("dllm_rl", {**FUNCTION, "test_method": "magic"}, "'magic'; allowed: function, stdio"),
         ("dllm_rl", {**STDIO, "test_output": []}, "2 test_input and 0 test_output"),
+        ("seed_bench", {**SEED, "answer": ""}, "answer is '' and the choices are"),
+        ("seed_bench", {**SEED, "answer": "E"}, "answer is 'E' and the choices are"),
+        ("seed_bench", {**SEED, "data_type": "video"}, "'video', and there is no column 'image'"),
+        ("dllm_rl_sft", {"prompt": "x"}, "no 'response', which data.format dllm_rl_sft reads"),
         ("d1_countdown", {"input": "1,b", "output": "3"}, "entry 0: invalid literal"),
         ("d1_sudoku", {"Puzzle": 12, "Solution": "123"}, "are not as many digits"),
     ],

@@ -65,6 +65,7 @@ def test_a_cut_completion_has_no_end(data: Path) -> None:
     [
         ({"prompt": "a"}, "neither 'messages' nor 'completion'"),
         ({"messages": [{"role": "user", "content": "a"}]}, "no message answers"),
+        ({"prompt": "a", "completion": "b", "image": "c.png"}, "has pictures, and the objective"),
         ({"messages": "a"}, "no list of role and content"),
         ({"prompt": "a", "completion": "red <|mdm_mask|>"}, "holds the mask token"),
         ({"prompt": "a", "completion": [10**6]}, "neither text nor a list of token ids"),

@@ -1,0 +1,84 @@
+"""Which picture a row means: a file below a root folder, the bytes of one, or a data URL.
+
+Nothing is fetched and nothing outside the root is read, whatever the row says.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+from mmrl.config import ConfigError
+from mmrl.pictures import Picture
+
+_DATA_URL = re.compile(r"data:(?:image(?:/[\w.+-]+)?)?(?:;[\w-]+=[\w-]+)*;base64,", re.ASCII)
+
+
+def find_picture(value: Any, root: Path | None, place: str) -> Picture:
+    """The picture a value of a row stands for; nothing is decoded.
+
+    Args:
+        value: a path below `root`, a data URL, bytes, or `{"bytes": …, "path": …}` as the Image
+            feature of Hugging Face datasets stores them.
+        root: folder that no path may leave, by `..`, as an absolute path or through a link; None
+            where there is none.
+        place: the row, for messages.
+
+    Raises:
+        ConfigError: the value stands for no picture, or its file is not below the root.
+    """
+    if isinstance(value, Mapping) and value.keys() <= {"bytes", "path"} and any(value.values()):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes | pyarrow.Buffer):
+        return Picture(value, place)
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{place}: {_short(value)} is no picture; that is a path, a data URL, bytes, or"
+            ' {"bytes": …, "path": …}.'
+        )
+    if value.startswith("data:"):
+        return Picture(_decoded(value, place), place)
+    return Picture(_file(value, root, place), place)
+
+
+def _decoded(url: str, place: str) -> bytes:
+    head = _DATA_URL.match(url)
+    try:
+        if head is not None:
+            return base64.b64decode(url[head.end() :], validate=True)
+        reason = "it does not begin like data:image/png;base64,"
+    except ValueError as error:  # also where it holds other letters than ASCII
+        reason = f"{error}"
+    raise ConfigError(f"{place}: {_short(url)} is no data URL of a picture: {reason}.")
+
+
+def _file(name: str, root: Path | None, place: str) -> Path:
+    if re.match(r"\w+://", name):
+        raise ConfigError(
+            f"{place}: pictures are not fetched, and {_short(name)} is an address; give the path of"
+            " a file below data.image_root."
+        )
+    if root is None:
+        raise ConfigError(f"{place} names the file {name!r}; set data.image_root to its folder.")
+    try:
+        path = (root / name).resolve()
+        inside, found = path.is_relative_to(root.resolve()), path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a null byte, links in a circle
+        raise ConfigError(f"{place}: {_short(name)} is no path of a picture: {error}.") from error
+    if not inside:
+        raise ConfigError(
+            f"{place}: {_short(name)} leads out of {root}; pictures lie below data.image_root."
+        )
+    if not found:
+        raise ConfigError(f"{place}: there is no file {name!r} below {root}; set data.image_root.")
+    return path
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,180 @@
+r"""The answer reward: multiple choice by letter, other questions by the words of a short answer.
+
+The answer is what follows `</think>`, in it the last `\boxed{…}` or `<answer>…</answer>`, else all
+of it. Of several choices the completion must name exactly one: by its letter ("B", "(B)", "The
+answer is B."), by its own words, or by both. Who names two, contradicts a letter with the words of
+another choice, or says what the answer is not, has not answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
+from typing import Any
+
+from mmrl.types import Sample
+from rewards.extraction import cut_off, extract
+from rewards.metadata import read, values
+from rewards.wording import mentions, words_of, yes_or_no
+
+_MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
+_LISTED = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+_ALONE = re.compile(r"\W*([A-Za-z])\W*")
+_CAPITAL = re.compile(r"(?<![\w'’.-])([A-Z])(?![\w'’-])")
+_BRACKETED = re.compile(r"\(([a-z])\)")
+_ARTICLE = re.compile(r"\s+(?!(?:and|or|nor|is|because|since|as)\b)[a-z]")
+"""What makes an A before it an article."""
+_STATED = re.compile(
+    r"\b(?i:(?:answer|choice|option)\s*(?:is|:|=)|(?:choose|pick|select))\s*"
+    r"(?i:option\s+|choice\s+|answer\s+)?\(?([A-Z]|[a-z](?=\s*(?:[).,;:]|$)))\)?(?![\w'’])"
+)
+_ANOTHER = re.compile(r"\s*(?:,|/|&|\bor\b|\band\b)\s*(?:or\s+|and\s+)?\(?[A-Z]\b\)?")
+_SHORT = re.compile(r"(?i:\banswer\s*(?:is|:)\s*)(.+?)(?:[.!?](?=\s|$)|\n|$)")
+_DENIALS = {
+    "not", "no", "never", "neither", "nor", "none", "except", "cannot", "wrong", "incorrect",
+    "isnt", "arent", "wasnt", "werent", "doesnt", "dont", "didnt", "cant", "couldnt", "wont",
+}  # fmt: skip
+
+
+class AnswerReward:
+    """Score completions against the metadata `answer` and, for multiple choice, `choices`.
+
+    `choices` is a list of texts and `answer` the letter or the text of one. Without them a letter
+    as answer belongs to the choices listed in the prompt ("A. One", a line each) where there are
+    any. Every other answer is compared as words: case, punctuation, articles and the spelling of
+    numbers up to twenty make no difference.
+    """
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Score a batch.
+
+        Returns:
+            1.0 for the right answer, 0.0 for another, several or none; None where the metadata has
+            no `answer`.
+
+        Raises:
+            ValueError: the answer is empty or none of the choices, the choices are no list of
+                texts, or a completion is an image.
+        """
+        return [self._score(sample) for sample in samples]
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where answer and choices do not belong together."""
+        found = values(metadata, "answer", "answer")
+        if found is not None:
+            _reference(str(found[0]), _choices(metadata))
+
+    def _score(self, sample: Sample) -> float | None:
+        content = read(sample, "answer", "answer")
+        if content is None:
+            return None
+        completion, answer = content[0], str(content[1][0])
+        choices = _choices(sample.metadata)
+        if choices is None and re.fullmatch("[A-Z]", answer):
+            choices = listed(sample.prompt)
+        reference, said = _reference(answer, choices), answered(completion)
+        if said is None:
+            return 0.0
+        if choices is not None:
+            return float(chosen(said, choices) == reference)
+        return float(is_short_answer(said, answer))
+
+
+def answered(completion: str) -> str | None:
+    """The part of a completion that answers; None where it was cut off before."""
+    thought, closed, said = completion.rpartition("</think>")
+    if not closed and "<think>" in completion:
+        return None
+    found = extract(said, ("boxed", "answer"))
+    if found is None and cut_off(said):
+        return None
+    return _MARKUP.sub(r"\1", found[1] if found else said).strip()
+
+
+def listed(prompt: str) -> list[str] | None:
+    """The choices at the end of a prompt, lettered from A, a line each; None for fewer than two."""
+    choices: list[str] = []
+    for letter, text in _LISTED.findall(prompt):
+        choices = [] if letter == "A" else choices
+        if letter == ascii_uppercase[len(choices) % 26]:
+            choices.append(text)
+    return choices if len(choices) > 1 else None
+
+
+def chosen(said: str, choices: Sequence[str]) -> int | None:
+    """Which of the choices an answer names; None for none or several."""
+    words, texts = words_of(said), [words_of(choice) for choice in choices]
+    alone = _ALONE.fullmatch(said)
+    if alone and alone[1].upper() in ascii_uppercase[: len(choices)]:
+        return ascii_uppercase.index(alone[1].upper())
+    for whole in (words, (yes_or_no(words),)):
+        if texts.count(whole) == 1:  # type: ignore[arg-type]
+            return texts.index(whole)  # type: ignore[arg-type]
+    stated = list(_letters(_STATED, said, len(choices)))
+    if stated:
+        return _agreed(said, stated, texts)
+    named, rest = mentions(words, texts)
+    if _DENIALS.intersection(rest):
+        return None
+    for pattern in (_CAPITAL, _BRACKETED):
+        named |= {n for n, _ in _letters(pattern, said, len(choices))}
+    return named.pop() if len(named) == 1 else None
+
+
+def is_short_answer(said: str, answer: str) -> bool:
+    """Whether an answer, or what it states as "the answer is …", has the words of the reference."""
+    wanted, words = words_of(answer), words_of(said)
+    if wanted in (words, (yes_or_no(words),)):
+        return True
+    return {words_of(text) for text in _SHORT.findall(said)} == {wanted}
+
+
+def _letters(pattern: re.Pattern[str], said: str, count: int) -> list[tuple[int, int]]:
+    """(choice, end of its letter) of every letter that a pattern finds; articles are none."""
+    return [
+        (ascii_uppercase.index(match[1].upper()), match.end())
+        for match in pattern.finditer(said)
+        if match[1].upper() in ascii_uppercase[:count]
+        and not (match[0][-1] in "Aa" and _ARTICLE.match(said, match.end()))
+    ]
+
+
+def _agreed(
+    said: str, stated: Sequence[tuple[int, int]], texts: Sequence[tuple[str, ...]]
+) -> int | None:
+    """The one choice that all statements name, none followed by another letter or its words."""
+    for n, end in stated:
+        following = words_of(said[end:])
+        begun = {m for m, text in enumerate(texts) if text and following[: len(text)] == text}
+        if _ANOTHER.match(said, end) or (begun and n not in begun):
+            return None
+    found = {n for n, _ in stated}
+    return found.pop() if len(found) == 1 else None
+
+
+def _choices(metadata: Mapping[str, Any]) -> list[str] | None:
+    choices = metadata.get("choices")
+    if choices is None:
+        return None
+    texts = isinstance(choices, list) and all(isinstance(text, str) for text in choices)
+    if not texts or not 2 <= len(choices) <= 26:
+        raise ValueError(f"choices={choices!r} must be a list of 2 to 26 texts.")
+    return choices
+
+
+def _reference(answer: str, choices: Sequence[str] | None) -> int | None:
+    """The place of the right choice; None where there are none."""
+    if not answer.strip():
+        raise ValueError("answer is empty; give the right answer.")
+    if choices is None:
+        return None
+    if answer.strip() in list(ascii_uppercase[: len(choices)]):
+        return ascii_uppercase.index(answer.strip())
+    texts = [words_of(choice) for choice in choices]
+    if texts.count(words_of(answer)) != 1:
+        raise ValueError(
+            f"answer={answer!r} is neither a letter up to {ascii_uppercase[len(choices) - 1]} nor"
+            f" one of the choices {list(choices)!r}."
+        )
+    return texts.index(words_of(answer))

@@ -1,0 +1,265 @@
+"""Prompts carry their pictures from any file, in order, unopened, and only to tasks that see."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow
+import pytest
+from datasets import Dataset, Features, List, Value
+from datasets import Image as ImageFeature
+from PIL import Image
+from pyarrow.parquet import write_table
+
+from mmrl import benchmark
+from mmrl.benchmark import BenchmarkConfig
+from mmrl.config import ConfigError
+from mmrl.data import DataConfig, load_prompts
+from mmrl.model_config import ModelConfig
+from mmrl.types import Prompt
+
+COLORS = {"red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255)}
+Q = {"question": "How many?", "answer": "2"}
+
+
+def png(color: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4), color).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def url(color: str) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png(color)).decode()}"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Prompt files here, pictures of one colour below `images`."""
+    (tmp_path / "images").mkdir()
+    for color in COLORS:
+        (tmp_path / "images" / f"{color}.png").write_bytes(png(color))
+    return tmp_path
+
+
+def load(folder: Path, row: Any, name: str = "rows.jsonl", **data: Any) -> Prompt:
+    (folder / name).write_text(json.dumps([row] if name.endswith(".json") else row))
+    data = {"image_root": str(folder / "images"), **data}
+    (prompt,) = load_prompts(str(folder / name), "image_to_text", DataConfig(**data))
+    return prompt
+
+
+def seen(prompt: Prompt) -> list[str]:
+    """The colours of a prompt's pictures."""
+    names = {color: name for name, color in COLORS.items()}
+    return [names[tuple(np.asarray(image)[0, 0])] for image in prompt.images or ()]
+
+
+@pytest.mark.parametrize(
+    ("row", "colors"),
+    [
+        ({"image": "red.png"}, ["red"]),
+        ({"images": ["blue.png", "red.png"]}, ["blue", "red"]),
+        ({"image": [url("green"), "red.png"]}, ["green", "red"]),
+        ({"image": {"path": "red.png"}}, ["red"]),
+        ({"image": None}, []),
+        ({"images": []}, []),
+    ],
+)
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_a_row_brings_one_picture_or_several(
+    folder: Path, row: dict, colors: list[str], name: str
+) -> None:
+    prompt = load(folder, {**Q, **row, "level": 3}, name)
+    assert seen(prompt) == colors and (prompt.images is None) == (not colors)
+    assert (prompt.text, prompt.answer, prompt.metadata) == ("How many?", "2", {"level": 3})
+
+
+def test_without_a_root_pictures_lie_beside_their_file(folder: Path) -> None:
+    assert seen(load(folder, {**Q, "image": "images/red.png"}, image_root=None)) == ["red"]
+    with pytest.raises(ConfigError, match=r"data\.image_root is '/nowhere'; it must be a folder"):
+        load(folder, {**Q, "image": "red.png"}, image_root="/nowhere")
+
+
+def stored(color: str | None, path: str | None = None) -> dict[str, Any]:
+    return {"bytes": None if color is None else png(color), "path": path}
+
+
+def test_a_parquet_holds_the_pictures_themselves_or_their_paths(folder: Path) -> None:
+    rows = [{**Q, "image": stored("red")}, {**Q, "image": stored(None, "blue.png")}, Q]
+    write_table(pyarrow.Table.from_pylist(rows), folder / "rows.parquet")
+    data = DataConfig(image_root=str(folder / "images"))
+    prompts = load_prompts(str(folder / "rows.parquet"), "image_to_text", data)
+    assert [seen(prompt) for prompt in prompts] == [["red"], ["blue"], []]
+    assert prompts[0].place.endswith("rows.parquet, row 0")
+
+
+def test_a_plain_column_of_bytes_holds_pictures_as_well(folder: Path) -> None:
+    Dataset.from_list([{**Q, "picture": png("green")}]).to_parquet(str(folder / "rows.parquet"))
+    data = DataConfig(columns={"image": "picture"})
+    (prompt,) = load_prompts(str(folder / "rows.parquet"), "image_to_text", data)
+    assert seen(prompt) == ["green"]
+
+
+def test_conversations_of_a_published_set_keep_pictures_and_order(folder: Path) -> None:
+    """As vision-language sets lie on the hub: messages with bare parts, pictures beside them."""
+    parts = [{"type": "image", "text": None}, {"type": "text", "text": "Which?"}]
+    rows = [
+        {"messages": [{"role": "user", "content": parts[:1] * n + parts[1:]}],
+         "images": [stored(color) for color in ("blue", "red")[:n]]}
+        for n in (1, 2)
+    ]  # fmt: skip
+    content = List({"type": Value("string"), "text": Value("string")})
+    features = Features(
+        {
+            "messages": List({"role": Value("string"), "content": content}),
+            "images": List(ImageFeature(decode=False)),
+        }
+    )
+    (folder / "set" / "data").mkdir(parents=True)
+    path = folder / "set" / "data" / "train-00000-of-00001.parquet"
+    Dataset.from_list(rows, features=features).to_parquet(str(path))
+    prompts = load_prompts(str(folder / "set"), "image_to_text", DataConfig(split="train[-1:]"))
+    assert [seen(prompt) for prompt in prompts] == [["blue", "red"]]
+    assert prompts[0].messages == [
+        {"role": "user", "content": [{"type": "image"}] * 2 + [{"type": "text", "text": "Which?"}]}
+    ]
+    assert prompts[0].text == "Which?"
+
+
+def user(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)}
+
+
+SAY = {"type": "text", "text": "Which?"}
+BARE = {"type": "image"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "image": "red.png"},
+        {"type": "image", "path": "red.png"},
+        {"type": "image", "url": url("red")},
+        {"type": "image", "base64": url("red").partition(",")[2]},
+        {"type": "image_url", "image_url": {"url": url("red")}},
+    ],
+)
+def test_parts_of_messages_bring_their_own_picture(folder: Path, part: dict) -> None:
+    prompt = load(folder, {"messages": [user(SAY, part), user(part, SAY)]})
+    assert seen(prompt) == ["red", "red"] and prompt.text == "Which?"
+    assert prompt.messages == [user(SAY, BARE), user(BARE, SAY)]
+
+
+def test_pictures_beside_messages_of_words_stand_before_the_first_of_the_user(
+    folder: Path,
+) -> None:
+    system, answer = ({"role": r, "content": "Hm."} for r in ("system", "assistant"))
+    asked = {"role": "user", "content": "Which?"}
+    prompt = load(folder, {"prompt": [system, asked, answer, asked], "image": "red.png"})
+    assert prompt.messages == [system, user(BARE, SAY), answer, asked]
+    assert seen(prompt) == ["red"]
+
+
+def test_parts_that_are_words_alone_become_one_text_for_every_task(folder: Path) -> None:
+    (folder / "x.jsonl").write_text(json.dumps({"messages": [user(SAY, SAY)]}))
+    (prompt,) = load_prompts(str(folder / "x.jsonl"), "text")
+    assert prompt.messages == [{"role": "user", "content": "Which?Which?"}]
+    assert prompt.text == "Which?Which?" and prompt.images is None
+
+
+def test_columns_template_and_system_word_prompts_with_pictures(folder: Path) -> None:
+    names = {"image": "file", "prompt": "q"}
+    row = {"file": "red.png", "q": "How many?", "hint": "Count."}
+    prompt = load(folder, row, columns=names, template="{prompt} {hint}")
+    assert (prompt.text, prompt.messages, seen(prompt)) == ("How many? Count.", None, ["red"])
+    prompt = load(folder, row, columns=names, system="Be brief.")
+    assert prompt.messages == [
+        {"role": "system", "content": "Be brief."},
+        user(BARE, {"type": "text", "text": "How many?"}),
+    ]
+
+
+@pytest.mark.parametrize("task", ["text", "text_to_image"])
+def test_a_task_of_words_alone_refuses_pictures_before_it_opens_any(
+    folder: Path, task: str
+) -> None:
+    for row in ({**Q, "image": "red.png"}, {"messages": [user(SAY, {**BARE, "url": url("red")})]}):
+        (folder / "rows.jsonl").write_text(json.dumps(row))
+        with pytest.raises(ConfigError, match=f"line 1 has pictures, and the task {task} takes"):
+            load_prompts(str(folder / "rows.jsonl"), task)
+    (folder / "rows.jsonl").write_text(json.dumps({**Q, "image": "red.png"}))
+    unseen = DataConfig(columns={"unseen": "image"})
+    (prompt,) = load_prompts(str(folder / "rows.jsonl"), task, unseen)
+    assert prompt.images is None
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({**Q, "image": "none.png"}, "there is no file 'none.png' below"),
+        ({**Q, "image": "../rows.jsonl"}, "leads out of"),
+        ({**Q, "image": "broken.png"}, "the picture cannot be read"),
+        ({**Q, "image": "data:image/png;base64,AAAA"}, "the picture cannot be read"),
+        ({**Q, "image": 3}, "3 is no picture"),
+        ({**Q, "image": "red.png", "images": ["red.png"]}, "has both of images, image; keep one"),
+        ({"messages": [user(BARE, SAY)]}, "1 image parts, of which 1 hold no picture, and 0 pict"),
+        ({"messages": [user(BARE, SAY)], "images": ["red.png"] * 2}, "and 2 pictures beside"),
+        ({"messages": [user({**BARE, "url": "red.png"}, SAY)], "image": "red.png"}, "0 hold no p"),
+        ({"messages": [user({"type": "video"}, SAY)]}, "is no part of a message; one is"),
+        ({"messages": [user("Which?")]}, "'Which\\?' is no part of a message"),
+        ({"messages": [user({**BARE, "url": "red.png"})]}, "has no text under"),
+    ],
+)
+def test_a_picture_that_cannot_be_shown_is_refused_with_its_row_when_the_file_is_read(
+    folder: Path, row: dict, message: str
+) -> None:
+    (folder / "images" / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(ConfigError, match=rf"rows\.jsonl, line 1.*{message}"):
+        load(folder, row)
+
+
+def test_a_picture_is_opened_when_it_is_taken_and_no_earlier(folder: Path) -> None:
+    path = folder / "images" / "red.png"
+    prompt = load(folder, {**Q, "image": "red.png"})
+    path.write_bytes(png("blue"))
+    assert seen(prompt) == ["blue"] and len(prompt.images or ()) == 1
+    path.write_bytes(png("blue")[:-20])
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1: the picture cannot be read"):
+        seen(prompt)
+
+
+def test_pictures_of_prompts_that_a_limit_leaves_out_are_not_looked_at(folder: Path) -> None:
+    (folder / "images" / "broken.png").write_bytes(b"no picture")
+    rows = [{**Q, "image": f"{name}.png"} for name in ("red", "broken", "blue", "broken")]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = DataConfig(image_root=str(folder / "images"))
+    prompts = load_prompts(str(folder / "rows.jsonl"), "image_to_text", data, limit=2)
+    assert [seen(prompt) for prompt in prompts] == [["red"], ["blue"]]
+
+
+def test_pictures_given_in_python_are_taken_as_they_are() -> None:
+    image = Image.new("RGB", (2, 2))
+    assert list(Prompt("0", "image_to_text", "?", images=[image]).images or ()) == [image]
+
+
+def test_an_evaluation_of_other_pictures_is_another_evaluation(folder: Path) -> None:
+    config = BenchmarkConfig(prompts="rows.jsonl", model=ModelConfig(path="model"))
+
+    def decisive() -> dict[str, Any]:
+        return benchmark._decisive(config, [load(folder, {**Q, "image": "red.png"})])
+
+    before = decisive()
+    assert decisive() == before
+    (folder / "images" / "red.png").write_bytes(png("blue") + b"more")
+    assert {key for key, value in decisive().items() if before[key] != value} == {
+        "texts of prompts"
+    }

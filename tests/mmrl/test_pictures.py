@@ -1,0 +1,241 @@
+"""Pictures of any kind are opened right, or refused with their row; none is opened too early."""
+
+import io
+import logging
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from PIL import Image
+
+from mmrl import pictures
+from mmrl.config import ConfigError
+from mmrl.pictures import Picture, Pictures, check_pictures
+
+RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
+
+
+def saved(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def opened(data: bytes) -> np.ndarray:
+    image = Picture(data, "rows.jsonl, line 3").open()
+    assert image.mode == "RGB"
+    return np.asarray(image)
+
+
+def halves(mode: str = "RGB", size: tuple[int, int] = (32, 16)) -> Image.Image:
+    """Left red, right blue."""
+    image = Image.new("RGB", size, BLUE)
+    image.paste(RED, (0, 0, size[0] // 2, size[1]))
+    return image.convert(mode)
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ("PNG", {}),
+        ("JPEG", {"quality": 95, "subsampling": 0}),
+        ("GIF", {}),
+        ("WEBP", {"lossless": True}),
+        ("BMP", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+    ],
+)
+@pytest.mark.parametrize("kind", [bytes, pyarrow.py_buffer, Path])
+def test_every_format_shows_the_same_from_files_bytes_and_buffers(
+    tmp_path: Path, form: str, options: dict, kind: Any
+) -> None:
+    data = saved(halves(), form, **options)
+    source = kind(data) if kind is not Path else tmp_path / "x"
+    if isinstance(source, Path):
+        source.write_bytes(data)
+    found = np.asarray(Picture(source, "").open()).astype(int)
+    assert np.abs(found - np.asarray(halves()).astype(int)).max() <= 3
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
+def test_a_rotated_photograph_stands_upright(orientation: int, form: str) -> None:
+    upright = Image.new("RGB", (16, 24), WHITE)
+    upright.paste(RED, (0, 0, 8, 12))
+    upright.paste(BLUE, (8, 0, 16, 12))
+    undo = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_270,
+    }  # fmt: skip
+    stored = upright.transpose(undo[orientation]) if orientation in undo else upright
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"quality": 100, "subsampling": 0} if form == "JPEG" else {}
+    found = opened(saved(stored, form, exif=exif, **options))
+    assert np.abs(found.astype(int) - np.asarray(upright)).max() <= 8
+
+
+RAMP = (np.arange(256, dtype=np.uint32) * 257).astype(np.uint16).reshape(16, 16)
+
+
+@pytest.mark.parametrize(("form", "options"), [("PNG", {}), ("TIFF", {})])
+def test_sixteen_bits_are_scaled_and_not_clipped(form: str, options: dict) -> None:
+    found = opened(saved(Image.fromarray(RAMP), form, **options))
+    assert (found == np.arange(256).reshape(16, 16, 1)).all()
+    naive = np.asarray(Image.fromarray(RAMP).convert("RGB"))
+    assert (naive[0, 1:] == 255).all()
+
+
+def test_a_tiff_whose_zero_is_white_is_not_shown_as_a_negative() -> None:
+    found = opened(saved(Image.fromarray(RAMP), "TIFF", tiffinfo={262: 0}))
+    assert (found == 255 - np.arange(256).reshape(16, 16, 1)).all()
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    check = zlib.crc32(name + data)
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
+
+
+def png(width: int, height: int, bits: int, color: int, rows: bytes, *more: bytes) -> bytes:
+    """A PNG by hand: Pillow writes no colour of 16 bits and no lies."""
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0))
+    body = chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + head + b"".join(more) + body + chunk(b"IEND", b"")
+
+
+def test_sixteen_bits_of_colour_and_a_transparent_grey_are_read() -> None:
+    line = b"\0" + struct.pack(">6H", 65535, 32896, 0, 0, 257, 65535)
+    assert opened(png(2, 1, 16, 2, line)).tolist() == [[[255, 128, 0], [0, 1, 255]]]
+    grey = b"\0" + struct.pack(">2H", 257, 32896)
+    clear = chunk(b"tRNS", struct.pack(">H", 257))
+    assert opened(png(2, 1, 16, 0, grey, clear))[0, :, 0].tolist() == [255, 128]
+
+
+def test_cmyk_palette_grey_and_bits_become_rgb() -> None:
+    cmyk = Image.new("CMYK", (8, 8), (0, 255, 255, 0))
+    assert np.abs(opened(saved(cmyk, "JPEG", quality=100))[4, 4].astype(int) - RED).max() <= 3
+    assert opened(saved(cmyk, "TIFF"))[4, 4].tolist() == [255, 0, 0]
+    assert (opened(saved(halves("P"))) == np.asarray(halves())).all()
+    assert opened(saved(Image.new("L", (4, 4), 77)))[0, 0].tolist() == [77, 77, 77]
+    assert opened(saved(Image.new("1", (4, 4), 1)))[0, 0].tolist() == [255, 255, 255]
+
+
+def test_what_is_transparent_shows_white() -> None:
+    half = Image.new("RGBA", (4, 4), (255, 0, 0, 128))
+    assert opened(saved(half))[0, 0].tolist() == [255, 127, 127]
+    assert opened(saved(Image.new("LA", (4, 4), (0, 0))))[0, 0].tolist() == [255, 255, 255]
+    palette = halves("P")
+    for image, clear in ((palette, palette.getpixel((0, 0))), (halves(), RED)):
+        found = opened(saved(image, transparency=clear))
+        assert found[0, [0, -1]].tolist() == [list(WHITE), list(BLUE)]
+
+
+def animation(form: str, **options: Any) -> bytes:
+    frames = [Image.new("RGB", (8, 8), color) for color in (RED, BLUE, WHITE)]
+    return saved(frames[0], form, save_all=True, append_images=frames[1:], **options)
+
+
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_of_an_animation_the_first_frame_is_taken_and_that_is_said(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"lossless": True} if form == "WEBP" else {}
+    moving = Picture(animation(form, **options), "rows.jsonl, line 3")
+    assert np.asarray(moving.open())[0, 0].tolist() == list(RED)
+    check_pictures([Pictures([moving, Picture(saved(halves()))])], "rows.jsonl")
+    assert "1 pictures have several frames, of which the first is taken" in caplog.text
+    assert "rows.jsonl, line 3" in caplog.text
+
+
+def test_a_photograph_with_a_preview_inside_is_no_animation(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    photo = Picture(saved(halves(), "MPO", save_all=True, append_images=[halves()]))
+    check_pictures([Pictures([photo])], "rows.jsonl")
+    assert photo.open().size == (32, 16) and not caplog.records
+
+
+def noise() -> Image.Image:
+    values = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    return Image.fromarray(values)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.9])
+def test_a_file_that_was_cut_off_is_refused_with_its_row(form: str, share: float) -> None:
+    data = saved(noise(), form)
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3: the picture cannot be read"):
+        opened(data[: int(share * len(data))])
+
+
+def test_a_png_is_refused_whichever_of_its_bytes_is_wrong() -> None:
+    data = saved(noise())
+    for place in range(50, len(data) - 12, 997):
+        broken = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        with pytest.raises(ConfigError, match="line 3: the picture cannot be read"):
+            opened(broken)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"no picture", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"8BPS" + bytes(60)],
+)
+def test_what_is_no_picture_of_a_known_format_is_refused(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="line 3: the picture cannot be read"):
+        opened(data)
+
+
+@pytest.mark.parametrize("side", [8_200, 14_000, 60_000])
+@pytest.mark.parametrize("limit", [None, 1, 10**9])
+def test_a_small_file_with_a_huge_picture_is_refused_unopened_whatever_pillow_allows(
+    monkeypatch: pytest.MonkeyPatch, side: int, limit: int | None
+) -> None:
+    bomb = Picture(png(side, side, 1, 0, bytes(100)), "rows.jsonl, line 3")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    for ask in (bomb.open, bomb.is_animated):
+        with pytest.raises(ConfigError, match=r"line 3: the picture .*67,108,864 pixels"):
+            ask()
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with open(tmp_path / "x.png", "wb") as file:
+        file.truncate(pictures.MAX_BYTES + 1)
+    with pytest.raises(ConfigError, match=r"line 3: the picture has 67,108,865 bytes"):
+        Picture(tmp_path / "x.png", "line 3").open()
+
+
+def test_samples_without_a_defined_white_are_refused() -> None:
+    for mode in ("F", "I"):
+        with pytest.raises(ConfigError, match="line 3: the picture has samples of 32 bits"):
+            opened(saved(Image.new(mode, (4, 4)), "TIFF"))
+
+
+def test_the_pictures_of_a_prompt_are_opened_one_by_one_and_anew(tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(saved(halves()))
+    both = Pictures([Picture(tmp_path / "x.png", "a"), Picture(b"broken", "b")])
+    assert len(both) == 2 and both[0].size == (32, 16) and both[0] is not both[0]
+    assert both == Pictures([Picture(tmp_path / "x.png", "other place"), Picture(b"broken")])
+    with pytest.raises(ConfigError, match="^b: the picture"):
+        list(both)
+
+
+def test_a_file_that_is_named_often_is_looked_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    (tmp_path / "x.gif").write_bytes(animation("GIF"))
+    check_pictures([Pictures([Picture(tmp_path / "x.gif", "a")])] * 5, "rows.jsonl")
+    assert "1 pictures have several frames" in caplog.text
+
+
+def test_another_content_has_another_identity(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"1")
+    first, one = Picture(tmp_path / "x").identity, Picture(b"1").identity
+    (tmp_path / "x").write_bytes(b"22")
+    assert Picture(tmp_path / "x").identity != first
+    assert one == Picture(pyarrow.py_buffer(b"1"), "elsewhere").identity != Picture(b"2").identity

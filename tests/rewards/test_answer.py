@@ -1,0 +1,192 @@
+"""The answer reward: which of the choices is meant, and when none is; short answers by words."""
+
+from typing import Any
+
+import pytest
+
+from mmrl.types import Sample
+from rewards import build_reward
+from rewards.answer import listed
+from rewards.wording import words_of
+
+COUNTS = ["One", "Two", "Three", "Four"]
+COLORS = ["red", "dark red", "a blue and red one", "not visible"]
+
+
+def score(completion: str, answer: Any, choices: list[str] | None = None, prompt: str = "?") -> Any:
+    metadata = {"answer": answer} if choices is None else {"answer": answer, "choices": choices}
+    return build_reward({"name": "answer"})([Sample(prompt, completion, metadata)])[0]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "B", "b", "(B)", "B.", " B\n", "**B**", "B)", "B. Two", "B: two", "(B) Two.", "Option B",
+        "The answer is B.", "Answer: B", "answer: b", "the answer is (b).", "The answer is **B**.",
+        "I choose B.", "The correct option is B because A is too few.", "Two", "two.", "2",
+        "There are two towels.", "<think>A or C?</think>B", r"so \boxed{B}", r"\boxed{\text{(B)}}",
+        "A. is wrong. <answer>B</answer>", "A or B? <answer>two</answer>",
+        "The answer is B, not A.", "A towel hangs on each side, so B.", "It must be B: two towels.",
+        "The answer is B. The answer is B.",
+    ],
+)  # fmt: skip
+def test_the_choice_that_is_named_counts(completion: str) -> None:
+    for answer in ("B", "Two", "two"):
+        assert score(completion, answer, COUNTS) == 1.0
+    assert score(completion, "C", COUNTS) == 0.0
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "", "   ", "E", "Five", "I do not know.", "A or B", "A, B", "A and B", "B or A", "B/C",
+        "The answer is A or B.", "The answer is B, A.", "The answer is B and C.",
+        "The answer is A. The answer is B.", "B. Three", "The answer is B. Three", "not B",
+        "It is not B.", "The answer is not B.", "There are not two.", "two or three",
+        "One, two, three, four", "A B C D", "Any of (A), (B), (C), (D).", r"\boxed{A, B}",
+        r"B, so \boxed{", "<answer>B", "<think>The answer is B", "<answer></answer>",
+        "isn't it B?", "neither A nor B", "BB", "Answer:",
+    ],
+)  # fmt: skip
+def test_who_names_none_several_or_what_it_is_not_has_not_answered(completion: str) -> None:
+    assert [score(completion, letter, COUNTS) for letter in "ABCD"] == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("completion", "right"),
+    [
+        ("The car is dark red.", "B"),
+        ("It is red.", "A"),
+        ("A red one", "A"),
+        ("It is a blue and red one.", "C"),
+        ("It is not visible.", "D"),
+        ("It is not red.", None),
+        ("The answer is A blue and red one.", "C"),
+        ("The answer is a blue and red one.", "C"),
+        ("The answer is a", "A"),
+        ("A", "A"),
+        ("A, red", "A"),
+        ("A dark red one", "B"),
+    ],
+)
+def test_words_of_choices_are_told_from_one_another_and_from_articles(
+    completion: str, right: str | None
+) -> None:
+    found = [letter for letter in "ABCD" if score(completion, letter, COLORS)]
+    assert found == ([right] if right else [])
+
+
+@pytest.mark.parametrize(
+    ("completion", "right"),
+    [
+        ("Yes, there is a circle.", "A"),
+        ("No, there is no circle.", "B"),
+        ("no", "B"),
+        ("No. Yes.", None),
+        ("Yes and no.", None),
+    ],
+)
+def test_yes_and_no_may_be_explained_but_not_both_given(completion: str, right: str | None) -> None:
+    assert [x for x in "AB" if score(completion, x, ["Yes", "No"])] == ([right] if right else [])
+    assert score(completion, "Yes") == float(right == "A")
+    assert score(completion, "no") == float(right == "B")
+
+
+def test_choices_of_the_same_words_are_told_apart_by_their_letters_alone() -> None:
+    choices = ["nan", "left", "nan"]
+    assert score("nan", "A", choices) == 0.0 and score("C", "C", choices) == 1.0
+    with pytest.raises(ValueError, match="answer='nan' is neither a letter up to C nor one of"):
+        score("nan", "nan", choices)
+
+
+def test_the_choices_of_a_seed_bench_question_are_read_from_its_text() -> None:
+    prompt = (
+        "How many towels are in the image?Select the correct answer from options A, B, C, or D."
+        " Respond with only the letter (A, B, C, or D).\nA.One\nB.Two\nC.Three\nD.Four"
+    )
+    assert listed(prompt) == COUNTS
+    assert score("There is one.", "A", prompt=prompt) == 1.0
+    assert score("The answer is B.", "B", prompt=prompt) == 1.0
+    assert score("A or B", "B", prompt=prompt) == 0.0
+    assert listed("A. one line is no list") is None
+    assert listed("C. x\nA. old\n\nA) one\nB) two\nD) four") == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("red", "Red"),
+        ("Red.", "red"),
+        ("the red car", "a red car"),
+        ("3", "three"),
+        ("Three!", 3),
+        ("1,200", "1200"),
+        ("The answer is red.", "red"),
+        ("Answer: left of\nthe ring", "left of"),
+        (r"It looks blue, but \boxed{\text{red}}", "red"),
+        ("<think>blue?</think> red", "red"),
+        ("2.5", "2.5"),
+        ("-3", "-3"),
+        ("left-hand side", "left hand side"),
+        ("don’t know", "don't know"),
+        ("A", "a"),
+        ("The answer is B.", "B"),
+    ],
+)
+def test_a_short_answer_is_right_whatever_its_spelling(completion: str, answer: Any) -> None:
+    assert score(completion, answer) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("red or blue", "red"),
+        ("not red", "red"),
+        ("It could be red, blue or green", "red"),
+        ("The answer is red. The answer is blue.", "red"),
+        ("The answer is not red.", "red"),
+        ("", "red"),
+        ("25", "2.5"),
+        ("3", "-3"),
+        ("13", "3"),
+        (r"red \boxed{blue}", "red"),
+        (r"red \boxed{", "red"),
+    ],
+)
+def test_a_short_answer_that_says_more_or_else_is_wrong(completion: str, answer: Any) -> None:
+    assert score(completion, answer) == 0.0
+
+
+def test_the_reward_does_not_apply_without_an_answer() -> None:
+    assert build_reward({"name": "answer"})([Sample("?", "B", {"choices": COUNTS})]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"answer": " "}, "answer is empty"),
+        ({"answer": "E", "choices": COUNTS}, "neither a letter up to D nor one of the choices"),
+        ({"answer": "A", "choices": "One"}, "must be a list of 2 to 26 texts"),
+        ({"answer": "A", "choices": ["One"]}, "must be a list of 2 to 26 texts"),
+        ({"answer": "A", "choices": [1, 2]}, "must be a list of 2 to 26 texts"),
+    ],
+)
+def test_an_answer_that_is_none_of_its_choices_is_found_beforehand(
+    metadata: dict, message: str
+) -> None:
+    reward: Any = build_reward({"name": "answer"})
+    for ask in (lambda: reward.check(metadata), lambda: reward([Sample("?", "B", metadata)])):
+        with pytest.raises(ValueError, match=message):
+            ask()
+    reward.check({"answer": "B", "choices": COUNTS})
+    reward.check({})
+
+
+def test_hostile_completions_are_read_in_time() -> None:
+    for text in ("The answer is " * 3000, "(" * 30000, "A " * 20000, "*" * 30000, "two " * 9000):
+        assert score(text, "B", COUNTS) in (0.0, 1.0)
+        assert score(text, "red") == 0.0
+
+
+def test_words_keep_their_numbers() -> None:
+    assert words_of("The 1,234 twenty-one: 3.5%!") == ("1234", "20", "1", "3.5%")
