@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from mmrl.algorithms import ratios, surrogates
 from mmrl.algorithms.advantages import equal_groups, group_advantages, group_statistics
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
-from mmrl.algorithms.combinations import check_combination, unread
+from mmrl.algorithms.combinations import check_combination, follows_blocks, unread
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
 from mmrl.algorithms.gae import Estimates
 from mmrl.algorithms.kl import KL
@@ -41,6 +41,7 @@ __all__ = [
     "appraise",
     "batch_weights",
     "equal_groups",
+    "follows_blocks",
     "forwards",
     "group_advantages",
     "group_statistics",

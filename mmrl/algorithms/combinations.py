@@ -24,25 +24,52 @@ def check_combination(row: AlgorithmConfig) -> None:
 
 
 def unread(row: AlgorithmConfig) -> list[str]:
-    """Settings that were changed and that the row's mask strategy or bound never looks at.
+    """Settings that were changed and that no column of the row ever looks at.
 
     They are no error: a row starts from a preset, and may have them from there.
     """
     defaults = {field.name: field.default for field in fields(row)}
-    found = []
+    return [
+        f"{key} is {getattr(row, key)}, and {why}"
+        for key, why in (*_read_by_others(row), *_read_by_nothing(row))
+        if getattr(row, key) != defaults[key]
+    ]
+
+
+def follows_blocks(row: AlgorithmConfig) -> bool:
+    """Whether masks, ratios or the position term go by blocks, which should be the sampler's."""
+    in_blocks = MASKS[row.mask].needs_blocks or row.ratio_level == "block"
+    return in_blocks or row.position_term != "none"
+
+
+def _read_by_others(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    """Settings that other mask strategies or bounds than the row's look at, and which."""
     for column, reads in (
         ("mask", {name: strategy.reads for name, strategy in MASKS.items()}),
         ("bound", {name: bounds.READS.get(name, ()) for name in BOUNDS}),
     ):
         chosen = getattr(row, column)
         for key in dict.fromkeys(key for keys in reads.values() for key in keys):
-            if getattr(row, key) != defaults[key] and key not in reads[chosen]:
+            if key not in reads[chosen]:
                 users = ", ".join(name for name, keys in reads.items() if key in keys)
-                found.append(
-                    f"{key} is {getattr(row, key)}, and {column}: {chosen} does not read it"
-                    f" ({users} would)"
-                )
-    return found
+                yield key, f"{column}: {chosen} does not read it ({users} would)"
+
+
+def _read_by_nothing(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    """Settings of what the row leaves out: blocks, the clip and the KL."""
+    if not follows_blocks(row):
+        yield (
+            "block_size",
+            f"mask: {row.mask}, ratio_level: {row.ratio_level} and position_term:"
+            f" {row.position_term} do not go by blocks",
+        )
+    if row.ratio_level == "none" or row.bound == "additive":
+        left_out = "ratio_level: none" if row.ratio_level == "none" else "bound: additive"
+        yield "epsilon_high", f"{left_out} clips no ratio"
+        if row.value is None or row.value.cliprange_value is not None:
+            yield "epsilon", f"{left_out} clips no ratio"
+    if row.beta == 0:
+        yield from ((key, "beta: 0 takes no KL") for key in ("kl", "kl_to", "kl_level"))
 
 
 def _masks(row: AlgorithmConfig) -> Iterator[str]:
