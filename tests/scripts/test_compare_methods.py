@@ -62,6 +62,18 @@ def test_a_row_has_means_over_seeds_and_the_error_of_the_change(tmp_path: Path) 
     assert script.row(found)[1:] == ("9", "4.50", "0.200", "0.500", "+0.300 ± 0.115")
 
 
+def test_forwards_are_of_the_positions_of_an_image(tmp_path: Path) -> None:
+    trace = {"name": "trace_rl", "slice_size": 1, "num_iterations": 1}
+    methods = {"trace": trace, "order": {"name": "just_grpo", "num_iterations": 1}}
+    words = [f"config={settings(tmp_path, methods=methods)}"]
+    found = {run.method: run for run in script.runs(script.load_config(script.Config, words))}
+    for run in found.values():
+        write_metrics(run, (0.2, 0.3), 1.0)
+    # three denoising steps, and the 64 codes of an image of 32 x 32 pixels
+    assert script.row([found["trace"]])[1] == "3"
+    assert script.row([found["order"]])[1] == "64"
+
+
 @pytest.mark.parametrize(
     ("rewards", "key"),
     [
