@@ -172,7 +172,9 @@ def test_dllm_rls_vision_rows_keep_the_path_of_their_image(tmp_path: Path) -> No
         ("humaneval", {**HUMANEVAL, "entry_point": "last"}, "does not define 'last'"),
         ("dllm_rl", {**FUNCTION, "test_method": "magic"}, "'magic'; allowed: function, stdio"),
         ("dllm_rl", {**STDIO, "test_output": []}, "2 test_input and 0 test_output"),
-        ("d1_countdown", {"input": "1,b", "output": "3"}, "entry 0: invalid literal"),
+        ("d1_countdown", {"input": "1,b", "output": "3"}, r"entry 0: input\[1\] is 'b'"),
+        ("countdown", {"nums": [3.7, 2], "target": 5}, r"nums\[0\] is 3\.7; .* whole number"),
+        ("countdown", {"nums": [3, 2], "target": 5.5}, r"target is 5\.5; .* whole number"),
         ("d1_sudoku", {"Puzzle": 12, "Solution": "123"}, "are not as many digits"),
     ],
 )
