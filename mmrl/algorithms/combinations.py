@@ -19,7 +19,7 @@ def check_combination(row: AlgorithmConfig) -> None:
     Raises:
         ConfigError: naming the first impossible combination, why it is one, and what to do.
     """
-    for message in (*_masks(row), *_ratios(row), *_values(row)):
+    for message in (*_masks(row), *_ratios(row), *_entropies(row), *_values(row)):
         raise ConfigError(f"algorithm.{message}")
 
 
@@ -126,6 +126,25 @@ def _ratios(row: AlgorithmConfig) -> Iterator[str]:
         yield (
             f"aggregation is {row.aggregation}, and bound: additive is a sum over passes; use"
             " aggregation: grpo."
+        )
+
+
+def _entropies(row: AlgorithmConfig) -> Iterator[str]:
+    if row.top_entropy_quantile == 1:
+        return
+    of_tokens = row.bound == "token" and row.ratio_level in ("token", "none")
+    if not of_tokens or not row.pass_by_pass:
+        yield (
+            f"top_entropy_quantile is {row.top_entropy_quantile:g}, and bound: {row.bound} with"
+            f" ratio_level: {row.ratio_level} and aggregation: {row.aggregation} has terms of"
+            " several tokens, which cannot be left out one by one; use bound: token, ratio_level:"
+            " token or none, and aggregation: grpo, dapo, dr_grpo or gspo; or"
+            " top_entropy_quantile: 1."
+        )
+    if row.value is not None:
+        yield (
+            f"top_entropy_quantile is {row.top_entropy_quantile:g}, and value needs all tokens of"
+            " a rollout to carry its reward back; set top_entropy_quantile to 1, or value to null."
         )
 
 
