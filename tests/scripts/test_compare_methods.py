@@ -143,3 +143,23 @@ def test_bad_settings_are_refused_before_anything_runs(
     assert script.main([f"config={settings(tmp_path)}", word]) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_comparison_of_text_methods_covers_every_preset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    path = "configs/compare/text.yaml"
+    config = script.load_config(script.Config, [f"config={path}"])
+    presets = {file.stem for file in (ROOT / "configs" / "algorithm").glob("*.yaml")}
+    # the row of MaskGRPO is the text's own
+    assert {method["name"] for method in config.methods.values()} == presets - {"mask_grpo"}
+    assert len(config.seeds) == 3
+    wanted = script.runs(config)
+    assert len(wanted) == 3 * 2 * (len(config.methods) + 1)
+    rollouts = {
+        (r.config.max_steps, t.num_prompts * t.num_generations)
+        for r in wanted
+        for t in r.config.tasks.values()
+    }
+    assert len(rollouts) == 1
