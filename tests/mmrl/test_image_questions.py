@@ -24,7 +24,17 @@ from mmrl.tasks import Task
 from mmrl.trainer import Trainer
 from models.vision import Vision
 from tests.mmrl.algorithms.test_presets import PRESETS
-from tests.mmrl.runs import SHAPES, metrics, run_config, same_weights, trainer_of
+from tests.mmrl.runs import (
+    ACCELERATE,
+    LORA,
+    SHAPES,
+    launcher,
+    metrics,
+    process,
+    run_config,
+    same_weights,
+    trainer_of,
+)
 from tests.models.networks import write_small_llada_v
 
 SAMPLER = SamplerConfig(name="static", steps=4, eos="leave")
@@ -184,3 +194,45 @@ def test_a_benchmark_gives_accuracy_and_averages_over_samples(
     assert len(json.loads((tmp_path / "scores.json").read_text())["prompts"]) == 2
     with pytest.raises(ConfigError, match="vision tower for the task image_to_text"):
         settings(world.policy).check_places()
+
+
+def test_the_reference_keeps_what_is_trained_beside_an_adapter(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"lora": LORA, "model": {"modules_to_train": ["vision.projector"]}}
+    task = {"rewards": [{"name": "length", "reward": lengths}]}
+    config = questions(sight, tmp_path, algorithm={"beta": 0.1}, task=task, **changes)
+    trainer = trainer_of(config)
+    weight = dict(trainer.policy.network.named_parameters())["vision.projector.0.weight"]
+    job, before = Task("shapes", config.tasks["shapes"]), weight.detach().clone()
+    batch = roll_out(job, trainer.policy, 0, 0, 0, 1)
+    first = trainer.update({"shapes": (job, batch)})
+    assert first["ratio"] == pytest.approx(1.0, abs=0.1) and not torch.equal(weight, before)
+    with trainer.reference():
+        assert torch.equal(weight, before)
+    assert trainer.update({"shapes": (job, batch)})["kl"] > 0
+
+
+def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "words.jsonl").write_text('{"prompt": "a", "answer": "a"}\n{"prompt": "b"}\n')
+    words = []
+    for name, prompts in (("sight", sight.prompts), ("words", str(tmp_path / "words.jsonl"))):
+        task = f"tasks.{name}"
+        words += [
+            f"{task}.prompts={prompts}",
+            f"{task}.num_prompts=2",
+            f"{task}.num_generations=2",
+            f"{task}.max_completion_length=8",
+            f"{task}.sampler={{name: static, steps: 4}}",
+            f"{task}.rewards=[{{name: format}}]",
+            f"{task}.algorithm={{num_iterations: 2}}",
+        ]
+    words += ["tasks.sight.task=image_to_text", "tasks.sight.data.format=dllm_rl"]
+    words += ["tasks.words.task=text", f"model.path={sight.policy}", "model.vq=null"]
+    words += ["model.max_prompt_length=400", "per_device_train_batch_size=2", "max_steps=2"]
+    words += ["save_steps=0", "learning_rate=1e-3", f"output_dir={tmp_path / 'run'}"]
+    pair = process(words, *launcher(ACCELERATE / "cpu2.yaml"))
+    assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()[-2000:]
+    assert len(metrics(tmp_path / "run")) == 2
