@@ -14,6 +14,7 @@ from collections.abc import Callable
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+from rewards.countdown import whole_number, whole_numbers
 from rewards.extraction import boxed, hashed
 
 Row = dict[str, Any]
@@ -144,12 +145,13 @@ def with_choices(question: str, choices: list[str]) -> str:
 
 def countdown(row: Row) -> Row:
     """Countdown-Tasks-3to4, as d1 trains on it: `nums`, `target`."""
-    return _countdown([int(number) for number in row["nums"]], int(row["target"]))
+    return _countdown(whole_numbers(row["nums"], "nums"), whole_number(row["target"], "target"))
 
 
 def d1_countdown(row: Row) -> Row:
     """d1's Countdown test file: `input` such as "30,100,93", `output` such as "23"."""
-    return _countdown([int(number) for number in row["input"].split(",")], int(row["output"]))
+    numbers = whole_numbers(row["input"].split(","), "input")
+    return _countdown(numbers, whole_number(row["output"], "output"))
 
 
 def _countdown(numbers: list[int], target: int) -> Row:

@@ -13,13 +13,13 @@ import torch
 
 from mmrl.adapter import ROLES
 from mmrl.algorithms import passes_per_rollout
-from mmrl.model_config import response_length
 from mmrl.rl_config import RLConfig
-from mmrl.tasks import Task
+from mmrl.tasks import Task, completion_length
 from mmrl.trainable import trained_in_full
 from models.anyres import Tiling
 from models.checkpoint import FAMILIES
 from models.core import CoreConfig, MaskedTokenModel
+from models.policy import TASKS
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -142,13 +142,10 @@ def _sampling(
 def response_shape(
     config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task
 ) -> tuple[int, int]:
-    """Response positions of a task and columns of their vocabulary.
-
-    A task that states how long completions are writes text, from the whole vocabulary.
-    """
-    if task.config.max_completion_length is not None:
-        return task.config.max_completion_length, core.vocab_size
-    return response_length(config.model, raw), raw.get("codebook_size", MMADA_8B["codebook_size"])
+    """Response positions of a task and columns of their vocabulary, all of it for a text."""
+    images = TASKS[task.config.task].needs_vq
+    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else core.vocab_size
+    return completion_length(task.config, config.model, raw), columns
 
 
 def _branches(task: Task) -> int:

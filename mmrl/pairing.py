@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmrl.algorithms import AlgorithmConfig
+from mmrl.algorithms import AlgorithmConfig, follows_blocks
 from mmrl.config import ConfigError
 from mmrl.estimators import MASKS
 from mmrl.samplers import RULES, SamplerConfig
@@ -51,9 +51,3 @@ def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
             f"scoring goes {row.mask}, an order that sampler {sampler.name} does not follow"
         )
     return found
-
-
-def follows_blocks(row: AlgorithmConfig) -> bool:
-    """Whether masks, ratios or the position term go by blocks, which should be the sampler's."""
-    in_blocks = MASKS[row.mask].needs_blocks or row.ratio_level == "block"
-    return in_blocks or row.position_term != "none"

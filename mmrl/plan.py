@@ -9,12 +9,12 @@ from mmrl import samplers
 from mmrl.algorithms import forwards, unread
 from mmrl.config import to_yaml
 from mmrl.memory import LLADA_8B, MMADA_8B, estimate, total
-from mmrl.model_config import known_config, response_length
+from mmrl.model_config import known_config
 from mmrl.pairing import differences
 from mmrl.probe import offline, probe
 from mmrl.rl_config import RLConfig
 from mmrl.run_directory import RunDirectory
-from mmrl.tasks import Task
+from mmrl.tasks import Task, completion_length
 from mmrl.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
 from models.checkpoint import FAMILIES, outline
@@ -72,14 +72,14 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
     micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
     raw = known_config(config.model.path) or MMADA_8B
-    length = settings.max_completion_length or response_length(config.model, raw)
+    length = completion_length(settings, config.model, raw)
     cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
     yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"
     yield (
         f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} ="
-        f" {task.rollouts_per_step} a step"
+        f" {task.rollouts_per_step} a step, of {length} response positions each"
     )
     yield (
         f"sampler     {sampler.name}, {sampler.steps} denoising steps of {rows} rows"

@@ -149,6 +149,9 @@ class RLConfig:
                 self._check_images(f"tasks.{name}", task, check_images(self.model))
             elif task.max_completion_length is None:  # others are checked with the task
                 check_blocks(task.sampler, MAX_COMPLETION_LENGTH, f"tasks.{name}.sampler")
+                if task.eval_sampler is not None and task.eval_max_completion_length is None:
+                    where = f"tasks.{name}.eval_sampler"
+                    check_blocks(task.eval_sampler, MAX_COMPLETION_LENGTH, where)
 
     def _check_images(self, where: str, task: TaskConfig, tokens: int | None) -> None:
         for prefix in ("", "eval_"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,13 @@ from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import DataConfig, fitting, load_prompts
-from mmrl.model_config import is_hub_id
+from mmrl.model_config import ModelConfig, is_hub_id, response_length
 from mmrl.pairing import check_pairing, differences
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
+from models.policy import TASKS
+from models.text import MAX_COMPLETION_LENGTH
 from rewards.scoring import Scorer
 from rewards.terms import check_entries
 
@@ -77,6 +80,19 @@ class TaskConfig:
             check(length is None or length >= 1, key, length, "null or at least 1")
         check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
+
+
+def completion_length(task: TaskConfig, model: ModelConfig, raw: Mapping[str, Any]) -> int:
+    """Response positions of a task's rollouts, before the policy is loaded.
+
+    Args:
+        task: settings of the task.
+        model: settings of the policy.
+        raw: its `config.json`.
+    """
+    if TASKS[task.task].needs_vq:
+        return response_length(model, raw)
+    return task.max_completion_length or MAX_COMPLETION_LENGTH
 
 
 class Task:

@@ -22,7 +22,7 @@ from torch import Tensor
 from mmrl.adapter import adapter_off, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
-from mmrl.estimators import BOUNDS, MASKS, Scores, score_with_values
+from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
@@ -113,10 +113,10 @@ class Trainer:
         passes = MASKS[algorithm.mask](batch.rollout, algorithm.draw(iteration, generators))
         if batch.left_out is not None:
             passes = passes.without(batch.left_out.to(self.policy.device))
-        if self.sharded:  # every process takes part in every forward
-            local = torch.tensor([len(passes)], device=self.policy.device)
-            passes = passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
+        passes = self._in_step(passes)
         prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
+        if algorithm.top_entropy_quantile < 1:
+            passes = self._keep_uncertain(prepared)
         for rows in self._micro_batches(len(batch)):
             some = passes[rows]
             # with a single iteration old is new without its gradient, so it costs nothing
@@ -129,6 +129,24 @@ class Trainer:
                 with self.reference():
                     prepared.reference[-1] = self._score(prepared, rows, some).logprobs
         return prepared
+
+    def _in_step(self, passes: Passes) -> Passes:
+        """As many draws as on all other processes, where all take part in every forward."""
+        if not self.sharded:
+            return passes
+        local = torch.tensor([len(passes)], device=self.policy.device)
+        return passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
+
+    def _keep_uncertain(self, item: Prepared) -> Passes:
+        """Score only the tokens about which the policy, which has not moved yet, is least sure."""
+        share = item.task.algorithm.top_entropy_quantile
+        kept = []
+        for rows in self._micro_batches(len(item.batch)):
+            some = item.passes[rows]
+            kept.append(highest(self._score(item, rows, some).entropy, some.scored, share))
+        item.passes = self._in_step(item.passes.keeping(torch.cat(kept, 1)))
+        item.size = self._size(item.task, item.batch, item.passes)
+        return item.passes
 
     def _inner_step(self, plan: Sequence[Prepared], sums: dict[str, Tensor]) -> None:
         """One optimiser step on one inner iteration of all tasks."""

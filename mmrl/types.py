@@ -259,6 +259,19 @@ class Passes:
         kept = ~rows[:, None]
         return replace(self, scored=self.scored & kept, weight=self.weight * kept)
 
+    def keeping(self, tokens: Tensor) -> Passes:
+        """The same states, in which only some of the tokens ([K, B, L] bool) are scored. A row's
+        draws that score nothing any more come last, and are dropped where they are all rows'."""
+        scored = self.scored & tokens
+        used = scored.any(-1)
+        number = max(1, int(used.sum(0).max()))
+        first = used.byte().argsort(dim=0, descending=True, stable=True)[:number]
+        places = first[..., None].expand(-1, *scored.shape[1:])
+        hidden, scored, weight = (
+            tensor.gather(0, places) for tensor in (self.hidden, scored, self.weight)
+        )
+        return replace(self, hidden=hidden, scored=scored, weight=weight * scored)
+
     def extended(self, number: int) -> Passes:
         """As many draws, those added hiding and scoring nothing; the estimate stays the same."""
         added = number - len(self)

@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from numbers import Integral
 from typing import Any
 
 from mmrl.types import Sample
@@ -83,14 +84,14 @@ class CountdownReward:
         """Raise a ValueError where numbers and target are not whole numbers."""
         found = values(metadata, "countdown", "numbers", "target")
         if found is not None:
-            _whole(*found)
+            _problem(*found)
 
     def _score(self, sample: Sample) -> float | None:
         content = read(sample, "countdown", "numbers", "target")
         if content is None:
             return None
         completion, (numbers, target) = content
-        numbers, target = _whole(numbers, target)
+        numbers, target = _problem(numbers, target)
         found = extract(completion, ("boxed", "answer"))
         if found is None:
             return 0.0
@@ -138,11 +139,27 @@ def _value(node: ast.expr, used: list[int]) -> Fraction:
     raise ValueError("only whole numbers and + - * / are allowed")
 
 
-def _whole(numbers: Any, target: Any) -> tuple[list[int], int]:
-    try:
-        return [int(number) for number in numbers], int(target)
-    except (TypeError, ValueError) as error:
+def _problem(numbers: Any, target: Any) -> tuple[list[int], int]:
+    return whole_numbers(numbers, "numbers"), whole_number(target, "target")
+
+
+def whole_numbers(values: Any, key: str) -> list[int]:
+    """Numbers of a problem, as JSON, tables and d1's files write them: 3, 3.0 or "3".
+
+    Raises:
+        ValueError: no list, or something other than whole numbers in it; says which, under `key`.
+    """
+    if not isinstance(values, list | tuple):
         raise ValueError(
-            f"numbers={numbers!r} and target={target!r} must be a list of whole numbers and a "
-            "whole number, for example [49, 55, 53] and 51."
-        ) from error
+            f"{key} is {values!r}; it must be a list of whole numbers, such as [49, 55, 53]."
+        )
+    return [whole_number(value, f"{key}[{n}]") for n, value in enumerate(values)]
+
+
+def whole_number(value: Any, key: str) -> int:
+    """One number of a problem; see `whole_numbers`."""
+    written = isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value)
+    exact = isinstance(value, float) and value.is_integer()
+    if written or exact or (isinstance(value, Integral) and not isinstance(value, bool)):
+        return int(value)
+    raise ValueError(f"{key} is {value!r}; it must be a whole number, such as 3, 3.0 or '3'.")

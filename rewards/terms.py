@@ -42,7 +42,7 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
             raise ValueError(f"{where}[{n}] is a callable; give it a `name` for its metrics.")
         for key in ("weight", "scale", "offset"):
             _number(entry.get(key, 1.0), f"{where}[{n}].{key}")
-        keys.append(_key_of(entry))
+        keys.append(key_of(entry))
     repeated = sorted({key for key in keys if keys.count(key) > 1})
     if repeated:
         raise ValueError(
@@ -55,10 +55,11 @@ def build_term(entry: Mapping[str, Any], where: str) -> Term:
     """Build the reward an entry describes, with its place in the sum."""
     reward: Reward = entry.get("reward") or build_reward(entry, where)
     numbers = {key: float(entry[key]) for key in ("weight", "scale", "offset") if key in entry}
-    return Term(_key_of(entry), reward, **numbers)
+    return Term(key_of(entry), reward, **numbers)
 
 
-def _key_of(entry: Mapping[str, Any]) -> str:
+def key_of(entry: Mapping[str, Any]) -> str:
+    """The key of an entry's metrics: its own, or else the name of its reward."""
     return str(entry.get("key") or entry["name"])
 
 

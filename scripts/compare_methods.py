@@ -27,8 +27,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mmrl.algorithms import forwards, load_algorithm  # noqa: E402
 from mmrl.command import exit_status  # noqa: E402
 from mmrl.config import check, check_choice, load_config  # noqa: E402
+from mmrl.model_config import known_config  # noqa: E402
 from mmrl.report import read_metrics  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
+from mmrl.tasks import completion_length  # noqa: E402
+from rewards.terms import key_of  # noqa: E402
 
 CONTROL = "shuffled"
 HEAD = (
@@ -154,10 +157,10 @@ def row(found: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _held_out(run: Run, lines: list[dict[str, Any]]) -> list[float]:
-    """Scores of the first reward on held-out prompts, evaluation after evaluation."""
+    """Scores of the first reward of evaluations on held-out prompts, one after the other."""
     [options] = run.config.tasks.values()
-    first = options.rewards[0]
-    key = f"eval/{run.task}/{first.get('key', first['name'])}"
+    first = (options.eval_rewards or options.rewards)[0]
+    key = f"eval/{run.task}/{key_of(first)}"
     found = [line[key] for line in lines if key in line]
     check(len(found) > 1, key, found, "measured before and after", "Set eval_steps.")
     return found
@@ -167,7 +170,7 @@ def _forwards(config: RLConfig) -> float:
     """Forwards of a rollout in an update, the mean over inner iterations."""
     [options] = config.tasks.values()
     method = load_algorithm(options.algorithm)
-    length = options.max_completion_length or 0
+    length = completion_length(options, config.model, known_config(config.model.path) or {})
     each = [
         forwards(method, options.sampler.steps, length, config.passes_at_once, n).total
         for n in range(method.num_iterations)

@@ -45,7 +45,7 @@ def test_every_supervised_configuration_loads(path: str) -> None:
 
 @pytest.mark.parametrize("path", configurations("eval"))
 def test_every_benchmark_configuration_loads(path: str) -> None:
-    kind = TextEvalConfig if Path(path).stem.startswith("llada_") else EvalConfig
+    kind = TextEvalConfig if Path(path).stem.startswith(("llada_", "text_")) else EvalConfig
     assert load_config(kind, [f"config={path}"]).prompts
 
 

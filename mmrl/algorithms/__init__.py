@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from mmrl.algorithms import ratios, surrogates
 from mmrl.algorithms.advantages import equal_groups, group_advantages, group_statistics
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
-from mmrl.algorithms.combinations import check_combination, unread
+from mmrl.algorithms.combinations import check_combination, follows_blocks, unread
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
 from mmrl.algorithms.gae import Estimates
 from mmrl.algorithms.kl import KL
@@ -41,6 +41,7 @@ __all__ = [
     "appraise",
     "batch_weights",
     "equal_groups",
+    "follows_blocks",
     "forwards",
     "group_advantages",
     "group_statistics",
@@ -94,6 +95,9 @@ class AlgorithmConfig:
     """Over what the importance ratio is formed, see `mmrl.algorithms.ratios`."""
     aggregation: str = "grpo"
     """How entries are averaged, see `mmrl.algorithms.aggregation`."""
+    top_entropy_quantile: float = 1.0
+    """Share of a rollout's scored tokens that are trained on: those with the highest entropy under
+    the policy as it sampled, see `mmrl.estimators.entropy`; 1 trains on all."""
     num_iterations: int = 1
     """Inner iterations per batch of rollouts, one optimiser step each."""
     epsilon: float = 0.2
@@ -135,6 +139,9 @@ class AlgorithmConfig:
         check(self.eubo_beta >= 1, "algorithm.eubo_beta", self.eubo_beta, "at least 1")
         share = self.eubo_weight
         check(0 <= share <= 1, "algorithm.eubo_weight", share, "between 0 and 1")
+        quantile = self.top_entropy_quantile
+        allowed = "above 0 and at most 1"
+        check(0 < quantile <= 1, "algorithm.top_entropy_quantile", quantile, allowed)
         check(self.epsilon >= 0, "algorithm.epsilon", self.epsilon, "0 or more")
         check(self.upper_epsilon >= 0, "algorithm.epsilon_high", self.epsilon_high, "0 or more")
         check(self.beta >= 0, "algorithm.beta", self.beta, "0 or more")

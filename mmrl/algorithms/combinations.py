@@ -19,30 +19,57 @@ def check_combination(row: AlgorithmConfig) -> None:
     Raises:
         ConfigError: naming the first impossible combination, why it is one, and what to do.
     """
-    for message in (*_masks(row), *_ratios(row), *_values(row)):
+    for message in (*_masks(row), *_ratios(row), *_entropies(row), *_values(row)):
         raise ConfigError(f"algorithm.{message}")
 
 
 def unread(row: AlgorithmConfig) -> list[str]:
-    """Settings that were changed and that the row's mask strategy or bound never looks at.
+    """Settings that were changed and that no column of the row ever looks at.
 
     They are no error: a row starts from a preset, and may have them from there.
     """
     defaults = {field.name: field.default for field in fields(row)}
-    found = []
+    return [
+        f"{key} is {getattr(row, key)}, and {why}"
+        for key, why in (*_read_by_others(row), *_read_by_nothing(row))
+        if getattr(row, key) != defaults[key]
+    ]
+
+
+def follows_blocks(row: AlgorithmConfig) -> bool:
+    """Whether masks, ratios or the position term go by blocks, which should be the sampler's."""
+    in_blocks = MASKS[row.mask].needs_blocks or row.ratio_level == "block"
+    return in_blocks or row.position_term != "none"
+
+
+def _read_by_others(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    """Settings that other mask strategies or bounds than the row's look at, and which."""
     for column, reads in (
         ("mask", {name: strategy.reads for name, strategy in MASKS.items()}),
         ("bound", {name: bounds.READS.get(name, ()) for name in BOUNDS}),
     ):
         chosen = getattr(row, column)
         for key in dict.fromkeys(key for keys in reads.values() for key in keys):
-            if getattr(row, key) != defaults[key] and key not in reads[chosen]:
+            if key not in reads[chosen]:
                 users = ", ".join(name for name, keys in reads.items() if key in keys)
-                found.append(
-                    f"{key} is {getattr(row, key)}, and {column}: {chosen} does not read it"
-                    f" ({users} would)"
-                )
-    return found
+                yield key, f"{column}: {chosen} does not read it ({users} would)"
+
+
+def _read_by_nothing(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+    """Settings of what the row leaves out: blocks, the clip and the KL."""
+    if not follows_blocks(row):
+        yield (
+            "block_size",
+            f"mask: {row.mask}, ratio_level: {row.ratio_level} and position_term:"
+            f" {row.position_term} do not go by blocks",
+        )
+    if row.ratio_level == "none" or row.bound == "additive":
+        left_out = "ratio_level: none" if row.ratio_level == "none" else "bound: additive"
+        yield "epsilon_high", f"{left_out} clips no ratio"
+        if row.value is None or row.value.cliprange_value is not None:
+            yield "epsilon", f"{left_out} clips no ratio"
+    if row.beta == 0:
+        yield from ((key, "beta: 0 takes no KL") for key in ("kl", "kl_to", "kl_level"))
 
 
 def _masks(row: AlgorithmConfig) -> Iterator[str]:
@@ -99,6 +126,25 @@ def _ratios(row: AlgorithmConfig) -> Iterator[str]:
         yield (
             f"aggregation is {row.aggregation}, and bound: additive is a sum over passes; use"
             " aggregation: grpo."
+        )
+
+
+def _entropies(row: AlgorithmConfig) -> Iterator[str]:
+    if row.top_entropy_quantile == 1:
+        return
+    of_tokens = row.bound == "token" and row.ratio_level in ("token", "none")
+    if not of_tokens or not row.pass_by_pass:
+        yield (
+            f"top_entropy_quantile is {row.top_entropy_quantile:g}, and bound: {row.bound} with"
+            f" ratio_level: {row.ratio_level} and aggregation: {row.aggregation} has terms of"
+            " several tokens, which cannot be left out one by one; use bound: token, ratio_level:"
+            " token or none, and aggregation: grpo, dapo, dr_grpo or gspo; or"
+            " top_entropy_quantile: 1."
+        )
+    if row.value is not None:
+        yield (
+            f"top_entropy_quantile is {row.top_entropy_quantile:g}, and value needs all tokens of"
+            " a rollout to carry its reward back; set top_entropy_quantile to 1, or value to null."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from mmrl.estimators import MASKS
@@ -14,13 +15,15 @@ class Forwards(NamedTuple):
     """Forwards with gradient (`new`), and without: of the policy as it was when it sampled, of the
     reference policy, and once more of the policy where a loss needs all passes before their
     gradients can be taken one by one. `value`: of a value model with a backbone of its own, half of
-    them with gradient; a head on the policy shares `new` and `old`."""
+    them with gradient; a head on the policy shares `new` and `old`. `entropy`: of the policy as it
+    was, over all masks, where only its most uncertain tokens are trained on."""
 
     new: int
     old: int
     reference: int
     again: int
     value: int = 0
+    entropy: int = 0
 
     @property
     def total(self) -> int:
@@ -53,13 +56,24 @@ def forwards(
     known = iteration == 0 and row.needs_old
     again = not row.pass_by_pass and passes > at_once and not known
     sides = passes * (2 if row.cfg_scale > 0 else 1)
+    uncertain = row.top_entropy_quantile < 1
+    planned = _planned(row, steps, length) * (2 if row.cfg_scale > 0 else 1)
     copied = row.value is not None and row.value.backbone == "copy"
     return Forwards(
         sides, sides * row.needs_old, sides * row.needs_reference, sides * again,
-        2 * passes * copied,
+        2 * passes * copied, planned * uncertain,
     )  # fmt: skip
 
 
 def passes_per_rollout(row: AlgorithmConfig, steps: int, length: int) -> int:
-    """Passes over a rollout in one inner iteration."""
+    """Passes over a rollout in one inner iteration: those with a token that is trained on."""
+    planned = _planned(row, steps, length)
+    if row.top_entropy_quantile == 1:
+        return planned
+    scored = length if MASKS[row.mask].ordered else planned * length
+    return max(1, min(planned, ceil(row.top_entropy_quantile * scored - 1e-9)))
+
+
+def _planned(row: AlgorithmConfig, steps: int, length: int) -> int:
+    """Passes of the mask strategy."""
     return MASKS[row.mask].number(row.draw(0), steps, length)

@@ -1,6 +1,7 @@
 """Estimators: mask strategies, scoring and bounds, from a finished canvas to log-probabilities."""
 
 from mmrl.estimators.bounds import BOUNDS, Quantity, View
+from mmrl.estimators.entropy import highest
 from mmrl.estimators.masks import MASKS, Draw, Strategy
 from mmrl.estimators.scoring import Scores, score, score_with_values
 from mmrl.estimators.values import state_values
@@ -13,6 +14,7 @@ __all__ = [
     "Scores",
     "Strategy",
     "View",
+    "highest",
     "score",
     "score_with_values",
     "state_values",

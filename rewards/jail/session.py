@@ -58,7 +58,8 @@ class Session:
 
         Raises:
             Gone: it does not answer.
-            Exception: what the candidate's code raised, or `RuntimeError` for a kind unknown here.
+            Exception: what the candidate's code raised, or `RuntimeError` for a kind unknown here
+                and for `StopIteration`.
         """
         reply = self._exchange({"do": action, **request})
         if "raised" in reply:
@@ -193,7 +194,9 @@ def _number(value: Any) -> int:
 def _exception(reply: dict[str, Any]) -> Exception:
     kind = getattr(builtins, str(reply["raised"]), None)
     text = str(reply.get("text"))
-    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+    # as from a generator (PEP 479): `all(map(f, xs))` would take it for the end of xs
+    ends = kind is StopIteration
+    if ends or not (isinstance(kind, type) and issubclass(kind, Exception)):
         return RuntimeError(f"{reply['raised']}: {text}")
     try:
         return kind(text)

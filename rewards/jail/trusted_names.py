@@ -60,13 +60,14 @@ def names_needed(trees: list[ast.Module]) -> list[str]:
 
 
 def function_under_test(trees: list[ast.Module]) -> str:
-    """The function that assertions call: the first that is no standard one, else the first."""
-    needed = set(names_needed(trees))
+    """The function that assertions call: the first that is no standard one, else one that they
+    hand over, as in `all(map(f, xs))`, else the first."""
+    needed = names_needed(trees)
     called = [
         node.func.id
         for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in needed
     ]
-    own = [name for name in called if not is_standard(name)]
+    own = [name for name in (*called, *needed) if not is_standard(name)]
     return (own or called or [""])[0]

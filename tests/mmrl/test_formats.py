@@ -232,7 +232,9 @@ def test_seed_bench_rows_list_their_choices_and_keep_their_kind(tmp_path: Path) 
         ("seed_bench", {**SEED, "answer": "E"}, "answer is 'E' and the choices are"),
         ("seed_bench", {**SEED, "data_type": "video"}, "'video', and there is no column 'image'"),
         ("dllm_rl_sft", {"prompt": "x"}, "no 'response', which data.format dllm_rl_sft reads"),
-        ("d1_countdown", {"input": "1,b", "output": "3"}, "entry 0: invalid literal"),
+        ("d1_countdown", {"input": "1,b", "output": "3"}, r"entry 0: input\[1\] is 'b'"),
+        ("countdown", {"nums": [3.7, 2], "target": 5}, r"nums\[0\] is 3\.7; .* whole number"),
+        ("countdown", {"nums": [3, 2], "target": 5.5}, r"target is 5\.5; .* whole number"),
         ("d1_sudoku", {"Puzzle": 12, "Solution": "123"}, "are not as many digits"),
     ],
 )

@@ -102,6 +102,31 @@ def test_a_preset_starts_at_ratio_one_moves_the_right_way_and_costs_what_it_decl
     assert float((gain * batch.advantages).sum()) > 0
 
 
+FAST = {"name": "just_grpo", "num_iterations": 2, "top_entropy_quantile": 0.25}
+
+
+def test_the_fast_variant_trains_on_the_quarter_with_the_highest_entropy_at_a_quarter_of_the_cost(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    trainer, task, batch = prepared(world, tmp_path, {**FAST, "beta": 0.1})
+    whole, _, _ = prepared(world, tmp_path, {**FAST, "top_entropy_quantile": 1.0})
+    job = Task("shapes", whole.config.tasks["shapes"])
+    every = whole._prepare(job, batch, 0)
+    with torch.no_grad():
+        entropy = whole._score(every, slice(None), every.passes).entropy.sum(0)
+    lowest = entropy[:, -LENGTH:].sort(-1, descending=True).values[:, LENGTH // 4 - 1]
+    for iteration in range(2):
+        kept = trainer._prepare(task, batch, iteration).passes
+        assert torch.equal(kept.scored.any(0), entropy >= lowest[:, None])
+    calls: list[tuple[bool, int]] = []
+    counted(trainer, calls)
+    assert trainer.update({"shapes": (task, batch)})["grad_norm"] > 0
+    cost = forwards(task.algorithm, STEPS, LENGTH, trainer.config.passes_at_once)
+    assert cost == Forwards(LENGTH // 4, LENGTH // 4, LENGTH // 4, 0, entropy=LENGTH)
+    assert sum(n for grad, n in calls if grad) == 2 * len(batch) * cost.backward
+    assert sum(n for _, n in calls) == 2 * len(batch) * cost.total
+
+
 @torch.no_grad()
 def likelihood(trainer: Trainer, task: Task, batch: RolloutBatch) -> Tensor:
     """[B] the mean log-prob of each rollout's tokens over the masks of two inner iterations."""

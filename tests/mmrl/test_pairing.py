@@ -110,6 +110,59 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
         assert len(unread_by(config)) == 4 - len(rule.reads)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        (
+            {"block_size": 16},
+            "block_size is 16, and mask: random, ratio_level: token and position_term: none do not"
+            " go by blocks",
+        ),
+        (
+            {"name": "wd1", "epsilon": 0.3},
+            "epsilon is 0.3, and ratio_level: none clips no ratio",
+        ),
+        (
+            {"name": "wd1", "epsilon_high": 0.2},
+            "epsilon_high is 0.2, and ratio_level: none clips no ratio",
+        ),
+        (
+            {"name": "bgpo", "epsilon": 0.3},
+            "epsilon is 0.3, and bound: additive clips no ratio",
+        ),
+        ({"beta": 0.0, "kl": "k1"}, "kl is k1, and beta: 0 takes no KL"),
+        ({"beta": 0.0, "kl_to": "old"}, "kl_to is old, and beta: 0 takes no KL"),
+        ({"beta": 0.0, "kl_level": "bound"}, "kl_level is bound, and beta: 0 takes no KL"),
+    ],
+)
+def test_settings_of_what_a_row_leaves_out_are_said(algorithm: dict, said: str) -> None:
+    assert unread(load_algorithm(algorithm)) == [said]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"ratio_level": "block", "block_size": 16},
+        {"name": "step_merge", "position_term": "plackett_luce", "block_size": 16},
+        {"name": "spg", "block_size": 16},
+        {"epsilon": 0.3, "epsilon_high": 0.4},
+        # the clip range of values follows that of the ratio, unless it has its own
+        {"name": "trace_rl_value", "ratio_level": "none", "epsilon": 0.3},
+        {"beta": 0.0, "epsilon": 0.3},
+        {"kl": "k1", "kl_to": "old", "kl_level": "bound"},
+    ],
+)
+def test_what_a_column_reads_is_not_said(algorithm: dict) -> None:
+    row = load_algorithm({**algorithm, "beta": algorithm.get("beta", 0.01)})
+    assert unread(row) == []
+
+
+def test_a_range_of_its_own_for_values_leaves_that_of_the_ratio_unread() -> None:
+    row = {"name": "trace_rl_value", "ratio_level": "none", "epsilon": 0.3}
+    [found] = unread(load_algorithm({**row, "value": {"cliprange_value": 0.1}}))
+    assert found.startswith("epsilon is 0.3")
+
+
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_presets_set_nothing_without_effect(preset: str) -> None:
     assert unread(load_algorithm({"name": preset})) == []

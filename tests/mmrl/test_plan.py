@@ -225,6 +225,16 @@ def test_the_response_follows_the_image_size_or_else_the_checkpoint(
     assert response_length(config.model, raw) == 1024
 
 
+def test_an_image_costs_the_same_where_its_length_is_said(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    before = parts(config)
+    config.tasks["shapes"].max_completion_length = 64
+    config.check_model()
+    assert parts(config) == before
+
+
 def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_gradients(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

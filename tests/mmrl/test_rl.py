@@ -26,6 +26,8 @@ from tests.mmrl.runs import (
     wait_for,
 )
 
+CLIP = f"{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}"
+
 
 def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: Path) -> None:
     task = {"eval_prompts": world.held_out}
@@ -150,13 +152,25 @@ def completions(run: Path, step: int) -> list[dict]:
     return pq.read_table(path).to_pylist()
 
 
+def test_two_processes_train_on_the_same_uncertain_tokens_as_one(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    fast = "{name: just_grpo, slice_size: 8, top_entropy_quantile: 0.25, num_iterations: 2}"
+    words = [
+        "max_steps=2", f"tasks.shapes.algorithm={fast}", "tasks.shapes.algorithm.beta=0.1",
+        "tasks.shapes.algorithm.aggregation=dr_grpo", f"tasks.shapes.rewards=[{CLIP}]",
+    ]  # fmt: skip
+    run_on_one_and_two(world, tmp_path, words)
+    assert all(line["grad_norm"] > 0 for line in metrics(tmp_path / "one") if "loss" in line)
+
+
 def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     common = [
         "max_steps=2", "save_steps=1", "eval_steps=2", "eval_images=3", "learning_rate=1e-4",
         "tasks.shapes.algorithm.beta=0.1", f"tasks.shapes.eval_prompts={world.held_out}",
-        f"tasks.shapes.rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]",
+        f"tasks.shapes.rewards=[{CLIP}]",
     ]  # fmt: skip
     run_on_one_and_two(world, tmp_path, common)
     for step in (1, 2):

@@ -11,6 +11,7 @@ from mmrl.config import ConfigError
 from mmrl.evaluation import evaluate
 from mmrl.memory import estimate
 from mmrl.model_config import known_config, policy_options
+from mmrl.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollout import _length_metrics, roll_out
@@ -115,7 +116,7 @@ def test_an_evaluation_inside_training_has_its_own_sampler_length_and_rewards(
         prompts = [prompt for prompt in held_out if policy.fits(prompt)]
         with torch.no_grad():
             result = evaluate(policy, prompts, own, Scorer([shown]), length=6)
-        assert len(result.completions) == 3
+        assert result is not None and len(result.completions) == 3
         assert result.metrics()["shown"] == pytest.approx(evaluated[step])
 
 
@@ -128,6 +129,23 @@ def test_the_memory_of_text_counts_its_length_and_the_whole_vocabulary(
     assert parts["sampling"] == 8 * 4 * 4 * 4 * raw["vocab_size"]
     config.tasks["shapes"].max_completion_length = 16
     assert estimate(config, raw, [task])["update"] > parts["update"]
+
+
+@pytest.mark.parametrize("length", [None, 12])
+def test_the_cost_in_a_dry_run_is_of_the_texts_that_the_policy_writes(
+    world: SimpleNamespace, tmp_path: Path, length: int | None
+) -> None:
+    settings = {"max_completion_length": length, "sampler": SamplerConfig(name="left_to_right")}
+    config = text_config(world, tmp_path, **settings)
+    config.tasks["shapes"].algorithm = {"name": "just_grpo"}  # a pass per position
+    policy = load_policy(**policy_options(config.model))
+    written = int(policy.canvas([Prompt("0", "text", "a red circle")], length).response.sum())
+    said = describe(config)
+    assert f"{written} response positions each" in said
+    assert f"{written} forward and {written} backward passes" in said
+    task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}
+    rows = task.rollouts_per_step
+    assert estimate(config, raw, [task])["sampling"] == rows * 4 * 4 * written * raw["vocab_size"]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +172,12 @@ def test_blocks_are_checked_where_nobody_says_how_long_a_text_is(
     config = text_config(world, tmp_path, max_completion_length=None, sampler=three)
     with pytest.raises(ConfigError, match=r"sampler\.block_size is 3; .* 256 response positions"):
         config.check_model()
+    lengths = {"max_completion_length": None, "eval_max_completion_length": None}
+    config = text_config(world, tmp_path, **lengths, sampler=SamplerConfig(), eval_sampler=three)
+    with pytest.raises(ConfigError, match=r"eval_sampler\.block_size is 3; .* 256 response"):
+        config.check_model()
+    config.tasks["shapes"].eval_max_completion_length = 9  # is checked with the task
+    config.check_model()
 
 
 def test_a_run_whose_prompts_are_all_too_long_says_so(

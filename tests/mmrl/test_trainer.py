@@ -18,6 +18,8 @@ from mmrl.trainer import DivergenceError, Trainer
 from models import load_policy
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
 
+FAST = {"name": "just_grpo", "slice_size": 4, "top_entropy_quantile": 0.25}
+"""Trains on some of the tokens alone, most of them of other passes than their neighbours'."""
 STILL = {"warmup_steps": 1000, "learning_rate": 1e-30}
 """The policy does not move, so what holds in the first inner iteration holds in all of them."""
 
@@ -43,8 +45,9 @@ def updated(config: Any, steps: int = 1) -> tuple[Trainer, dict[str, float]]:
         {"algorithm": {"num_iterations": 2, "num_draws": 2, "cfg_scale": 1.5}, "bf16": True},
         {"algorithm": {"name": "diffu_grpo"}, "model": {"attn_implementation": "eager"}},
         {"algorithm": {"bound": "elbo"}, "model": {"gradient_checkpointing": True}},
+        {"algorithm": {**FAST, "num_iterations": 2}},
     ],
-    ids=["once", "twice", "guided-bf16", "eager", "elbo"],
+    ids=["once", "twice", "guided-bf16", "eager", "elbo", "fast"],
 )
 def test_at_the_start_every_ratio_is_one_and_there_is_no_divergence(
     world: SimpleNamespace, tmp_path: Path, lora: dict | None, changes: dict
@@ -79,11 +82,20 @@ def test_the_reference_stays_the_policy_of_the_start(
     assert not torch.equal(trainer.policy.model(**ask).logits, expected)
 
 
-@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    ("algorithm", "lora"),
+    [
+        ({"num_draws": 2}, None),
+        ({"num_draws": 2}, LORA),
+        *[({**FAST, "aggregation": mean}, None) for mean in ("gspo", "grpo", "dapo", "dr_grpo")],
+        ({"num_draws": 2, "top_entropy_quantile": 0.1}, LORA),
+    ],
+    ids=["full", "lora", "fast", "fast-grpo", "fast-dapo", "fast-dr_grpo", "uncertain"],
+)
 def test_the_size_of_micro_batches_changes_nothing_but_rounding(
-    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+    world: SimpleNamespace, tmp_path: Path, algorithm: dict, lora: dict | None
 ) -> None:
-    algorithm = {"beta": 0.1, "num_draws": 2}
+    algorithm = {"beta": 0.1, **algorithm}
     results = {}
     for size in (8, 2, 1):
         config = run_config(

@@ -1,11 +1,13 @@
 """The Countdown reward: d1's rule without eval."""
 
+import re
 import time
 
 import pytest
 
 from mmrl.types import Sample
 from rewards import build_reward
+from rewards.countdown import CountdownReward
 
 
 def score(
@@ -90,3 +92,33 @@ def test_metadata_is_there_or_not_but_not_half_or_wrong() -> None:
         reward([Sample("q", "x", {"numbers": [1]})])
     with pytest.raises(ValueError, match="whole numbers"):
         reward([Sample("q", "x", {"numbers": "1,a", "target": 3})])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"numbers": [3.7, 2]}, "numbers[0] is 3.7; it must be a whole number, such as 3, 3.0"),
+        ({"numbers": [3, "2.5"]}, "numbers[1] is '2.5'; it must be a whole number"),
+        ({"numbers": [3, True]}, "numbers[1] is True; it must be a whole number"),
+        ({"numbers": [3, float("nan")]}, "numbers[1] is nan; it must be a whole number"),
+        ({"numbers": [[3], 2]}, "numbers[0] is [3]; it must be a whole number"),
+        ({"numbers": "32"}, "numbers is '32'; it must be a list of whole numbers"),
+        ({"target": 5.5}, "target is 5.5; it must be a whole number"),
+        ({"target": "1_0"}, "target is '1_0'; it must be a whole number"),
+    ],
+)
+def test_what_is_no_whole_number_is_refused_and_never_rounded(wrong: dict, said: str) -> None:
+    reward = build_reward({"name": "countdown"})
+    assert isinstance(reward, CountdownReward)
+    metadata = {"numbers": [3, 2], "target": 5, **wrong}
+    for refused in (reward.check, lambda m: reward([Sample("q", "\\boxed{3+2}", m)])):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            refused(metadata)
+
+
+@pytest.mark.parametrize("number", [3, 3.0, "3", " 3"])
+def test_whole_numbers_may_come_from_any_file(number: float | str) -> None:
+    assert score("\\boxed{3 - 2}", [number, 2.0], 1) == 1.0
+    build = build_reward({"name": "countdown"})
+    assert isinstance(build, CountdownReward)
+    build.check({"numbers": [2], "target": number})

@@ -42,6 +42,10 @@ SOLUTIONS: dict[str, tuple[str, list[str]]] = {
         + ["assert same(float('nan')) != 0", "assert type(same((1,))) is tuple"],
     ),
     "a function named like a builtin": ("def sum(a, b): return a * b", ["assert sum(3, 4) == 12"]),
+    "a function that is handed over": (
+        "def even(x): return x % 2 == 0",
+        ["assert all(map(even, [2, 4]))", "assert list(filter(even, [1, 2])) == [2]"],
+    ),
     "comparison by the library": (
         "def half(x): return x / 2",
         ["assert math.isclose(half(3), 1.5)", "assert abs(half(3) - 1.5) < 1e-9"],

@@ -93,6 +93,29 @@ def test_no_trick_passes_for_a_solution(sandbox: Sandbox, name: str) -> None:
     assert verdict.passed == [False, False] and verdict.reason
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert all(map(f, [1, 2]))",
+        "assert not list(filter(f, [1, 2]))",
+        "assert [*map(f, range(3))] == []",
+        "for value in map(f, [1, 2]):\n    assert value == 3",
+        "for value in iter(lambda: f(1), 3):\n    assert value == 4",
+        "assert all(value == 3 for value in map(f, [1, 2]))",
+        "assert all(f(value) == 3 for value in [1, 2])",
+    ],
+)
+def test_no_call_ends_what_a_test_iterates_over(sandbox: Sandbox, test: str) -> None:
+    for ending in (
+        "raise StopIteration",
+        "raise type('StopIteration', (Exception,), {})",
+        "raise type('Own', (StopIteration,), {})",
+        "return next(iter([]))",
+    ):
+        verdict = sandbox.run([Job(f"def f(x): {ending}", [test])])[0]
+        assert verdict.passed == [False] and "RuntimeError" in verdict.reason
+
+
 EXHAUSTION = {
     "endless loop": "while True: pass",
     "endless loop in C": "def add(a, b): return 9 ** 9 ** 9",

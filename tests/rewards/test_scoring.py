@@ -178,7 +178,7 @@ def test_the_same_reward_twice_needs_two_keys() -> None:
     ("entries", "message"),
     [
         ([], "rewards is empty"),
-        ([{"name": "clipp"}], r"rewards\[0\].name is 'clipp'; allowed: clip, .*'clip'"),
+        ([{"name": "clipp"}], r"rewards\[0\].name is 'clipp'; allowed: .*clip, .*'clip'"),
         ([{"weight": 1.0}], r"rewards\[0\].name is None"),
         ([{"name": "clip", "batchsize": 3}], r"rewards\[0\].batchsize is not a setting"),
         ([{"name": "clip", "weight": "heavy"}], r"rewards\[0\].weight is 'heavy'"),

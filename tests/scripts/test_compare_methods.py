@@ -19,9 +19,9 @@ script = load(ROOT / "scripts", "compare_methods")
 STRICT = {"name": "shapes", "mode": "strict", "key": "strict"}
 
 
-def task_file(tmp_path: Path) -> Path:
+def task_file(tmp_path: Path, **changes: object) -> Path:
     world = write_world(tmp_path)
-    task = {"eval_prompts": world.held_out, "rewards": [STRICT]}
+    task = {"eval_prompts": world.held_out, "rewards": [STRICT], **changes}
     config = run_config(world, tmp_path / "unused", task=task, max_steps=1, eval_steps=1)
     path = tmp_path / "task.yaml"
     path.write_text(to_yaml(config))
@@ -32,7 +32,7 @@ def settings(tmp_path: Path, **changes: object) -> Path:
     path = tmp_path / "compare.yaml"
     values = {
         "output_dir": str(tmp_path / "runs"),
-        "tasks": [str(task_file(tmp_path))],
+        "tasks": changes.get("tasks") or [str(task_file(tmp_path))],
         "methods": {"mask_grpo": {"name": "mask_grpo"}, "wd1": {"name": "wd1"}},
         "seeds": [0],
     }
@@ -40,13 +40,15 @@ def settings(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
-def write_metrics(run: Any, scores: tuple[float, float], seconds: float) -> None:
+def write_metrics(
+    run: Any, scores: tuple[float, float], seconds: float, key: str = "strict"
+) -> None:
     run.folder.mkdir(parents=True)
     times = {"time/score_s": seconds, "time/update_s": 2 * seconds}
     lines = [
-        {"step": 0, "eval/shapes/strict": scores[0]},
+        {"step": 0, f"eval/shapes/{key}": scores[0]},
         {"step": 1, **times},
-        {"step": 1, "eval/shapes/strict": scores[1]},
+        {"step": 1, f"eval/shapes/{key}": scores[1]},
     ]
     (run.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -58,6 +60,40 @@ def test_a_row_has_means_over_seeds_and_the_error_of_the_change(tmp_path: Path) 
         write_metrics(run, (0.2, after), 1.5)
     # three passes of new, old and reference policy; the change is 0.1, 0.3, 0.5
     assert script.row(found)[1:] == ("9", "4.50", "0.200", "0.500", "+0.300 ± 0.115")
+
+
+def test_forwards_are_of_the_positions_of_an_image(tmp_path: Path) -> None:
+    trace = {"name": "trace_rl", "slice_size": 1, "num_iterations": 1}
+    methods = {"trace": trace, "order": {"name": "just_grpo", "num_iterations": 1}}
+    words = [f"config={settings(tmp_path, methods=methods)}"]
+    found = {run.method: run for run in script.runs(script.load_config(script.Config, words))}
+    for run in found.values():
+        write_metrics(run, (0.2, 0.3), 1.0)
+    # three denoising steps, and the 64 codes of an image of 32 x 32 pixels
+    assert script.row([found["trace"]])[1] == "3"
+    assert script.row([found["order"]])[1] == "64"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "key"),
+    [
+        ({}, "strict"),
+        (
+            {"eval_rewards": [{"name": "shapes", "mode": "partial", "key": "parts"}, STRICT]},
+            "parts",
+        ),
+        ({"rewards": [{"name": "shapes", "key": None}]}, "shapes"),
+    ],
+    ids=["as in training", "of evaluations", "by its name"],
+)
+def test_scores_are_of_the_first_reward_that_evaluations_measure(
+    tmp_path: Path, rewards: dict[str, Any], key: str
+) -> None:
+    task = task_file(tmp_path, **rewards)
+    path = settings(tmp_path, tasks=[str(task)], methods={"wd1": {"name": "wd1"}})
+    [run] = script.runs(script.load_config(script.Config, [f"config={path}"]))
+    write_metrics(run, (0.25, 0.5), 1.0, key)
+    assert script.row([run])[3:] == ("0.250", "0.500", "+0.250")
 
 
 def test_runs_differ_in_method_seed_and_control_alone(tmp_path: Path) -> None:
@@ -107,3 +143,23 @@ def test_bad_settings_are_refused_before_anything_runs(
     assert script.main([f"config={settings(tmp_path)}", word]) == 1
     assert said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_comparison_of_text_methods_covers_every_preset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    path = "configs/compare/text.yaml"
+    config = script.load_config(script.Config, [f"config={path}"])
+    presets = {file.stem for file in (ROOT / "configs" / "algorithm").glob("*.yaml")}
+    # the row of MaskGRPO is the text's own
+    assert {method["name"] for method in config.methods.values()} == presets - {"mask_grpo"}
+    assert len(config.seeds) == 3
+    wanted = script.runs(config)
+    assert len(wanted) == 3 * 2 * (len(config.methods) + 1)
+    rollouts = {
+        (r.config.max_steps, t.num_prompts * t.num_generations)
+        for r in wanted
+        for t in r.config.tasks.values()
+    }
+    assert len(rollouts) == 1

@@ -106,6 +106,23 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
             {"bound": "additive", "ratio_level": "step", "aggregation": "gspo"},
             ["algorithm.aggregation", "sum over passes"],
         ),
+        ({"top_entropy_quantile": 0.0}, ["algorithm.top_entropy_quantile", "above 0", "most 1"]),
+        *[
+            (
+                {"top_entropy_quantile": 0.5, **columns},
+                ["algorithm.top_entropy_quantile", "several tokens", "use bound: token"],
+            )
+            for columns in (
+                {"bound": "elbo"},
+                {"ratio_level": "step"},
+                {"ratio_level": "sequence"},
+                {"aggregation": "gmpo"},
+            )
+        ],
+        (
+            {"top_entropy_quantile": 0.5, "name": "trace_rl_value"},
+            ["algorithm.top_entropy_quantile", "carry its reward back", "value to null"],
+        ),
         ({"epsilonn": 0.1}, ["epsilonn", "Did you mean 'epsilon'?"]),
         ({"beta": "much"}, ["beta", "much"]),
     ],

@@ -1,0 +1,35 @@
+"""Which scored tokens have the highest entropy: the forks that a method may train alone.
+
+JustGRPO-Fast (arXiv 2601.15165) forms its ratios at the quarter of a completion's positions with
+the highest entropy, which it records while it samples; TRL's `top_entropy_quantile` (arXiv
+2506.01939) masks the policy loss of the other tokens. Here one more pass over all masks measures
+the entropies before the policy moves, and the other tokens are not scored at all. Deviations from
+TRL: the threshold is each rollout's own and not that of a batch, so that what is kept of a rollout
+depends on nothing else but rounding; means are over the tokens that are kept, and so is the KL.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def highest(entropy: Tensor, scored: Tensor, share: float) -> Tensor:
+    """The scored tokens of each rollout with the highest entropy over all its passes.
+
+    Args:
+        entropy: [K, B, L] float32, of the distributions of the scored tokens.
+        scored: [K, B, L] bool.
+        share: of a rollout's scored tokens, above 0; what is kept is rounded up. Of equal ones the
+            first pass and position wins.
+
+    Returns:
+        [K, B, L] bool, a subset of `scored`.
+    """
+    passes, rows, length = scored.shape
+    # a product such as 0.1 x 10 must not be pushed over the next integer by rounding
+    number = (share * scored.sum((0, 2)).double() - 1e-9).ceil()
+    each = entropy.masked_fill(~scored, -torch.inf).transpose(0, 1).reshape(rows, -1)
+    rank = each.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+    kept = (rank < number[:, None]).view(rows, passes, length).transpose(0, 1)
+    return kept & scored
