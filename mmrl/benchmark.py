@@ -25,7 +25,13 @@ from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
-from mmrl.model_config import ModelConfig, check_checkpoints, check_images, policy_options
+from mmrl.model_config import (
+    ModelConfig,
+    check_checkpoints,
+    check_images,
+    check_sight,
+    policy_options,
+)
 from mmrl.pictures import Pictures
 from mmrl.probe import probe
 from mmrl.run_directory import check_writable
@@ -97,6 +103,8 @@ class BenchmarkConfig:
         """Raise a ConfigError where output directory or model cannot be what they are to be."""
         check_writable("output_dir", Path(self.output_dir))
         check_checkpoints(self.model)
+        if TASKS[self.task].needs_tower:
+            check_sight(self.model, f"for the task {self.task}")
         tokens = check_images(self.model) if TASKS[self.task].needs_vq else None
         if tokens is not None:
             check_blocks(self.sampler, tokens)

@@ -1,4 +1,4 @@
-"""Benchmarks of text: scores, length, network passes and speed of each sampler setting.
+"""Text benchmarks, also about images: scores, length, passes and speed of each sampler setting.
 
     python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml prompts=gsm8k_test.jsonl
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
@@ -57,7 +57,7 @@ class EvalConfig(BenchmarkConfig):
         check(self.num_samples >= 1, "num_samples", self.num_samples, "at least 1")
         if not self.rewards:
             raise ConfigError("rewards is empty; name one, such as {name: math}.")
-        check_choice("task", self.task, ("text",))
+        check_choice("task", self.task, ("text", "image_to_text"))
         self.rows()
 
     def rows(self) -> dict[str, Setting]:

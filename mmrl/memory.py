@@ -15,6 +15,8 @@ from mmrl.adapter import ROLES
 from mmrl.algorithms import passes_per_rollout
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task, completion_length
+from mmrl.trainable import trained_in_full
+from models.anyres import Tiling
 from models.checkpoint import FAMILIES
 from models.core import CoreConfig, MaskedTokenModel
 from models.policy import TASKS
@@ -62,19 +64,24 @@ def estimate(
     core = FAMILIES[raw["model_type"]].core_config(raw)
     with torch.device("meta"):
         network = MaskedTokenModel(core)
-    weights = sum(p.numel() for p in network.parameters())
+        seeing = FAMILIES[raw["model_type"]].network(core, dict(raw))
+    weights = sum(p.numel() for p in seeing.parameters())
+    full = (
+        sum(p.numel() for p in trained_in_full(seeing, config.model).values())
+        * BYTES[config.model.dtype]
+    )
     size, lora = BYTES[config.model.dtype], config.model.lora
     # peft holds adapters of half-precision weights in float32
     adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
-    trained = weights * size if lora is None else adapter * 4
-    micro = [_update(config, core, raw, task) for task in tasks]
+    trained = full + adapter * 4
+    micro = [_update(config, core, raw, task, seeing.vision) for task in tasks]
     reduced, moments = 1 if world_size == 1 else 2, {"adamw": 2, "sgd": 1}[config.optimizer]
     return {
         "weights": weights * size,
         "adapter": adapter * 4,
         "gradients": trained * reduced,
         "optimiser": trained * moments,
-        "reference": weights * size if config.needs_reference and lora is None else 0,
+        "reference": (full if lora else weights * size) if config.needs_reference else 0,
         "value": _value(config, network, adapter) * (1 + reduced + moments),
         "update": max(micro) * config.per_device_train_batch_size,
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
@@ -100,18 +107,27 @@ def _value(config: RLConfig, network: MaskedTokenModel, adapter: int) -> float:
     return (network.core.hidden_size + copied) * size
 
 
-def _update(config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task) -> float:
+def _update(
+    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, vision: Any
+) -> float:
     """Bytes of activations per rollout of a micro-batch."""
     response, columns = response_shape(config, core, raw, task)
     logits = 4.0 * response * columns
     size = 2 if config.bf16 else BYTES[config.model.dtype]
-    tokens = (config.model.max_prompt_length + response + 3) * size
+    shown = 0 if vision is None else _image_rows(task, vision.tiling)
+    tokens = (config.model.max_prompt_length + shown + response + 3) * size
     # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
     block = 18 * core.hidden_size + 4 * core.mlp_size
     checkpointing = config.model.gradient_checkpointing
     kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
     at_work = tokens * (block if checkpointing else 0) + 3 * logits
     return _branches(task) * (_held(config, task, response) * kept + at_work)
+
+
+def _image_rows(task: Task, tiling: Tiling) -> int:
+    """Embeddings of the images of the prompt that has the most."""
+    counts = [sum(tiling.rows(*size) for size in prompt.image_sizes) for prompt in task.prompts]
+    return max(counts, default=0)
 
 
 def _sampling(

@@ -14,6 +14,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from mmrl.adapter import LoraSettings
 from mmrl.config import ConfigError, check
+from mmrl.trainable import check_patterns
 from models.checkpoint import FAMILIES, outline
 from models.magvit import MagvitConfig, vq_outline
 
@@ -46,16 +47,27 @@ class ModelConfig:
     """Recompute blocks in the backward pass: less memory, more time."""
     lora: LoraSettings | None = None
     """Train a low-rank adapter instead of all weights."""
+    train_vision_tower: bool = False
+    """Whether the vision tower of a model that sees is trained as well."""
+    modules_to_train: list[str] | None = None
+    """What is trained, as patterns of names: `vision.projector`, `blocks.*.attn`, `blocks.3*`. Null
+    is everything but the vision tower; with `lora` nothing, and what is named is trained in full
+    beside the adapter."""
 
     def __post_init__(self) -> None:
         length, size = self.max_prompt_length, self.image_size
         check(length >= 1, "model.max_prompt_length", length, "at least 1")
         check(size is None or size >= 1, "model.image_size", size, "null or at least 1")
+        if self.modules_to_train == [] and not (self.lora or self.train_vision_tower):
+            raise ConfigError("model.modules_to_train is empty: name something, or take null.")
 
 
 def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
-    names = ("vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "chat_template")
+    names = (
+        "vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "chat_template",
+        "train_vision_tower",
+    )  # fmt: skip
     return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
 
 
@@ -66,8 +78,10 @@ def check_checkpoints(model: ModelConfig) -> None:
         ConfigError: one that is neither a directory nor possibly on the hub.
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
+    if model.train_vision_tower:
+        check_sight(model, "to train its vision tower")
     for key, path, look in (
-        ("model.path", model.path, outline),
+        ("model.path", model.path, lambda found: check_patterns(outline(found), model)),
         ("model.vq", model.vq, vq_outline),
     ):
         directory = Path(path or "").expanduser()
@@ -75,6 +89,14 @@ def check_checkpoints(model: ModelConfig) -> None:
         check(here, key, path, "an existing directory or a hub id", "There is neither.")
         if path is not None and directory.is_dir():
             look(directory)
+
+
+def check_sight(model: ModelConfig, purpose: str) -> None:
+    """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
+    raw = known_config(model.path)
+    family = FAMILIES.get(str((raw or {}).get("model_type")))
+    sees = family is None or family.VISION_TOWER
+    check(sees, "model.path", model.path, f"a checkpoint with a vision tower {purpose}")
 
 
 def check_images(model: ModelConfig) -> int | None:

@@ -14,12 +14,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import pyarrow
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from mmrl.config import ConfigError
 from rewards.pictures import as_rgb
@@ -74,6 +75,23 @@ class Picture:
             # a MPO file is one photograph with previews
             return image.format != "MPO" and bool(getattr(image, "is_animated", False))
 
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the upright picture, from the header.
+
+        A PNG that says only behind its pixels that it lies on its side is taken as it lies.
+
+        Raises:
+            ConfigError: what the header shows of the reasons in `open`.
+        """
+        with self._refusals(), self._stream() as stream:
+            image = _header(stream)
+            # sizes of TIFF are upright already, and a PNG without EXIF would be decoded to find it
+            told = image.format not in ("PNG", "TIFF") or "exif" in image.info
+            sideways = told and image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+            width, height = image.size
+            return (height, width) if sideways else (width, height)
+
     @property
     def identity(self) -> list[Any]:
         """What tells it from other pictures: path, size and time of a file, or a hash of bytes."""
@@ -125,6 +143,11 @@ class Pictures(Sequence[Image.Image]):
 
     def __getitem__(self, n: int | slice) -> Image.Image | Pictures:
         return Pictures(self.sources[n]) if isinstance(n, slice) else self.sources[n].open()
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Width and height of each; none is opened, see `Picture.size`."""
+        return [picture.size for picture in self.sources]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pictures) and self.sources == other.sources

@@ -15,8 +15,9 @@ from mmrl.probe import offline, probe
 from mmrl.rl_config import RLConfig
 from mmrl.run_directory import RunDirectory
 from mmrl.tasks import Task, completion_length
+from mmrl.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
-from models.checkpoint import FAMILIES
+from models.checkpoint import FAMILIES, outline
 
 
 def describe(config: RLConfig, world_size: int = 1) -> str:
@@ -53,6 +54,11 @@ def _run(config: RLConfig, world_size: int) -> Iterator[str]:
         f"run         {config.output_dir}, {config.max_steps} steps, seed {config.seed},"
         f" {world_size} process{'' if world_size == 1 else 'es'}"
     )
+    if Path(config.model.path).expanduser().is_dir():
+        network = outline(Path(config.model.path).expanduser())
+        train_parts(network, config.model, config.seed)
+        for n, line in enumerate(trained_counts(network)):
+            yield f"{'' if n else 'trained':<12}{line}"
     due = [("evaluation", config.eval_steps), ("checkpoint", config.save_steps)]
     every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
     yield f"            {', '.join(every)}"

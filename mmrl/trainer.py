@@ -19,7 +19,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from mmrl.adapter import adapter_off, add_adapter, plain_state
+from mmrl.adapter import adapter_off, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
 from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
@@ -33,6 +33,7 @@ from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
 from mmrl.sharding import prepare, shard, shard_policy, whole
 from mmrl.tasks import Task
+from mmrl.trainable import exchanged, starting_values, train_parts, trained_counts
 from mmrl.trainer_state import read_state, write_state
 from mmrl.types import Passes
 from mmrl.value_model import ValueModel
@@ -62,10 +63,14 @@ class Trainer:
             autocast_forward(policy.network, accelerator.device)
         if config.torch_compile:
             compile_blocks(policy.network)
-        if config.model.lora is not None:
-            policy.model = add_adapter(policy.network, config.model.lora, config.seed)
+        policy.model = train_parts(policy.network, config.model, config.seed)
+        for line in trained_counts(policy.network):
+            logger.info("trained: %s", line)
         self.trained = policy.model
         shard_policy(policy, accelerator)
+        self.start = {}  # of what is trained in full, where the adapter off is the reference
+        if config.model.lora is not None and config.needs_reference:
+            self.start = starting_values(policy.network)
         [optimizer] = build_optimizers(policy.model, config)
         if self.value is not None:
             self.value.join(optimizer, config)
@@ -259,7 +264,7 @@ class Trainer:
     def reference(self) -> Iterator[None]:
         """The policy as it was at the start: adapter off, or the frozen copy in its place."""
         if self.frozen is None:
-            with adapter_off(self.trained):
+            with adapter_off(self.trained), exchanged(self.policy.network, self.start):
                 yield
             return
         trained, self.policy.model = self.policy.model, self.frozen

@@ -43,6 +43,12 @@ class Prompt:
     """Where it was read, for messages, such as `rows.jsonl, line 3`."""
 
     @property
+    def image_sizes(self) -> list[tuple[int, int]]:
+        """Width and height of each image in pixels; those of a prompt file are not opened."""
+        sizes = getattr(self.images, "sizes", None)
+        return [image.size for image in self.images or ()] if sizes is None else sizes
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What rewards read beside a completion: the metadata with the answer."""
         return {**self.metadata, "answer": self.answer}

@@ -18,13 +18,13 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mmrl.adapter import add_adapter
 from mmrl.compilation import compile_blocks
 from mmrl.estimators import Scores, state_values
 from mmrl.launch import is_sharded
 from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward
 from mmrl.sharding import assign, shard, whole
+from mmrl.trainable import matches, patterns, train_parts
 from mmrl.types import Canvas, Passes
 from models import Policy
 from models.value import ValueHead, ValueNetwork, copied_backbone
@@ -102,11 +102,13 @@ def copied(
     network, lora = policy.network, config.model.lora
     # frozen weights serve both; shards are copies already
     once = lora is not None or is_sharded(accelerator)
-    shared = {id(p): p for p in network.parameters()} if once else None
-    backbone = copied_backbone(network, shared)
+    own = patterns(config.model) if lora is not None else None
+    shared = {
+        id(p): p for name, p in network.named_parameters() if not (own and matches(name, own))
+    }
+    backbone = copied_backbone(network, shared if once else None)
     backbone.set_attention(config.model.attn_implementation)
-    if lora is not None:
-        add_adapter(backbone, lora, config.seed)
+    train_parts(backbone, config.model, config.seed)
     copy = ValueNetwork(backbone, head)
     if config.torch_compile:
         compile_blocks(copy)

@@ -335,6 +335,8 @@ class MaskedTokenModel(nn.Module):
         x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
         if features is not None and feature_at is not None:
             x = spliced(x, features, feature_at)
+        elif self.vision is not None and torch.is_grad_enabled():
+            x = x + unseen(self.vision)
         length = x.shape[1]
         start, stop, seen = (0, length, length) if cache is None else cache.span
         mask = key_mask(attention_mask, x, seen)
@@ -392,6 +394,16 @@ def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:
         return mask
     rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
     return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
+
+
+def unseen(vision: nn.Module) -> Tensor | float:
+    """0 with a zero gradient for every trained weight of `vision`, for rows that show no image.
+
+    Processes add up gradients weight by weight and wait for each other's: one whose rows are words
+    alone must have a gradient for the same weights as one that looked at an image.
+    """
+    empty = [p.flatten()[:0].sum() for p in vision.parameters() if p.requires_grad]
+    return sum(empty) if empty else 0.0
 
 
 def spliced(x: Tensor, features: Tensor, at: Tensor) -> Tensor:

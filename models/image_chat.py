@@ -10,14 +10,14 @@ first piece begins with the token that begins a text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from PIL import Image
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Features, Prompt, Shown
 from models.anyres import Tiling
@@ -43,6 +43,7 @@ class ImageChat:
     """
 
     needs_vq: ClassVar[bool] = False
+    needs_tower: ClassVar[bool] = True
 
     text: Text
     tiling: Tiling
@@ -65,19 +66,22 @@ class ImageChat:
     def pieces(self, prompt: Prompt) -> list[list[int]]:
         """Token ids of the words before, between and behind the images of a prompt.
 
+        Deviation: an image that ends a turn takes nothing away from the token of the end.
+
         Raises:
             ValueError: no image, or another number of marks than of images.
         """
         count = len(prompt.images or [])
-        parts = self._rendered(prompt, count).split(MARK)
+        parts = rendered(prompt, self.text.tokenizer).split(MARK)
         if count == 0 or len(parts) != count + 1:
             raise ValueError(
                 f"prompt {prompt.id!r} has {count} images and {len(parts) - 1} marks {MARK}; give"
                 " one mark per image, at least one, or none to have the images come first"
             )
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]
-        lost = int(ids[0][:1] == [self.ids["bos"]])
-        return [ids[0], *(piece[lost:] for piece in ids[1:])]
+        if ids[0][:1] != [self.ids["bos"]]:
+            return ids
+        return [ids[0], *(piece[piece[:1] != [self.ids["eot"]] :] for piece in ids[1:])]
 
     def fits(self, prompt: Prompt) -> bool:
         """Whether words and whole row are within their limits."""
@@ -99,8 +103,8 @@ class ImageChat:
             if (excess := self._excess(prompt, pieces, n)) is not None:
                 raise ValueError(f"prompt {prompt.id!r} {excess}, or leave the prompt out.")
             row, at = list(pieces[0]), [-1] * len(pieces[0])
-            for image, piece in zip(prompt.images or [], pieces[1:], strict=True):
-                shown = album.places(image)
+            for number, piece in enumerate(pieces[1:]):
+                shown = album.places(prompt, number)
                 row += [self.ids["eos"]] * len(shown) + piece
                 at += [*shown, *[-1] * len(piece)]
             rows.append(row)
@@ -117,30 +121,13 @@ class ImageChat:
         """Finished canvas -> B texts, see `Text.decode`."""
         return self.text.decode(canvas)
 
-    def _rendered(self, prompt: Prompt, count: int) -> str:
-        """The conversation as text, with a mark for every image."""
-        messages = prompt.messages or [
-            {"role": "system", "content": SYSTEM},
-            {"role": "user", "content": prompt.text},
-        ]
-        if not any(MARK in message["content"] for message in messages):
-            marks = " ".join([MARK] * count) + "\n"
-            first = next((n for n, m in enumerate(messages) if m["role"] == "user"), 0)
-            messages = [dict(message) for message in messages]
-            messages[first]["content"] = marks + messages[first]["content"]
-        return str(
-            self.text.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=False
-            )
-        )
-
     def _excess(self, prompt: Prompt, pieces: Sequence[list[int]], n: int) -> str | None:
         """What is too long about a prompt, as the rest of a sentence; None if nothing is."""
         words = sum(map(len, pieces))
         if words > self.text.max_prompt_length:
             limit = self.text.max_prompt_length
             return f"has {words} tokens beside its images; max_prompt_length is {limit}. Raise it"
-        whole = words + n + sum(self.tiling.rows(*image.size) for image in prompt.images or [])
+        whole = words + n + sum(self.tiling.rows(*size) for size in prompt.image_sizes)
         if self.max_length is not None and whole > self.max_length:
             return (
                 f"takes {whole} tokens with its images and {n} of completion, and the checkpoint"
@@ -149,24 +136,67 @@ class ImageChat:
         return None
 
 
+def rendered(prompt: Prompt, tokenizer: PreTrainedTokenizerBase) -> str:
+    """The conversation of a prompt as text, with a mark for every image.
+
+    Images stand where the words have marks, else where the messages have parts of images, else
+    before the first message of the user.
+    """
+    messages = prompt.messages or [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": prompt.text},
+    ]
+    parts = [_parts(message["content"]) for message in messages]
+    if any(MARK in part for words in parts for part in words if part is not None):
+        parts = [[part for part in words if part is not None] for words in parts]
+    elif not any(part is None for words in parts for part in words):
+        first = next((n for n, m in enumerate(messages) if m["role"] == "user"), 0)
+        parts[first] = [*[None] * len(prompt.images or ()), *parts[first]]
+    messages = [
+        {**message, "content": marked(words)}
+        for message, words in zip(messages, parts, strict=True)
+    ]
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return str(text)
+
+
+def _parts(content: str | Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """The texts of a message, None for an image."""
+    if isinstance(content, str):
+        return [content]
+    return [None if part["type"] == "image" else part["text"] for part in content]
+
+
+def marked(parts: Sequence[str | None]) -> str:
+    """Texts and images (None) as one text; as in the public code a blank parts the mark of an image
+    from the next one, and a newline from words."""
+    text = ""
+    for part, after in zip(parts, [*parts[1:], ""], strict=True):
+        text += part if part is not None else MARK + (" " if after is None else "\n")
+    return text
+
+
 class Album:
-    """The images of a batch of prompts, each once."""
+    """The images of a batch of prompts, each opened and cut once."""
 
     def __init__(self, tiling: Tiling) -> None:
         self.tiling, self.count = tiling, 0
-        self.images: dict[int, tuple[Image.Image, Shown, range]] = {}
+        self.images: dict[Hashable, tuple[Shown, Tensor, range]] = {}
 
-    def places(self, image: Image.Image) -> range:
-        """Which embeddings stand for an image; the same object is the same image."""
-        if id(image) not in self.images:
-            size, tiling = image.size, self.tiling
+    def places(self, prompt: Prompt, number: int) -> range:
+        """Which embeddings stand for an image of a prompt; the same prompt shows the same."""
+        key = id(prompt), number  # not the image, which may be another object whenever it is taken
+        if key not in self.images:
+            assert prompt.images is not None
+            image, tiling = prompt.images[number], self.tiling
+            size = image.size
             shown = Shown(*size, tiling.count(*size), tiling.rows(*size))
             places = range(self.count, self.count + shown.rows)
-            self.images[id(image)] = image, shown, places
+            self.images[key] = shown, tiling.cut(image), places
             self.count += shown.rows
-        return self.images[id(image)][2]
+        return self.images[key][2]
 
     def features(self, at: Tensor) -> Features:
         """The images with their pixels, standing at the places `at` [B, L]."""
-        tiles = [self.tiling.cut(image) for image, _, _ in self.images.values()]
-        return Features(at, tuple(s for _, s, _ in self.images.values()), torch.cat(tiles))
+        shown, tiles, _ = zip(*self.images.values(), strict=True)
+        return Features(at, tuple(shown), torch.cat(tiles))

@@ -13,6 +13,7 @@ from models.core import CoreConfig, MaskedTokenModel
 
 _BLOCK = "model.transformer.blocks.{i}."
 IMAGE_CODES = False
+VISION_TOWER = False
 """Whether checkpoints write images as tokens, and so need an image tokenizer."""
 
 KEYS = {

@@ -16,6 +16,7 @@ from models.core import CoreConfig, MaskedTokenModel
 from models.vision import SO400M, Vision
 
 IMAGE_CODES = False
+VISION_TOWER = True
 
 _BLOCK = "model.layers.{i}."
 KEYS = {

@@ -2,6 +2,7 @@
 
 from models.llada import KEYS, core_config, network, with_vocab_size
 
-__all__ = ["IMAGE_CODES", "KEYS", "core_config", "network", "with_vocab_size"]
+__all__ = ["IMAGE_CODES", "KEYS", "VISION_TOWER", "core_config", "network", "with_vocab_size"]
 
 IMAGE_CODES = True
+VISION_TOWER = False

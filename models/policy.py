@@ -29,9 +29,11 @@ class Task(Protocol):
     """How prompts of one kind become canvases, and finished canvases completions.
 
     `needs_vq`: whether completions are images, whose number of tokens the checkpoints decide.
+    `needs_tower`: whether prompts show images to a vision tower.
     """
 
     needs_vq: ClassVar[bool]
+    needs_tower: ClassVar[bool]
 
     def fits(self, prompt: Prompt) -> bool: ...
 

@@ -37,6 +37,7 @@ class Text:
     """
 
     needs_vq: ClassVar[bool] = False
+    needs_tower: ClassVar[bool] = False
 
     tokenizer: PreTrainedTokenizerBase
     max_prompt_length: int

@@ -31,6 +31,7 @@ class TextToImage:
     """
 
     needs_vq: ClassVar[bool] = True
+    needs_tower: ClassVar[bool] = False
 
     layouts: Layouts
     vq: MagvitV2

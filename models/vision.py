@@ -64,7 +64,15 @@ class Vision(nn.Module):
     def train_tower(self, trained: bool) -> None:
         """Whether the tower gets gradients; its final norm, which nothing reads, never does."""
         self.tower.requires_grad_(trained)
-        self.tower.post_layernorm.requires_grad_(False)
+        for name in self.unread:
+            self.get_parameter(name).requires_grad_(False)
+
+    @property
+    def unread(self) -> list[str]:
+        """Parameters that a checkpoint holds and nothing reads, so they never have a gradient."""
+        return [
+            f"tower.post_layernorm.{n}" for n, _ in self.tower.post_layernorm.named_parameters()
+        ]
 
     def forward(self, images: Tensor, shown: Sequence[Shown]) -> Seen:
         """Embeddings of images, one image after the other.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from mmrl import pictures
 from mmrl.config import ConfigError
@@ -239,3 +239,14 @@ def test_another_content_has_another_identity(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"22")
     assert Picture(tmp_path / "x").identity != first
     assert one == Picture(pyarrow.py_buffer(b"1"), "elsewhere").identity != Picture(b"2").identity
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_the_size_in_the_header_is_that_of_the_opened_picture(kind: str, orientation: int) -> None:
+    buffer, exif = io.BytesIO(), Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.new("RGB", (4, 9)).save(buffer, kind, exif=exif)
+    picture = Picture(buffer.getvalue())
+    assert picture.size == picture.open().size
+    assert Pictures([picture]).sizes == [picture.size]

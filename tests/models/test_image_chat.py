@@ -1,9 +1,11 @@
 """Questions about images, from prompt to text: through the same sampler and scoring as any text."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from torch import Generator, Tensor
 from mmrl.adapter import LoraSettings, adapter_off, add_adapter
 from mmrl.estimators import score
 from mmrl.estimators.values import state_values
+from mmrl.pictures import Picture, Pictures
 from mmrl.precision import autocast_forward
 from mmrl.rollout import concatenate
 from mmrl.samplers import SamplerConfig, sample
@@ -116,6 +119,52 @@ def test_several_images_stand_where_their_marks_are(policy: Policy) -> None:
     messages = [{"role": "user", "content": "<image>\nwhat?"}]
     own = Prompt("1", "image_to_text", "ignored", messages=messages, images=[one])
     assert policy.canvas([own]).features is not None
+
+
+IMAGE = {"type": "image"}
+
+
+def say(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("content", "same"),
+    [
+        ([IMAGE, IMAGE, say("which?")], "<image> <image>\nwhich?"),
+        ([say("a "), IMAGE, say("b"), IMAGE], "a <image>\nb<image>"),
+        ([IMAGE, IMAGE, say("<image> or <image>?")], "<image> or <image>?"),
+        ("which?", "<image> <image>\nwhich?"),
+    ],
+)
+def test_parts_of_messages_stand_where_marks_in_words_would(
+    content: Any, same: str, policy: Policy
+) -> None:
+    images = [picture(8, 8, 0), picture(16, 8, 1)]
+    canvases = [
+        policy.canvas([Prompt("0", "image_to_text", "", [{"role": "user", "content": c}], images)])
+        for c in (content, same)
+    ]
+    assert torch.equal(canvases[0].tokens, canvases[1].tokens)
+    assert torch.equal(*[c.features.at for c in canvases if c.features is not None])
+    ends = (canvases[0].tokens == policy.tokenizer.get_vocab()["<|eot_id|>"]).sum()
+    assert int(ends) == 1  # that of the turn, also where an image stands before it
+
+
+def test_pictures_of_a_file_are_measured_unopened_and_opened_once_for_their_group(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer, opened = io.BytesIO(), []
+    picture(20, 9, 1).save(buffer, "PNG")
+    monkeypatch.setattr(Picture, "open", lambda p, was=Picture.open: opened.append(1) or was(p))
+    prompt = Prompt("1", "image_to_text", "?", images=Pictures([Picture(buffer.getvalue())] * 2))
+    assert policy.fits(prompt) and not opened
+    canvas = policy.canvas([prompt] * 4)
+    assert len(opened) == 2
+    given = policy.canvas([replace(prompt, images=[picture(20, 9, 1)] * 2)])
+    assert canvas.features is not None and given.features is not None
+    assert torch.equal(canvas.features.at[:1], given.features.at)
+    assert torch.equal(canvas.features.rows, given.features.rows)
 
 
 def test_a_response_ends_with_a_turn_and_has_no_other_structural_token(policy: Policy) -> None:

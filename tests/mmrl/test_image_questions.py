@@ -1,0 +1,238 @@
+"""Questions about shapes, from a prompt file to a trained policy and its scores."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from mmrl import eval as benchmark
+from mmrl.config import ConfigError
+from mmrl.data import DataConfig
+from mmrl.eval import EvalConfig
+from mmrl.model_config import ModelConfig
+from mmrl.plan import describe
+from mmrl.rl import train
+from mmrl.rl_config import RLConfig
+from mmrl.rollout import roll_out
+from mmrl.samplers import SamplerConfig
+from mmrl.tasks import Task
+from mmrl.trainer import Trainer
+from models.vision import Vision
+from tests.mmrl.algorithms.test_presets import PRESETS
+from tests.mmrl.runs import (
+    ACCELERATE,
+    LORA,
+    SHAPES,
+    launcher,
+    metrics,
+    process,
+    run_config,
+    same_weights,
+    trainer_of,
+)
+from tests.models.networks import write_small_llada_v
+
+SAMPLER = SamplerConfig(name="static", steps=4, eos="leave")
+NEEDS = {
+    "spg": {"block_size": 4},
+    "trace_rl": {"slice_size": 2},
+    "trace_rl_value": {"slice_size": 2},
+    "step_merge": {"num_slices": 2},
+    "just_grpo": {"slice_size": 4},
+    "bgpo": {"num_draws": 2},
+}
+"""What fits a response of eight tokens in four steps."""
+
+
+@pytest.fixture(scope="module")
+def sight(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Paths of a small policy that sees and of questions about shapes, of every tag."""
+    folder = tmp_path_factory.mktemp("sight")
+    write_small_llada_v(folder)
+    paths = {}
+    for split, first in (("train", 7), ("validation", 3)):
+        with (SHAPES / f"questions_{split}.jsonl").open() as lines:
+            paths[split] = folder / f"{split}.jsonl"
+            paths[split].write_text("".join(islice(lines, first, None, 32 * first)))
+    return SimpleNamespace(
+        policy=str(folder), prompts=str(paths["train"]), held_out=str(paths["validation"])
+    )
+
+
+def questions(sight: SimpleNamespace, folder: Path, **changes: Any) -> RLConfig:
+    """A run of two steps on two questions of four answers each."""
+    task = {
+        "task": "image_to_text",
+        "data": DataConfig(format="dllm_rl"),
+        "sampler": SAMPLER,
+        "max_completion_length": 8,
+        "rewards": [{"name": "answer"}],
+        **changes.pop("task", {}),
+    }
+    model = {"train_vision_tower": False, **changes.pop("model", {})}
+    config = run_config(sight, folder, task=task, model=model, **{"max_steps": 2, **changes})
+    config.model.max_prompt_length, config.model.vq = 400, None
+    return config
+
+
+def test_a_run_trains_evaluates_by_tag_and_looks_once_per_prompt_and_step(
+    sight: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    states = Vision._states
+    monkeypatch.setattr(Vision, "_states", lambda *a: looked.append(1) or states(*a))
+    task = {"eval_prompts": sight.held_out, "eval_limit": 2}
+    config = questions(sight, tmp_path, task=task, eval_steps=2, save_steps=2)
+    run = train(config)
+    assert len(looked) == 2 * 2 + 2 * 2  # prompts of two steps, and of two evaluations
+    lines = metrics(run)
+    updates = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in updates] == [1, 2]
+    evaluated = [line for line in lines if "eval/shapes/answer" in line]
+    tags = {key.split("/")[3] for key in evaluated[0] if key.count("/") == 3} - {"stderr"}
+    assert len(evaluated) == 2 and tags == {"count", "existence"}
+    stored = pq.read_table(run / "samples" / "completions_shapes_000002.parquet").to_pylist()
+    assert len(stored) == 8 and all(isinstance(row["completion"], str) for row in stored)
+    assert (run / "report.html").is_file()
+    log = (run / "train.log").read_text()
+    assert "trained: vision.projector" in log and "trained: total" in log
+
+
+def test_a_resumed_run_is_the_run(sight: SimpleNamespace, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "save_steps": 1, "save_total_limit": None, "model": {"train_vision_tower": True},
+        "task": {"rewards": [{"name": "length", "reward": lengths}]},
+    }  # fmt: skip
+    whole = train(questions(sight, tmp_path, **changes))
+    changes |= {"resume_from_checkpoint": str(whole / "checkpoints" / "1")}
+    again = train(questions(sight, tmp_path / "again", **changes))
+    assert same_weights(whole / "final", again / "final")
+    assert metrics(again) == metrics(whole)[1:]
+
+
+def lengths(samples: list[Any]) -> list[float]:
+    return [float(len(sample.completion)) for sample in samples]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_starts_at_ratio_one_and_moves_the_projector(
+    sight: SimpleNamespace, tmp_path: Path, name: str
+) -> None:
+    algorithm = {"name": name, "num_iterations": 2, **NEEDS.get(name, {})}
+    slow = {"learning_rate": 1e-30, "warmup_steps": 1000}
+    task = {"num_prompts": 1}
+    config = questions(sight, tmp_path, algorithm=algorithm, task=task, **slow)
+    trainer = trainer_of(config)
+    job = Task("shapes", config.tasks["shapes"])
+    batch = roll_out(job, trainer.policy, 0, 0, 0, 1)
+    batch.advantages = torch.tensor([1.0, -1.0, 0.5, -0.5])
+    before = newline(trainer).clone()
+    values = trainer.update({"shapes": (job, batch)})
+    assert values["ratio"] == 1.0 and values["approx_kl"] == 0.0 and values.get("kl", 0.0) == 0.0
+    assert values["grad_norm"] > 0
+    trainer.optimizer.param_groups[0]["lr"] = 1e-2
+    trainer.update({"shapes": (job, batch)})
+    assert not torch.equal(before, newline(trainer))
+
+
+def newline(trainer: Trainer) -> torch.Tensor:
+    return dict(trainer.policy.network.named_parameters())["vision.newline"].detach()
+
+
+def test_words_alone_leave_no_trained_weight_without_a_gradient(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = questions(sight, tmp_path, model={"train_vision_tower": True})
+    network = trainer_of(config).policy.network
+    ids = torch.arange(6)[None]
+    with torch.no_grad():
+        unchanged = network(input_ids=ids).logits
+    logits = network(input_ids=ids).logits
+    assert torch.equal(logits, unchanged)
+    logits.sum().backward()
+    for name, parameter in network.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        if name.startswith("vision.") and parameter.grad is not None:
+            assert not parameter.grad.any()
+
+
+def test_a_dry_run_counts_what_is_trained(sight: SimpleNamespace, tmp_path: Path) -> None:
+    chosen = {"modules_to_train": ["vision.projector"]}
+    said = describe(questions(sight, tmp_path, model=chosen))
+    assert "trained     embed" in said and "0 of" in said and "vision.projector" in said
+
+
+def test_a_checkpoint_without_a_tower_is_refused_before_it_is_loaded(
+    sight: SimpleNamespace, world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = questions(sight, tmp_path)
+    config.model.path = world.policy
+    with pytest.raises(ConfigError, match=r"vision tower for the task image_to_text of tasks\.sh"):
+        config.check_model()
+
+
+def test_a_benchmark_gives_accuracy_and_averages_over_samples(
+    sight: SimpleNamespace, tmp_path: Path, world: SimpleNamespace
+) -> None:
+    def settings(path: str) -> EvalConfig:
+        return EvalConfig(
+            output_dir=str(tmp_path), task="image_to_text", prompts=sight.held_out,
+            model=ModelConfig(path=path, vq=None, max_prompt_length=400), limit=2,
+            data=DataConfig(format="dllm_rl"), sampler=SAMPLER, max_completion_length=8,
+            rewards=[{"name": "answer"}], num_samples=2, device="cpu",
+        )  # fmt: skip
+
+    rows = benchmark.run(settings(sight.policy))
+    assert rows is not None
+    [row] = rows.values()
+    assert row["n"] == 4 and 0 <= row["accuracy"] == row["avg@2"] <= 1
+    assert len(json.loads((tmp_path / "scores.json").read_text())["prompts"]) == 2
+    with pytest.raises(ConfigError, match="vision tower for the task image_to_text"):
+        settings(world.policy).check_places()
+
+
+def test_the_reference_keeps_what_is_trained_beside_an_adapter(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {"lora": LORA, "model": {"modules_to_train": ["vision.projector"]}}
+    task = {"rewards": [{"name": "length", "reward": lengths}]}
+    config = questions(sight, tmp_path, algorithm={"beta": 0.1}, task=task, **changes)
+    trainer = trainer_of(config)
+    weight = dict(trainer.policy.network.named_parameters())["vision.projector.0.weight"]
+    job, before = Task("shapes", config.tasks["shapes"]), weight.detach().clone()
+    batch = roll_out(job, trainer.policy, 0, 0, 0, 1)
+    first = trainer.update({"shapes": (job, batch)})
+    assert first["ratio"] == pytest.approx(1.0, abs=0.1) and not torch.equal(weight, before)
+    with trainer.reference():
+        assert torch.equal(weight, before)
+    assert trainer.update({"shapes": (job, batch)})["kl"] > 0
+
+
+def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "words.jsonl").write_text('{"prompt": "a", "answer": "a"}\n{"prompt": "b"}\n')
+    words = []
+    for name, prompts in (("sight", sight.prompts), ("words", str(tmp_path / "words.jsonl"))):
+        task = f"tasks.{name}"
+        words += [
+            f"{task}.prompts={prompts}",
+            f"{task}.num_prompts=2",
+            f"{task}.num_generations=2",
+            f"{task}.max_completion_length=8",
+            f"{task}.sampler={{name: static, steps: 4}}",
+            f"{task}.rewards=[{{name: format}}]",
+            f"{task}.algorithm={{num_iterations: 2}}",
+        ]
+    words += ["tasks.sight.task=image_to_text", "tasks.sight.data.format=dllm_rl"]
+    words += ["tasks.words.task=text", f"model.path={sight.policy}", "model.vq=null"]
+    words += ["model.max_prompt_length=400", "per_device_train_batch_size=2", "max_steps=2"]
+    words += ["save_steps=0", "learning_rate=1e-3", f"output_dir={tmp_path / 'run'}"]
+    pair = process(words, *launcher(ACCELERATE / "cpu2.yaml"))
+    assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()[-2000:]
+    assert len(metrics(tmp_path / "run")) == 2
