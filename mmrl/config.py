@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -60,7 +60,10 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
         ConfigError: see `load_config`.
     """
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(cls), *layers)
+        merged = OmegaConf.structured(cls)
+        for layer in layers:
+            _check_kinds(merged, layer, where)
+            merged = OmegaConf.merge(merged, layer)
         missing = sorted(OmegaConf.missing_keys(merged))
         if missing:
             raise ConfigError(
@@ -69,6 +72,24 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
         return OmegaConf.to_object(merged)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise ConfigError(_explain(error, where)) from error
+
+
+def _check_kinds(config: Any, layer: Any, where: str) -> None:
+    """Raise a `ConfigError` where a list and a section meet: OmegaConf's error names no key."""
+    plain = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
+    for key, new in plain.items() if isinstance(plain, Mapping) else ():
+        name = str(key)
+        if name not in config or any(ask(config, name) for ask in _UNKNOWN):
+            continue
+        old, name = config[name], _key(where, name)
+        if isinstance(old, DictConfig):
+            check(not isinstance(new, list), name, new, "a section, {key: value}")
+            _check_kinds(old, new, name)
+        elif isinstance(old, ListConfig):
+            check(not isinstance(new, Mapping), name, new, "a list, [a, b]")
+
+
+_UNKNOWN = (OmegaConf.is_missing, OmegaConf.is_interpolation)
 
 
 def component(registry: Mapping[str, Any], options: Mapping[str, Any], where: str) -> Any:

@@ -80,6 +80,9 @@ def test_a_resolved_configuration_reads_back_as_itself(yaml: Path, tmp_path: Pat
         (["tasks.text.weight=2"], ["tasks.text.prompts has no value"]),
         (["tasks.shapes.sampler.steps=0"], ["sampler.steps is 0", "at least 1"]),
         (["tasks.shapes.sampler.schedule=cosin"], ["'cosin'", "Did you mean 'cosine'"]),
+        (["names={x: y}"], ["names is {'x': 'y'}", "a list, [a, b]"]),
+        (["tasks=[shapes]"], ["tasks is ['shapes']", "a section, {key: value}"]),
+        (["tasks.shapes.sampler=[1]"], ["tasks.shapes.sampler is [1]", "a section"]),
         (["tasks.shapes.sampler.top_p=0"], ["sampler.top_p is 0", "(0, 1]"]),
     ],
 )
@@ -90,6 +93,13 @@ def test_what_cannot_be_run_is_told_with_key_value_and_choices(
         load_config(Run, [f"config={yaml}", *words])
     for part in parts:
         assert part in str(caught.value), str(caught.value)
+
+
+def test_a_setting_may_be_named_by_another_in_any_layer(yaml: Path) -> None:
+    run = load_config(
+        Run, [f"config={yaml}", "learning_rate=${tasks.shapes.weight}", "note=${kind}"]
+    )
+    assert (run.learning_rate, run.note) == (1.0, "small")
 
 
 def test_a_missing_file_is_named_with_its_neighbours(yaml: Path) -> None:
