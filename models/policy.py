@@ -17,8 +17,10 @@ from mmrl.types import Canvas, Prompt
 from models.checkpoint import FAMILIES, load_model, outline, read_config, save_model
 from models.core import MaskedTokenModel
 from models.image_chat import ImageChat
+from models.image_codes_chat import ImageCodesChat
 from models.layouts import Layouts, token_ids
 from models.magvit import MagvitV2, load_vq
+from models.pixels import ImageFit
 from models.source import find_directory
 from models.text import MAX_COMPLETION_LENGTH, Text
 from models.text_to_image import MaskPolicy, TextToImage
@@ -143,11 +145,12 @@ def load_policy(
     max_completion_length: int = MAX_COMPLETION_LENGTH,
     chat_template: bool | None = None,
     train_vision_tower: bool = False,
+    image_fit: ImageFit = "crop",
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
-    Every family writes text (task `text`); one with image codes also images (`text_to_image`), one
-    with a vision tower text about images (`image_to_text`).
+    Every family writes text (task `text`), one with image codes also images (`text_to_image`), and
+    one with image codes or a vision tower text about images (`image_to_text`).
 
     Args:
         path_or_hub_id: of the network and its tokenizer.
@@ -165,6 +168,8 @@ def load_policy(
         chat_template: whether a text prompt goes through the chat template; None where there is
             one. Messages always do.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
+        image_fit: how an image in a prompt becomes the square whose codes the network reads,
+            `crop` or `squash`; a vision tower tiles images of any shape.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
@@ -183,6 +188,7 @@ def load_policy(
         grid = image_grid(config, images, image_size)
         policy = mask_policy or config.get("mask_policy", "ignore")
         tasks["text_to_image"] = TextToImage(layouts, images, grid, policy)
+        tasks["image_to_text"] = ImageCodesChat(text, layouts, images, grid, image_fit)
         check_vocabulary(sizes, layouts, images)
     if isinstance(sizes.vision, Vision):
         longest = config.get("tokenizer_model_max_length")
