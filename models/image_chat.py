@@ -41,6 +41,7 @@ class ImageChat:
         max_length: longest row, images and response included; None for any.
     """
 
+    writes_images: ClassVar[bool] = False
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
 

@@ -38,6 +38,7 @@ class ImageCodesChat:
         image_fit: how an image becomes a square.
     """
 
+    writes_images: ClassVar[bool] = False
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import torch
 from PIL import Image
@@ -22,32 +22,19 @@ from models.layouts import Layouts, token_ids
 from models.magvit import MagvitV2, load_vq
 from models.pixels import ImageFit
 from models.source import find_directory
+from models.task import Task
 from models.text import MAX_COMPLETION_LENGTH, Text
 from models.text_to_image import MaskPolicy, TextToImage
 from models.vision import Vision
 
-
-class Task(Protocol):
-    """How prompts of one kind become canvases, and finished canvases completions.
-
-    `needs_vq`: whether completions are images, whose number of tokens the checkpoints decide.
-    `needs_tower`: whether prompts show images to a vision tower.
-    """
-
-    needs_vq: ClassVar[bool]
-    needs_tower: ClassVar[bool]
-
-    def fits(self, prompt: Prompt) -> bool: ...
-
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas: ...
-
-    def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]: ...
+TASKS = sorted({name for family in FAMILIES.values() for name in family.TASKS})
+"""The names that prompts carry, of all families."""
 
 
-TASKS: dict[str, type[Task]] = {
-    "image_to_text": ImageChat, "text": Text, "text_to_image": TextToImage,
-}  # fmt: skip
-"""The layouts by the names that prompts carry."""
+def writes_images(task: str) -> bool:
+    """Whether completions of a task are images."""
+    layouts = [family.TASKS[task] for family in FAMILIES.values() if task in family.TASKS]
+    return any(layout.writes_images for layout in layouts)
 
 
 @dataclass
@@ -182,17 +169,18 @@ def load_policy(
     layouts = Layouts(tokenizer, max_prompt_length)
     text = Text(tokenizer, max_prompt_length, max_completion_length, chat_template)
     check_text(sizes, text)
-    tasks: dict[str, Task] = {"text": text}
-    if vq is not None and FAMILIES[config["model_type"]].IMAGE_CODES:
+    family, made = FAMILIES[config["model_type"]], dict[type[Task], Task]({Text: text})
+    if vq is not None and any(layout.needs_vq for layout in family.TASKS.values()):
         images = load_vq(vq, device=str(device))
         grid = image_grid(config, images, image_size)
         policy = mask_policy or config.get("mask_policy", "ignore")
-        tasks["text_to_image"] = TextToImage(layouts, images, grid, policy)
-        tasks["image_to_text"] = ImageCodesChat(text, layouts, images, grid, image_fit)
+        made[TextToImage] = TextToImage(layouts, images, grid, policy)
+        made[ImageCodesChat] = ImageCodesChat(text, layouts, images, grid, image_fit)
         check_vocabulary(sizes, layouts, images)
     if isinstance(sizes.vision, Vision):
         longest = config.get("tokenizer_model_max_length")
-        tasks["image_to_text"] = ImageChat(text, sizes.vision.tiling, longest)
+        made[ImageChat] = ImageChat(text, sizes.vision.tiling, longest)
+    tasks = {name: made[layout] for name, layout in family.TASKS.items() if layout in made}
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(directory, dtype, device, attn_implementation)
     if isinstance(network.vision, Vision):
