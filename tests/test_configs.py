@@ -1,12 +1,14 @@
 """Every configuration in the repository loads, and the 8B recipes hold what they are known for."""
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from PIL import Image
 
-from mmrl.algorithms import load_algorithm
+from mmrl.algorithms import load_algorithm, passes_per_rollout
 from mmrl.config import load_config
 from mmrl.data import load_prompts
 from mmrl.eval import EvalConfig as TextEvalConfig
@@ -19,6 +21,16 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
 METHODS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
 RECIPES = ("mmada_t2i_clip", "mmada_t2i_hps", "mmada_t2i_geneval")
+VISION = {
+    "mmada_v": ("Gen-Verse/MMaDA-8B-MixCoT", "MMaDA-8B", 16, (128, 64, 0.95, "free")),
+    "lladav": ("GSAI-ML/LLaDA-V", "LLaDA-V-8B", 8, (256, 32, 0.9, "leave")),
+}
+"""Model, its sizes, size of a group; positions and steps, block, threshold and end of dLLM-RL."""
+VISION_METHODS = {
+    "random_masking": ("uniform", 2), "coupled": ("complementary", 4),
+    "trace_rl": ("trace", None), "trace_rl_value": ("trace", None),
+}  # fmt: skip
+"""Masks and passes of the vision runs."""
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +142,43 @@ def test_a_text_recipe_is_one_preset_away_from_every_method(method: str) -> None
         settings = load_config(RLConfig, words).tasks[task]
         assert load_algorithm(settings.algorithm).name == method
         assert set(settings.algorithm) <= {"name", "num_iterations"}
+
+
+@pytest.mark.parametrize("family", VISION)
+@pytest.mark.parametrize("method", VISION_METHODS)
+def test_the_vision_recipes_are_dllm_rls(family: str, method: str) -> None:
+    config = load_config(RLConfig, [f"config=configs/rl/{family}_{method}.yaml"])
+    [task], (path, _, size, sampling) = config.tasks.values(), VISION[family]
+    sampler, algorithm = task.sampler, load_algorithm(task.algorithm)
+    assert (config.model.path, task.task, task.num_generations) == (path, "image_to_text", size)
+    assert (sampler.steps, sampler.block_size, sampler.threshold, sampler.eos) == sampling
+    assert (sampler.name, sampler.temperature) == ("dynamic", 0.8)
+    assert task.max_completion_length == sampler.steps
+    mask, passes = VISION_METHODS[method]
+    assert algorithm.mask == mask and algorithm.num_iterations == 1
+    if passes is not None:
+        assert passes_per_rollout(algorithm, sampler.steps, sampler.steps) == passes
+        assert (algorithm.min_mask_rate, algorithm.max_mask_rate) == (0.1, 0.9)
+    assert (algorithm.epsilon, algorithm.beta, algorithm.kl_to) == (0.2, 0.01, "old")
+    assert (algorithm.value is not None) == method.endswith("value")
+    for processes in (1, 2, 4, 8):
+        config.check_geometry(processes)
+
+
+@pytest.mark.parametrize("family", VISION)
+def test_a_vision_recipe_is_planned_by_the_sizes_of_its_model_and_takes_other_questions(
+    family: str, tmp_path: Path
+) -> None:
+    Image.new("RGB", (40, 30)).save(tmp_path / "one.png")
+    row = {"image": "one.png", "question": "How many?", "ground_truth_answer": "3"}
+    (tmp_path / "rows.json").write_text(json.dumps([row]))
+    words = [
+        f"tasks.questions.{key}={tmp_path / 'rows.json'}" for key in ("prompts", "eval_prompts")
+    ]
+    words += [f"config=configs/rl/{family}_trace_rl.yaml", f"output_dir={tmp_path / 'run'}"]
+    said = describe(load_config(RLConfig, words))
+    assert f"sizes are those of {VISION[family][1]}" in said
+    assert "1 to train on" in said and "0.5 x math" in said
 
 
 def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it(tmp_path: Path) -> None:
