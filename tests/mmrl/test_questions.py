@@ -1,6 +1,5 @@
 """SEED-Bench, MMMU and MathVista as they lie on the hub and as files become questions to score."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,6 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
-from datasets import Dataset, Features, List, Value
-from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl.config import ConfigError
@@ -17,6 +14,19 @@ from mmrl.data import DataConfig, load_prompts
 from mmrl.questions import LETTER, MMMU_DISCIPLINES, PHRASE
 from mmrl.types import Prompt, Sample
 from rewards import build_reward
+from tests.mmrl.question_sets import (
+    ABOUT,
+    MMMU,
+    MMMU_TYPES,
+    OPEN,
+    SEED,
+    SEED_TYPES,
+    VISTA,
+    VISTA_TYPES,
+    VISTAS,
+    on_the_hub,
+    picture,
+)
 
 ASKED = "{prompt}\n{hint}"
 
@@ -26,25 +36,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
-def picture(level: int) -> dict[str, Any]:
-    """A picture as the Image feature stores it, told apart by its grey."""
-    buffer = io.BytesIO()
-    Image.new("L", (4, 4), level).save(buffer, "PNG")
-    return {"bytes": buffer.getvalue(), "path": None}
-
-
 def seen(prompt: Prompt) -> list[int]:
     """The grey of a prompt's pictures."""
     return [int(np.asarray(image)[0, 0, 0]) for image in prompt.images or ()]
-
-
-def on_the_hub(folder: Path, rows: list[dict[str, Any]], types: Features, split: str) -> str:
-    """A data set in the layout of the hub, whose rows have columns of exactly these types."""
-    (folder / "set" / "data").mkdir(parents=True)
-    path = folder / "set" / "data" / f"{split}-00000-of-00001.parquet"
-    whole = [{name: row.get(name) for name in types} for row in rows]
-    Dataset.from_list(whole, features=types).to_parquet(str(path))
-    return str(folder / "set")
 
 
 def read(source: str, **data: Any) -> list[Prompt]:
@@ -56,27 +50,13 @@ def score(prompt: Prompt, completion: str) -> float | None:
     return found
 
 
-TEXT = Value("string")
-SEED_TYPES = {
-    "answer": TEXT, "choice_a": TEXT, "choice_b": TEXT, "choice_c": TEXT, "choice_d": TEXT,
-    "data_id": TEXT, "data_type": TEXT, "question": TEXT, "question_id": TEXT,
-    "question_type_id": Value("int16"), "image": List(ImageFeature(decode=False)),
-    "segment": List(Value("int64")),
-}  # fmt: skip
-SEED: dict[str, Any] = {
-    "answer": "C", "choice_a": "One", "choice_b": "Two", "choice_c": "Three", "choice_d": "Four",
-    "data_id": "1454426_2591111986", "data_type": "image", "question": "How many towels?",
-    "question_id": "101669", "question_type_id": 5,
-}  # fmt: skip
-
-
 def test_seed_bench_of_the_hub_is_read_without_its_videos(tmp_path: Path) -> None:
     video = {**SEED, "data_type": "video", "question_id": "1", "question_type_id": 10}
     rows = [
         {**SEED, "image": [picture(7)], "segment": None},
         {**video, "image": [picture(n) for n in range(8)], "segment": [1, 2]},
     ]
-    source = on_the_hub(tmp_path, rows, Features(SEED_TYPES), "test")
+    source = on_the_hub(tmp_path, rows, SEED_TYPES, "test")
     kept = {"data_type": "image"}
     (prompt,) = read(source, format="seed_bench", split="test", where=kept, template=ASKED)
     assert prompt.text == f"How many towels?\nA. One\nB. Two\nC. Three\nD. Four\n{LETTER}"
@@ -104,27 +84,8 @@ def test_the_file_of_seed_bench_names_its_pictures_below_a_folder(tmp_path: Path
     assert prompt.metadata["tag"] == "10"
 
 
-MMMU_TYPES = {
-    "id": TEXT, "question": TEXT, "options": TEXT, "explanation": TEXT,
-    **{f"image_{n}": ImageFeature(decode=False) for n in range(1, 8)},
-    "img_type": TEXT, "answer": TEXT, "topic_difficulty": TEXT, "question_type": TEXT,
-    "subfield": TEXT,
-}  # fmt: skip
-MMMU: dict[str, Any] = {
-    "id": "validation_Art_Theory_12", "question": "<image 1> Which of <image 2> is older?",
-    "options": "['the left one', \"the right one's\"]", "explanation": "", "image_1": picture(1),
-    "image_2": picture(2), "img_type": "['Paintings']", "answer": "B", "topic_difficulty": "Easy",
-    "question_type": "multiple-choice", "subfield": "Art Theory",
-}  # fmt: skip
-OPEN: dict[str, Any] = {
-    **MMMU, "id": "validation_Finance_3", "question": "What rate does <image 1> show?",
-    "options": "[]", "answer": "['24.55', 'about a quarter']", "question_type": "open",
-    "image_2": None,
-}  # fmt: skip
-
-
 def test_mmmu_of_the_hub_asks_for_letters_and_for_words(tmp_path: Path) -> None:
-    source = on_the_hub(tmp_path, [MMMU, OPEN], Features(MMMU_TYPES), "validation")
+    source = on_the_hub(tmp_path, [MMMU, OPEN], MMMU_TYPES, "validation")
     settings = {"format": "mmmu", "split": "validation", "template": "{prompt}\n\n{hint}"}
     choice, short = read(source, **settings)
     assert choice.text == (
@@ -145,7 +106,7 @@ def test_mmmu_of_the_hub_asks_for_letters_and_for_words(tmp_path: Path) -> None:
 def test_mmmu_interleaved_shows_each_picture_where_its_mark_stands_first(tmp_path: Path) -> None:
     words = "Is <image 3> like <image 1>, or <image 3>?"
     row = {**MMMU, "question": words, "image_3": picture(3)}
-    source = on_the_hub(tmp_path, [row], Features(MMMU_TYPES), "validation")
+    source = on_the_hub(tmp_path, [row], MMMU_TYPES, "validation")
     (prompt,) = read(source, format="mmmu_interleaved", split="validation", template=ASKED)
     first, *_ = prompt.text.partition("\nA. ")
     assert first == "<image>\nIs <image> like <image>, or image 3?"
@@ -157,37 +118,8 @@ def test_mmmu_has_30_subjects_in_6_disciplines() -> None:
     assert len(subjects) == len(set(subjects)) == 30 and len(MMMU_DISCIPLINES) == 6
 
 
-ABOUT = {
-    "category": "math-targeted-vqa", "context": "table", "grade": "high school", "img_height": 4,
-    "img_width": 4, "language": "english", "skills": ["algebraic reasoning", "arithmetic"],
-    "source": "TabMWP", "split": "testmini", "task": "math word problem",
-}  # fmt: skip
-VISTA_TYPES = {
-    "pid": TEXT, "question": TEXT, "image": TEXT, "decoded_image": ImageFeature(decode=False),
-    "choices": List(TEXT), "unit": TEXT, "precision": Value("float64"), "answer": TEXT,
-    "question_type": TEXT, "answer_type": TEXT,
-    "metadata": {
-        key: List(TEXT) if key == "skills" else Value("int64") if key[:3] == "img" else TEXT
-        for key in ABOUT
-    },
-    "query": TEXT,
-}  # fmt: skip
-VISTA: dict[str, Any] = {
-    "pid": "1", "question": "How far is it?", "image": "images/1.jpg", "decoded_image": picture(1),
-    "choices": None, "unit": "m", "precision": 1.0, "answer": "1.2", "question_type": "free_form",
-    "answer_type": "float", "metadata": ABOUT, "query": "Hint: … Question: How far is it?",
-}  # fmt: skip
-KINDS = [
-    VISTA,
-    {**VISTA, "pid": "2", "unit": None, "precision": None, "answer": "4", "answer_type": "integer"},
-    {**VISTA, "pid": "3", "unit": None, "answer": "[2007, 2008]", "answer_type": "list"},
-    {**VISTA, "pid": "4", "unit": None, "choices": ["-1", "+1", "√2", "2"], "answer": "√2",
-     "question_type": "multi_choice", "answer_type": "text"},
-]  # fmt: skip
-
-
 def test_mathvista_of_the_hub_asks_for_each_kind_of_answer(tmp_path: Path) -> None:
-    source = on_the_hub(tmp_path, KINDS, Features(VISTA_TYPES), "testmini")
+    source = on_the_hub(tmp_path, VISTAS, VISTA_TYPES, "testmini")
     prompts = read(source, format="mathvista", split="testmini", template=ASKED)
     assert [seen(prompt) for prompt in prompts] == [[1]] * 4
     asked = [prompt.text.removeprefix("How far is it?") for prompt in prompts]
@@ -213,7 +145,7 @@ def test_mathvista_of_the_hub_asks_for_each_kind_of_answer(tmp_path: Path) -> No
 def test_the_file_of_mathvista_holds_rows_by_name(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     Image.new("L", (4, 4), 5).save(tmp_path / "images" / "1.jpg")
-    rows = {row["pid"]: {k: v for k, v in row.items() if k != "decoded_image"} for row in KINDS}
+    rows = {row["pid"]: {k: v for k, v in row.items() if k != "decoded_image"} for row in VISTAS}
     (tmp_path / "testmini.json").write_text(json.dumps(rows))
     prompts = read(str(tmp_path / "testmini.json"), format="mathvista")
     assert [prompt.id for prompt in prompts] == ["1", "2", "3", "4"] and seen(prompts[3]) == [5]
@@ -231,7 +163,7 @@ def test_the_file_of_mathvista_holds_rows_by_name(tmp_path: Path) -> None:
         ("mmmu", {**MMMU, "options": "['a'"}, "options is \"\\['a'\", and no list"),
         ("mmmu", {**MMMU, "question": "<image 5>"}, "shows <image 5>, and there is no image_5"),
         ("mmmu", {"id": "x"}, "no 'options', which data.format mmmu reads"),
-        ("mathvista", {**KINDS[3], "answer": "3"}, "answer is '3' and the choices are"),
+        ("mathvista", {**VISTAS[3], "answer": "3"}, "answer is '3' and the choices are"),
         ("mathvista", {**VISTA, "answer": ""}, "answer is ''; splits whose answers"),
         ("mathvista", {**VISTA, "metadata": "x"}, "metadata is 'x', and no mapping"),
     ],
