@@ -103,11 +103,14 @@ def test_an_interrupted_benchmark_continues_with_the_same_numbers(
     assert len(sampled) == 5 and list(numbers(parts)["groups"]["temperature 1"]) == ["form"]
 
 
-def test_two_processes_give_the_numbers_of_one(sight: SimpleNamespace, tmp_path: Path) -> None:
+def test_two_processes_that_share_a_model_give_the_numbers_of_one(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    launched = launcher(ACCELERATE / "cpu2.yaml")
-    pair = module_process("mmrl.eval_v", words(sight, two), *launched)
-    assert main(words(sight, one)) == 0
+    launched = launcher(ACCELERATE / "fsdp2_cpu2.yaml")
+    uneven = ["num_samples=1", "batch_size=3"]
+    pair = module_process("mmrl.eval_v", [*words(sight, two), *uneven], *launched)
+    assert main([*words(sight, one), *uneven]) == 0
     printed, said = (stream.decode() for stream in pair.communicate(timeout=200))
     assert pair.returncode == 0, said[-4000:]
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
