@@ -1,6 +1,6 @@
 """Text benchmarks: scores in all and by group, length, passes and speed of each sampler setting.
 
-    python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml prompts=gsm8k_test.jsonl
+    python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
 
 Writes `scores.json` (every completion and score) and `table.txt` into `output_dir`; what is sampled
