@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import datasets
 import pytest
 
 from mmrl import benchmark
@@ -141,7 +140,7 @@ GROUPS = {
 def test_the_configuration_of_a_public_set_runs_on_rows_of_its_schema(
     sight: SimpleNamespace, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     source = on_the_hub(tmp_path, *SETS[name])
     arguments = [f"config=configs/eval/lladav_{name}.yaml", f"prompts={source}", "device=cpu"]
     arguments += [f"model.path={sight.policy}", "model.dtype=float32"]
