@@ -102,22 +102,39 @@ def pass_at(k: int, n: int, c: int) -> float:
     return 1 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def as_text(rows: Mapping[str, Row], left_out: int = 0) -> str:
-    """One line per setting, `-` where a value does not exist, and what the columns mean.
+def as_text(
+    rows: Mapping[str, Row],
+    left_out: int = 0,
+    groups: Mapping[str, Mapping[str, Mapping[str, Row]]] | None = None,
+) -> str:
+    """One line per setting, then one per group of prompts, and what the columns mean.
 
     Args:
-        rows: by label.
+        rows: by label; `-` stands where a value does not exist.
         left_out: prompts that were too long, to be named.
+        groups: per label what `eval.groups.by_group` returns.
     """
+    parts = ["\n".join(_lines(rows))]
+    for label, tables in (groups or {}).items():
+        for key, table in tables.items():
+            title = key if len(rows) == 1 else f"{label}: {key}"
+            parts.append("\n".join(_lines(table, title)))
+    missing = f"{left_out} prompts too long for model.max_prompt_length are left out.\n"
+    return "\n\n".join([*parts, NOTE]) + (missing if left_out else "")
+
+
+def _lines(rows: Mapping[str, Row], title: str = "") -> list[str]:
+    """A line of heads and one per row."""
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    shown = ["accuracy", *(key for key in columns if _is_score(key)), *_HEADS]
-    width = max(len(label) for label in rows) + 2
-    lines = ["".join([" " * width, *(f"{_head(key):>{_width(key)}}" for key in shown)])]
+    scores = [key for key in columns if _is_score(key)]
+    shown = ["accuracy", *scores, *(key for key in _HEADS if key in columns)]
+    width = max(len(label) for label in (title, *rows)) + 2
+    heads = [f"{title:<{width}}", *(f"{_head(key):>{_width(key)}}" for key in shown)]
+    lines = ["".join(heads)]
     for label, row in rows.items():
         cells = [f"{_cell(row, key):>{_width(key)}}" for key in shown]
         lines.append("".join([f"{label:<{width}}", *cells]))
-    missing = f"{left_out} prompts too long for model.max_prompt_length are left out.\n"
-    return "\n".join(lines) + "\n\n" + NOTE + (missing if left_out else "")
+    return lines
 
 
 def _known(prompts: Sequence[Prompt], scores: Sequence[float]) -> list[tuple[str, float]]:

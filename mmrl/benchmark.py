@@ -20,14 +20,20 @@ import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 
-from mmrl.config import check, to_yaml
+from mmrl.config import NotHereError, check, to_yaml
 from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
-from mmrl.model_config import ModelConfig, check_checkpoints, check_task, policy_options
+from mmrl.model_config import (
+    ModelConfig,
+    check_checkpoints,
+    check_task,
+    is_hub_id,
+    policy_options,
+)
 from mmrl.pictures import Pictures
-from mmrl.probe import probe
+from mmrl.probe import offline, probe
 from mmrl.run_directory import check_writable
 from mmrl.sample_store import SampleStore
 from mmrl.samplers import SamplerConfig, check_sampler
@@ -41,6 +47,7 @@ from rewards.terms import check_entries
 
 _FREE = {
     "output_dir", "device", "rewards", "max_failures", "dry_run", "grid_images", "geneval_dir",
+    "group_by",
 }  # fmt: skip
 """Settings that may differ from those the stored samples were made with."""
 
@@ -92,6 +99,9 @@ class BenchmarkConfig:
         check_setting(Setting(self.sampler))
         if self.rewards:
             check_entries(self.rewards)
+
+    def check_prompts(self, prompts: Sequence[Prompt]) -> None:
+        """Raise a ConfigError where the prompts are not what the settings ask for."""
 
     def check_places(self) -> None:
         """Raise a ConfigError where output directory or model cannot be what they are to be."""
@@ -148,6 +158,7 @@ def checked(config: BenchmarkConfig) -> tuple[list[Prompt], SampleStore, dict[st
     check_launch("adamw")
     config.check_places()
     prompts = load_prompts(config.prompts, config.task, config.data, config.limit)
+    config.check_prompts(prompts)
     store, decisive = SampleStore(Path(config.output_dir) / "samples"), _decisive(config, prompts)
     store.check(decisive)
     return prompts, store, decisive
@@ -208,9 +219,11 @@ def command(
         run: writes `table.txt`; returns None where another process does.
     """
     if config.dry_run:
-        prompts, *_ = checked(config)
+        prompts = _prompts_here(config)
         device = find_device(config.device)
         lines = {"policy": f"{config.model.path} on {device}", **plan(config, prompts)}
+        if not prompts:
+            lines["prompts"] = f"those of {config.prompts}, not on this machine: not looked at"
         shown = [f"  {name:<9}{text}" for name, text in lines.items()]
         probed = probe(
             config.rewards, "rewards", config.task, prompts, config.model.image_size,
@@ -222,6 +235,17 @@ def command(
         out = Path(config.output_dir)
         sys.stdout.write((out / "table.txt").read_text(encoding="utf-8"))
         sys.stdout.write(f"written to {out}\n")
+
+
+def _prompts_here(config: BenchmarkConfig) -> list[Prompt]:
+    """The checked prompts of a dry run; none where they are on the hub alone."""
+    try:
+        with offline():
+            return checked(config)[0]
+    except NotHereError:
+        if not is_hub_id(config.prompts):
+            raise
+        return []
 
 
 def passes(settings: Mapping[str, Setting], rows: int, batch_size: int) -> str:

@@ -48,6 +48,21 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     return merge(cls, *layers, OmegaConf.from_dotlist(overrides))
 
 
+def stated(arguments: Sequence[str], key: str) -> Any:
+    """The value that command-line words, or else the YAML they name, give a key of the top level.
+
+    Returns:
+        None where neither states it.
+
+    Raises:
+        ConfigError: a word without `=`, or a missing or unreadable YAML file.
+    """
+    words = dict(_split(word) for word in arguments)
+    if key in words or "config" not in words:
+        return words.get(key)
+    return _read_yaml(Path(words["config"])).get(key)
+
+
 def merge(cls: type[T], *layers: Any, where: str = "") -> T:
     """A `cls` from its defaults and layers of mappings, later layers winning.
 

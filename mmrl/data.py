@@ -12,7 +12,7 @@ for one says `mmrl.picture_sources`. A prompt opens them when it is asked for it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from mmrl.conversation import placed, read_messages, text_of, user_message
 from mmrl.formats import FORMATS
 from mmrl.picture_sources import find_picture
 from mmrl.pictures import Pictures, check_pictures
+from mmrl.questions import hint, lettered
 from mmrl.rows import read_rows
 from mmrl.types import Prompt
 
@@ -48,6 +49,9 @@ class DataConfig:
     """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
     columns: dict[str, str] = field(default_factory=dict)
     """Columns under other names: the name that is read -> the name in the file."""
+    where: dict[str, Any] = field(default_factory=dict)
+    """The rows that are read: column of the file -> its value, or a list of values; empty for all.
+    Values are compared as they are written, so 5 is "5"."""
     image_root: str | None = None
     """Folder of the pictures that rows name by a path, and which no path may leave; null is the
     folder of the prompt file."""
@@ -55,7 +59,10 @@ class DataConfig:
     """A system message before every prompt; empty for none."""
     template: str = ""
     """Text of every prompt, with `{prompt}` and other columns filled in; empty takes the prompt as
-    it is. A list of texts is joined by line ends; a brace that is meant is written twice."""
+    it is. A list of texts is joined by line ends; a brace that is meant is written twice.
+    `{lettered}` is the row's `choices`, each in a line of its own behind its letter ("A. One"),
+    where its format has not put them into the prompt; nothing where there are none. `{hint}` is
+    what public harnesses ask for: the letter of a choice, a word or phrase, a kind of number."""
 
     def __post_init__(self) -> None:
         check_choice("data.format", self.format, FORMATS)
@@ -67,8 +74,8 @@ def load_prompts(
     """Prompts of a file or of a hub data set.
 
     Args:
-        path_or_hub_id: a .jsonl, .json, .csv or .parquet file, otherwise a hub id or a folder that
-            `datasets.load_dataset` reads.
+        path_or_hub_id: a .jsonl, .json, .csv, .tsv or .parquet file, otherwise a hub id or a folder
+            that `datasets.load_dataset` reads.
         task: layout of the prompts.
         data: how rows are read; None for rows that have our names.
         limit: at most this many prompts, see `spread`; None takes all.
@@ -83,10 +90,12 @@ def load_prompts(
     data = data or DataConfig()
     stem, root, prompts = Path(path_or_hub_id).stem, _image_root(path_or_hub_id, data), []
     for n, (place, row) in enumerate(read_rows(path_or_hub_id, data.config, data.split)):
-        row = _adapted(row, place, data)
-        prompts.append(_prompt(row, place, task, f"{stem}-{n}", data, root))
+        if _is_wanted(row, data.where):
+            row = _adapted(row, place, data)
+            prompts.append(_prompt(row, place, task, f"{stem}-{n}", data, root))
     if not prompts:
-        raise ConfigError(f"'{path_or_hub_id}' holds no prompts.")
+        asked = f" with data.where {data.where}; look at its columns" if data.where else ""
+        raise ConfigError(f"'{path_or_hub_id}' holds no prompts{asked}.")
     _check_ids(prompts)
     kept = spread(prompts, limit)
     pictures = [prompt.images for prompt in kept if isinstance(prompt.images, Pictures)]
@@ -154,6 +163,14 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
     check(limit >= 1, "limit", limit, "null or at least 1")
     count = min(limit, len(rows))
     return [rows[n * len(rows) // count] for n in range(count)]
+
+
+def _is_wanted(row: Any, where: Mapping[str, Any]) -> bool:
+    """Whether a row has the values that are asked for; what is no row is refused elsewhere."""
+    if not isinstance(row, dict):
+        return True
+    wanted = {column: v if isinstance(v, list) else [v] for column, v in where.items()}
+    return all(str(row.get(column)) in map(str, allowed) for column, allowed in wanted.items())
 
 
 def _adapted(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
@@ -224,7 +241,12 @@ def _check_unworded(place: str, data: DataConfig) -> None:
 
 
 def _filled(template: str, row: dict[str, Any], place: str) -> str:
-    values = {key: _shown(value) for key, value in row.items()}
+    choices = row.get("choices")
+    computed = {
+        "lettered": lettered(choices if isinstance(choices, list) else ()),
+        "hint": hint(row),
+    }
+    values = computed | {key: _shown(value) for key, value in row.items()}
     try:
         return template.format_map(values)
     except KeyError as error:

@@ -1,10 +1,11 @@
-"""Text benchmarks, also about images: scores, length, passes and speed of each sampler setting.
+"""Text benchmarks: scores in all and by group, length, passes and speed of each sampler setting.
 
-    python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml prompts=gsm8k_test.jsonl
+    python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
 
 Writes `scores.json` (every completion and score) and `table.txt` into `output_dir`; what is sampled
-already is in its `samples/`, see `mmrl.benchmark`.
+already is in its `samples/`, see `mmrl.benchmark`. `mmrl.eval_v` runs the same on questions about
+images.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.groups import Groups, by_group, sizes
 from eval.text import Row, as_text, cost, quality
 from mmrl.benchmark import (
     BenchmarkConfig,
@@ -52,6 +54,9 @@ class EvalConfig(BenchmarkConfig):
     settings: list[dict[str, Any]] = field(default_factory=list)
     """Rows of the table, each what differs from `sampler` and `max_completion_length`, and if
     wanted a `label`; empty for one row."""
+    group_by: list[str] | None = None
+    """Metadata whose values get tables of their own, such as `[tag, form]`; null takes these two
+    where prompts differ in them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,6 +65,10 @@ class EvalConfig(BenchmarkConfig):
             raise ConfigError("rewards is empty; name one, such as {name: math}.")
         check_choice("task", self.task, [task for task in TASKS if not writes_images(task)])
         self.rows()
+
+    def check_prompts(self, prompts: Sequence[Prompt]) -> None:
+        """Raise a ConfigError where no prompt has what they are grouped by."""
+        sizes(prompts, self.group_by)
 
     def rows(self) -> dict[str, Setting]:
         """Sampler and length of each row, by label.
@@ -130,9 +139,13 @@ def run(config: EvalConfig) -> dict[str, Row] | None:
         | _cost(sampled.batches[label])
         for label, result in results.items()
     }
-    out = Path(config.output_dir)
-    (out / "table.txt").write_text(as_text(rows, sampled.left_out), encoding="utf-8")
-    (out / "scores.json").write_text(_scores(config, rows, sampled, results), encoding="utf-8")
+    groups = {
+        label: by_group(result.prompts, result.scores, config.num_samples, config.group_by)
+        for label, result in results.items()
+    }
+    out, content = Path(config.output_dir), _scores(config, rows, groups, sampled, results)
+    (out / "table.txt").write_text(as_text(rows, sampled.left_out, groups), encoding="utf-8")
+    (out / "scores.json").write_text(content, encoding="utf-8")
     return rows
 
 
@@ -149,13 +162,18 @@ def _lengths(batches: Sequence[Batch]) -> list[int]:
 
 
 def _scores(
-    config: EvalConfig, rows: dict[str, Row], sampled: Sampled, results: Mapping[str, Evaluation]
+    config: EvalConfig,
+    rows: dict[str, Row],
+    groups: dict[str, Groups],
+    sampled: Sampled,
+    results: Mapping[str, Evaluation],
 ) -> str:
-    """Settings, table, prompts, every completion and score; a score that does not exist is null."""
+    """Settings, tables, prompts, completions and scores; a score that does not exist is null."""
     content = {
         "commit": git_commit(),
         "config": asdict(config),
         "table": rows,
+        "groups": groups,
         "left_out": sampled.left_out,
         "prompts": {prompt.id: prompt.text for prompt, _ in sampled.rows},
         "samples": {
@@ -183,9 +201,12 @@ def _samples(
 
 def plan_of(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
     """What a run would do; nothing is loaded."""
-    rows = len(prompts) * config.num_samples
+    rows, counted = len(prompts) * config.num_samples, sizes(prompts, config.group_by)
     return {
         "prompts": f"{len(prompts)}, {config.num_samples} completions each",
+        **{
+            key: ", ".join(f"{v} {n}" for v, n in counts.items()) for key, counts in counted.items()
+        },
         "batches": f"{math.ceil(rows / config.batch_size)} of each row of the table",
         "sampler": passes(config.rows(), rows, config.batch_size),
         "rewards": reward_keys(config),

@@ -1,10 +1,13 @@
-"""Benchmarks of image generation.
+"""Benchmarks of image generation and of image understanding; `task` says which.
 
     python -m mmrl.eval_v config=configs/eval/shapes_t2i.yaml model.path=runs/quickstart/final
+    python -m mmrl.eval_v config=configs/eval/lladav_mmmu.yaml
     accelerate launch --config_file … -m mmrl.eval_v config=configs/eval/….yaml
 
-Writes `scores.json`, `table.txt`, a grid and, where asked, GenEval's folders into `output_dir`;
-the images themselves are in its `samples/`, see `mmrl.benchmark`.
+Both write `scores.json` and `table.txt` into `output_dir`; what is sampled already is in its
+`samples/`, see `mmrl.benchmark`. Images (`text_to_image`, the default) also get a grid and, where
+asked, GenEval's folders. Questions about images (`image_to_text`) are a benchmark of texts, see
+`mmrl.eval`.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from PIL import Image
 
 from eval.geneval_folder import write_folder
 from eval.text_to_image import Table, as_text, by_tag
+from mmrl import eval as text_benchmark
 from mmrl.benchmark import (
     BenchmarkConfig,
     Setting,
@@ -31,19 +36,16 @@ from mmrl.benchmark import (
     sample_all,
 )
 from mmrl.command import exit_status
-from mmrl.config import ConfigError, check, check_choice, load_config
+from mmrl.config import ConfigError, check, check_choice, load_config, stated
 from mmrl.evaluation import Evaluation, scored, write_grid
 from mmrl.run_directory import git_commit
 from mmrl.types import Prompt
 from rewards.scoring import RewardError
 
-BENCHMARKS = {"text_to_image": by_tag}
-"""Task -> how its scores become a table."""
-
 
 @dataclass(kw_only=True)
 class EvalConfig(BenchmarkConfig):
-    """Settings of an image benchmark."""
+    """Settings of a benchmark of image generation."""
 
     task: str = "text_to_image"
     """What is benchmarked."""
@@ -58,7 +60,7 @@ class EvalConfig(BenchmarkConfig):
         super().__post_init__()
         number = self.num_images_per_prompt
         check(number >= 1, "num_images_per_prompt", number, "at least 1")
-        check_choice("task", self.task, BENCHMARKS)
+        check_choice("task", self.task, ("text_to_image",))
         if not self.rewards and self.geneval_dir is None:
             raise ConfigError(
                 "rewards is empty and geneval_dir is null: name a reward, such as {name: clip},"
@@ -86,8 +88,8 @@ def run(config: EvalConfig) -> dict[str, Table] | None:
         return None
     [batches] = sampled.batches.values()
     result = scored(sampled.rows, batches, sampled.scorer)
-    table, out = BENCHMARKS[config.task], Path(config.output_dir)
-    tables = {key: table(result.prompts, scores) for key, scores in result.scores.items()}
+    out = Path(config.output_dir)
+    tables = {key: by_tag(result.prompts, scores) for key, scores in result.scores.items()}
     text = as_text(tables) if tables else "no rewards, no scores\n"
     (out / "table.txt").write_text(text, encoding="utf-8")
     (out / "scores.json").write_text(_scores(config, tables, result), encoding="utf-8")
@@ -122,11 +124,43 @@ def _scores(config: EvalConfig, tables: dict[str, Table], result: Evaluation) ->
     return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False, default=repr) + "\n"
 
 
+class Benchmark(NamedTuple):
+    """A kind of benchmark: its settings, the lines of its dry run, and what runs it."""
+
+    config: type[BenchmarkConfig]
+    plan: Callable[[Any, Sequence[Prompt]], Mapping[str, str]]
+    run: Callable[[Any], object]
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "image_to_text": Benchmark(
+        text_benchmark.EvalConfig, text_benchmark.plan_of, text_benchmark.run
+    ),
+    "text_to_image": Benchmark(EvalConfig, plan_of, run),
+}
+"""The benchmarks by their task."""
+
+
+def load(arguments: Sequence[str]) -> BenchmarkConfig:
+    """Settings of the benchmark whose task the command line or its YAML names.
+
+    Raises:
+        ConfigError: a task without a benchmark; see also `load_config`.
+    """
+    task = str(stated(arguments, "task") or "text_to_image")
+    check_choice("task", task, BENCHMARKS)
+    return load_config(BENCHMARKS[task].config, arguments)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
-    return exit_status(
-        lambda: command(load_config(EvalConfig, arguments), plan_of, run), RewardError
-    )
+
+    def work() -> None:
+        config = load(arguments)
+        kind = BENCHMARKS[config.task]
+        command(config, kind.plan, kind.run)
+
+    return exit_status(work, RewardError)
 
 
 if __name__ == "__main__":

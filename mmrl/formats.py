@@ -3,17 +3,17 @@
 An adapter takes a row as it stands in the data set and returns one with `prompt` (or `messages`)
 and what the rewards read: `answer` (math, answer); `choices` (answer); `tests`, `setup`,
 `entry_point` (code); `numbers`, `target` (countdown); `puzzle`, `solution` (sudoku). Pictures are
-under `image`. It raises a KeyError for a column that is not there and a ValueError, with the
-reason, for a row that it cannot read.
+under `image` or `images`. It raises a KeyError for a column that is not there and a ValueError,
+with the reason, for a row that it cannot read. Questions about images: `mmrl.questions`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+from mmrl.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
 from rewards.countdown import whole_number, whole_numbers
 from rewards.extraction import boxed, hashed
 
@@ -116,33 +116,6 @@ _TURN = re.compile(
 _ENDS = re.compile(r"(?:<\|eot_id\|>|<\|endoftext\|>|\s)+\Z")
 
 
-def seed_bench(row: Row) -> Row:
-    """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`. Without a column
-    `image` the picture is the file `data_id`. The kind of question is its `tag`."""
-    named = [f"choice_{letter}" for letter in ascii_lowercase if f"choice_{letter}" in row]
-    if str(row["answer"]).lower() not in list(ascii_lowercase[: len(named)]):
-        raise ValueError(f"answer is {row['answer']!r} and the choices are {named}")
-    if "image" not in row and row.get("data_type", "image") != "image":
-        raise ValueError(f"data_type is {row['data_type']!r}, and there is no column 'image'")
-    choices = [str(row[name]) for name in named]
-    return {
-        **_without(row, "question", "question_id", "answer", *named),
-        **_named(id=row.get("question_id"), tag=row.get("question_type_id")),
-        "prompt": with_choices(row["question"], choices),
-        "answer": row["answer"].upper(),
-        "choices": choices,
-        "image": row["image"] if "image" in row else row["data_id"],
-    }
-
-
-def with_choices(question: str, choices: list[str]) -> str:
-    """A question with its choices, each in a line behind its letter."""
-    lines = [
-        f"{letter}. {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False)
-    ]
-    return "\n".join([question, *lines])
-
-
 def countdown(row: Row) -> Row:
     """Countdown-Tasks-3to4, as d1 trains on it: `nums`, `target`."""
     return _countdown(whole_numbers(row["nums"], "nums"), whole_number(row["target"], "target"))
@@ -176,6 +149,9 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
     "seed_bench": seed_bench,
+    "mmmu": mmmu,
+    "mmmu_interleaved": mmmu_interleaved,
+    "mathvista": mathvista,
     "countdown": countdown,
     "d1_countdown": d1_countdown,
     "d1_sudoku": d1_sudoku,

@@ -1,4 +1,4 @@
-"""Rows of JSONL, JSON, CSV and parquet files and of data sets of the Hugging Face hub.
+"""Rows of JSONL, JSON, CSV, TSV and parquet files and of data sets of the Hugging Face hub.
 
 Bytes in columns, such as pictures, are not read: a row has a `pyarrow.Buffer` of the data set that
 Hugging Face `datasets` maps into memory, so a set may be larger than the memory.
@@ -19,7 +19,9 @@ from mmrl.config import ConfigError, NotHereError, check
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+MAX_FIELD = 2**30
+"""Longest value of a CSV or TSV file in characters; Python's own limit is shorter than pictures."""
 
 
 def read_rows(
@@ -45,7 +47,9 @@ def read_rows(
         check(value is None, key, value, "null for a file", f"'{source}' holds one set of rows.")
     if not path.is_file():
         raise ConfigError(f"'{source}' is not a file; give a prompt file or a hub id.")
-    readers = {".jsonl": _jsonl, ".json": _listed, ".csv": _table, ".parquet": _parquet}
+    readers = {
+        ".jsonl": _jsonl, ".json": _listed, ".csv": _table, ".tsv": _table, ".parquet": _parquet,
+    }  # fmt: skip
     return readers[path.suffix](path)
 
 
@@ -58,21 +62,43 @@ def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _listed(path: Path) -> Iterator[tuple[str, Any]]:
+    """Rows of a JSON list, of a mapping of rows by name (MathVista), or of a mapping with one list
+    of rows (SEED-Bench)."""
     rows = _json(_text(path), str(path))
+    if isinstance(rows, dict) and all(isinstance(value, dict | list) for value in rows.values()):
+        lists = [value for value in rows.values() if isinstance(value, list)]
+        if rows and not lists:
+            yield from ((f"{path}, entry {name!r}", row) for name, row in rows.items())
+            return
+        rows = lists[0] if len(lists) == 1 else rows
     if not isinstance(rows, list):
-        raise ConfigError(f"'{path}' must hold a JSON list of rows.")
+        raise ConfigError(
+            f"'{path}' must hold a JSON list of rows, a mapping of names to rows, or one list"
+            " of rows in a mapping."
+        )
     yield from ((f"{path}, entry {n}", row) for n, row in enumerate(rows))
 
 
 def _table(path: Path) -> Iterator[tuple[str, Any]]:
-    """Rows of a CSV file; every value stays text, so leading zeros stay."""
-    reader = csv.DictReader(io.StringIO(_text(path), newline=""))
-    for row in reader:
+    """Rows of a CSV or TSV file; every value stays text, so leading zeros stay."""
+    csv.field_size_limit(MAX_FIELD)
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""), delimiter=delimiter)
+    for row in _parsed(reader, path):
         place = f"{path}, line {reader.line_num}"
         if None in row or None in row.values():
             names = ", ".join(reader.fieldnames or [])
             raise ConfigError(f"{place} has not one value for each of the columns {names}.")
         yield place, row
+
+
+def _parsed(reader: csv.DictReader[str], path: Path) -> Iterator[dict[str | Any, str | Any]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ConfigError(
+            f"'{path}', line {reader.line_num + 1} cannot be read: {error}. Correct or remove it."
+        ) from error
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Any]]:

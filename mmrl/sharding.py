@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
+from PIL import Image
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -25,8 +26,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
+from mmrl.features import Shown
 from mmrl.launch import is_sharded
 from models.core import Block
+from models.vision import Vision
 
 if TYPE_CHECKING:
     from models import Policy
@@ -75,27 +78,54 @@ def prepare(
 def keeping_pace(model: nn.Module) -> Iterator[None]:
     """Meanwhile processes may call a sharded model differently often, without gradient.
 
-    A call gathers weights from all processes, so none may stay away. Before each call a process
-    asks whether anyone still calls; one that has finished calls along until nobody does.
+    A call gathers weights from all processes, so none may stay away, and one that looks at images
+    gathers others than one that reads tokens. Before each call the processes agree on what is
+    called: images, while anyone has some to look at. Who is about to do something else, or has
+    finished, calls along with a blank.
     """
+    blanks, along = _blank_calls(model), False
     device = next(model.parameters()).device
 
-    def anyone_calls(mine: bool) -> bool:
-        calls = torch.tensor(float(mine), device=device)
-        torch.distributed.all_reduce(calls)
-        return bool(calls)
+    def agreed(mine: int | None) -> int | None:
+        wanted = torch.zeros(len(blanks), device=device)
+        if mine is not None:
+            wanted[mine] = 1
+        torch.distributed.all_reduce(wanted)
+        return next(iter(wanted.nonzero().flatten().tolist()), None)
 
-    def announce(*_: Any) -> None:
-        anyone_calls(True)
+    def call_along(kind: int) -> None:
+        nonlocal along
+        along = True
+        with torch.no_grad():
+            model(**blanks[kind])
+        along = False
 
-    hook = model.register_forward_pre_hook(announce, prepend=True)
+    def announce(_: nn.Module, __: Any, arguments: Mapping[str, Any]) -> None:
+        mine = _LOOK if arguments.get("images") is not None else _READ
+        while not along and (kind := agreed(mine)) not in (mine, None):
+            call_along(kind)
+
+    hook = model.register_forward_pre_hook(announce, prepend=True, with_kwargs=True)
     try:
         yield
     finally:
         hook.remove()
-    while anyone_calls(False):
-        with torch.no_grad():
-            model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device))
+    while (kind := agreed(None)) is not None:
+        call_along(kind)
+
+
+_LOOK, _READ = 0, 1
+
+
+def _blank_calls(model: nn.Module) -> list[dict[str, Any]]:
+    """The least a model can look at (nothing, where it is blind), and the least it can read."""
+    device = next(model.parameters()).device
+    look: dict[str, Any] = {}
+    for vision in (module for module in model.modules() if isinstance(module, Vision)):
+        tiling, dot = vision.tiling, Image.new("RGB", (1, 1))
+        shown = Shown(*dot.size, tiling.count(*dot.size), tiling.rows(*dot.size))
+        look = {"images": tiling.cut(dot).to(device), "shown": (shown,)}
+    return [look, {"input_ids": torch.zeros(1, 1, dtype=torch.long, device=device)}]
 
 
 def whole(value: Any, keep: bool = True) -> Any:

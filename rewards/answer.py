@@ -3,7 +3,8 @@ r"""The answer reward: multiple choice by letter, other questions by the words o
 The answer is what follows `</think>`, in it the last `\boxed{…}` or `<answer>…</answer>`, else all
 of it. Of several choices the completion must name exactly one: by its letter ("B", "(B)", "The
 answer is B."), by its own words, or by both. Who names two, contradicts a letter with the words of
-another choice, or says what the answer is not, has not answered.
+another choice, or says what the answer is not, has not answered. With `match: exact` the answer has
+to be the reference, character by character.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, Literal
 
+from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.extraction import cut_off, extract
 from rewards.metadata import read, values
+from rewards.stated_number import equal, number, stated_number
 from rewards.wording import mentions, words_of, yes_or_no
 
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
@@ -44,7 +47,19 @@ class AnswerReward:
     as answer belongs to the choices listed in the prompt ("A. One", a line each) where there are
     any. Every other answer is compared as words: case, punctuation, articles and the spelling of
     numbers up to twenty make no difference.
+
+    The metadata `answers`, a list, holds what is right as well. With `precision`, a number of
+    decimals, references that are numbers are compared as such, rounded: what is said must state
+    one number, with or without words around it.
+
+    Args:
+        match: `meaning`, as above, or `exact`: the part that answers must read like the reference;
+            of a choice, like its letter or its text.
     """
+
+    def __init__(self, match: Literal["meaning", "exact"] = "meaning") -> None:
+        check_choice("match", match, ("meaning", "exact"))
+        self.match = match
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Score a batch.
@@ -55,7 +70,7 @@ class AnswerReward:
 
         Raises:
             ValueError: the answer is empty or none of the choices, the choices are no list of
-                texts, or a completion is an image.
+                texts, the precision is no number of decimals, or a completion is an image.
         """
         return [self._score(sample) for sample in samples]
 
@@ -63,22 +78,26 @@ class AnswerReward:
         """Raise a ValueError where answer and choices do not belong together."""
         found = values(metadata, "answer", "answer")
         if found is not None:
-            _reference(str(found[0]), _choices(metadata))
+            _precision(metadata)
+            for answer in _answers(metadata):
+                _reference(answer, _choices(metadata))
 
     def _score(self, sample: Sample) -> float | None:
         content = read(sample, "answer", "answer")
         if content is None:
             return None
-        completion, answer = content[0], str(content[1][0])
-        choices = _choices(sample.metadata)
-        if choices is None and re.fullmatch("[A-Z]", answer):
+        answers, choices = _answers(sample.metadata), _choices(sample.metadata)
+        if choices is None and all(re.fullmatch("[A-Z]", answer) for answer in answers):
             choices = listed(sample.prompt)
-        reference, said = _reference(answer, choices), answered(completion)
+        references, said = [_reference(answer, choices) for answer in answers], answered(content[0])
         if said is None:
             return 0.0
+        if self.match == "exact":
+            return float(said in _written(answers, references, choices))
         if choices is not None:
-            return float(chosen(said, choices) == reference)
-        return float(is_short_answer(said, answer))
+            return float(chosen(said, choices) in references)
+        decimals = _precision(sample.metadata)
+        return float(any(is_short_answer(said, answer, decimals) for answer in answers))
 
 
 def answered(completion: str) -> str | None:
@@ -122,12 +141,24 @@ def chosen(said: str, choices: Sequence[str]) -> int | None:
     return named.pop() if len(named) == 1 else None
 
 
-def is_short_answer(said: str, answer: str) -> bool:
-    """Whether an answer, or what it states as "the answer is …", has the words of the reference."""
+def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool:
+    """Whether an answer, or what it states as "the answer is …", has the words of the reference.
+
+    Args:
+        said: the part of a completion that answers.
+        answer: the reference.
+        decimals: of both that count where the reference is a number; None compares words.
+    """
+    stated, value = _SHORT.findall(said), number(answer)
+    if decimals is not None and value is not None:
+        found = {stated_number(text) for text in stated or [said]}
+        one = found.pop() if len(found) == 1 else None
+        denied = _DENIALS.intersection(words_of(said))
+        return one is not None and not denied and equal(one, value, decimals)
     wanted, words = words_of(answer), words_of(said)
     if wanted in (words, (yes_or_no(words),)):
         return True
-    return {words_of(text) for text in _SHORT.findall(said)} == {wanted}
+    return {words_of(text) for text in stated} == {wanted}
 
 
 def _letters(pattern: re.Pattern[str], said: str, count: int) -> list[tuple[int, int]]:
@@ -151,6 +182,33 @@ def _agreed(
             return None
     found = {n for n, _ in stated}
     return found.pop() if len(found) == 1 else None
+
+
+def _answers(metadata: Mapping[str, Any]) -> list[str]:
+    """The answer and what is right as well."""
+    others = metadata.get("answers") or []
+    if not isinstance(others, list):
+        raise ValueError(f"answers={others!r} must be a list of what is right beside the answer.")
+    return list(dict.fromkeys(str(answer) for answer in (metadata["answer"], *others)))
+
+
+def _precision(metadata: Mapping[str, Any]) -> int | None:
+    """Decimals of numbers that count; None where answers are words."""
+    given = metadata.get("precision")
+    if given is None:
+        return None
+    if isinstance(given, bool) or given not in range(16):
+        raise ValueError(f"precision={given!r} must be a number of decimals, 0 to 15.")
+    return int(given)
+
+
+def _written(
+    answers: Sequence[str], references: Sequence[int | None], choices: Sequence[str] | None
+) -> set[str]:
+    """Every way to write a reference exactly."""
+    places = [place for place in references if place is not None]
+    written = {form for n in places for form in (ascii_uppercase[n], (choices or ())[n])}
+    return written or {answer.strip() for answer in answers}
 
 
 def _choices(metadata: Mapping[str, Any]) -> list[str] | None:

@@ -6,12 +6,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-_NUMBERS = (
+NUMBERS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
     "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
     "nineteen", "twenty",
 )  # fmt: skip
-_DIGITS = {word: str(n) for n, word in enumerate(_NUMBERS)}
+_DIGITS = {word: str(n) for n, word in enumerate(NUMBERS)}
 _ARTICLES = ("a", "an", "the")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _APOSTROPHE = re.compile(r"['’]")

@@ -12,7 +12,7 @@ from mmrl.algorithms import load_algorithm, passes_per_rollout
 from mmrl.config import load_config
 from mmrl.data import load_prompts
 from mmrl.eval import EvalConfig as TextEvalConfig
-from mmrl.eval_v import EvalConfig
+from mmrl.eval_v import load
 from mmrl.plan import describe
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
@@ -57,8 +57,10 @@ def test_every_supervised_configuration_loads(path: str) -> None:
 
 @pytest.mark.parametrize("path", configurations("eval"))
 def test_every_benchmark_configuration_loads(path: str) -> None:
-    kind = TextEvalConfig if Path(path).stem.startswith(("llada_", "text_")) else EvalConfig
-    assert load_config(kind, [f"config={path}"]).prompts
+    words = [f"config={path}"]
+    text = Path(path).stem.startswith(("llada_", "text_"))
+    config = load_config(TextEvalConfig, words) if text else load(words)
+    assert config.prompts and config.model.path
 
 
 @pytest.mark.parametrize("path", [p for p in configurations("eval") if "llada_" in p])
@@ -70,6 +72,22 @@ def test_the_text_benchmarks_are_the_d1_protocol(path: str) -> None:
         assert (sampler.name, sampler.target, sampler.eos) == ("static", "confidence", "free")
         assert (sampler.block_size, sampler.temperature, sampler.cfg_scale) == (32, 0, 0)
     assert config.model.path == "GSAI-ML/LLaDA-8B-Instruct" and config.num_samples == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "steps"), [("seed_bench", 2, 2), ("mmmu", 2, 2), ("mathvista", 96, 48)]
+)
+def test_the_benchmarks_of_llada_v_are_those_of_its_authors(
+    name: str, tokens: int, steps: int
+) -> None:
+    config = load([f"config=configs/eval/lladav_{name}.yaml"])
+    assert isinstance(config, TextEvalConfig) and config.task == "image_to_text"
+    [(sampler, length)] = config.rows().values()
+    assert (length, sampler.steps, sampler.block_size) == (tokens, steps, None)
+    assert (sampler.name, sampler.temperature, sampler.cfg_scale) == ("static", 0, 0)
+    assert (config.data.format, sampler.eos) == (name, "leave")
+    assert config.data.template.endswith("/think" if name == "mathvista" else "/no_think")
+    assert config.model.path == "GSAI-ML/LLaDA-V" and config.num_samples == 1
 
 
 @pytest.mark.parametrize("path", configurations("algorithm"))

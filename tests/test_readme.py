@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mmrl import eval_v
 from mmrl.config import load_config
 from mmrl.eval import EvalConfig as TextEvalConfig
-from mmrl.eval_v import EvalConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
 
@@ -23,7 +23,6 @@ SETTINGS = {
     "mmrl.rl": RLConfig,
     "mmrl.sft": SFTConfig,
     "mmrl.eval": TextEvalConfig,
-    "mmrl.eval_v": EvalConfig,
 }
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(p) for p in ROOT.glob("datasets/**/*.md"))]
 
@@ -58,13 +57,18 @@ def check_command(words: list[str]) -> None:
         arguments = launch_command_parser().parse_args(rest[1:])
         assert rest[0] == "launch" and arguments.module
         assert Path(arguments.config_file).is_file()
-        load_config(SETTINGS[arguments.training_script], arguments.training_script_args)
+        load_settings(arguments.training_script, arguments.training_script_args)
     elif program == "python" and rest[0] == "-m":
-        load_config(SETTINGS[rest[1]], rest[2:])
+        load_settings(rest[1], rest[2:])
     elif program == "python":
         load_config(script_settings(rest[0]), rest[1:])
     else:
         assert words == ["source", ".venv/bin/activate"], "no check for this program"
+
+
+def load_settings(module: str, words: list[str]) -> object:
+    """Settings of an entry point."""
+    return eval_v.load(words) if module == "mmrl.eval_v" else load_config(SETTINGS[module], words)
 
 
 def script_settings(path: str) -> type:

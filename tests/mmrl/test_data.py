@@ -1,3 +1,6 @@
+import base64
+import csv
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -7,6 +10,7 @@ import datasets
 import pytest
 from datasets import Dataset
 from huggingface_hub import constants
+from PIL import Image
 
 from mmrl.config import ConfigError, NotHereError
 from mmrl.data import DataConfig, fitting, load_prompts, spread
@@ -191,7 +195,7 @@ def test_a_system_message_comes_before_the_worded_prompt(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("data", "row", "message"),
     [
-        ({"template": "{promt}"}, {"prompt": "x"}, r"names 'promt', and .*line 1 has \['prompt'\]"),
+        ({"template": "{promt}"}, {"prompt": "x"}, r"names 'promt', and .*line 1 has .*'prompt'\]"),
         ({"template": "{prompt} }"}, {"prompt": "x"}, "cannot be filled in.*twice"),
         ({"template": "{}"}, {"prompt": "x"}, "cannot be filled in"),
         ({"template": "{prompt}"}, {"messages": CHAT}, r"data\.template.*empty where rows have m"),
@@ -205,6 +209,50 @@ def test_settings_that_do_not_fit_the_rows_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         _load(tmp_path, json.dumps(row), **data)
+
+
+def test_a_tsv_and_a_csv_hold_pictures_of_any_length(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    Image.effect_noise((300, 300), 90).save(buffer, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    csv.field_size_limit(2**17)  # Python's default, which another test may have raised
+    for name, mark in (("rows.tsv", "\t"), ("rows.csv", ",")):
+        path = tmp_path / name
+        rows = [["question", "answer", "image"], ["a\nb?", "2", url]]
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter=mark).writerows(rows)
+        (prompt,) = load_prompts(str(path), "image_to_text")
+        assert (prompt.text, prompt.answer, prompt.image_sizes) == ("a\nb?", "2", [(300, 300)])
+
+
+def test_a_csv_that_python_cannot_read_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmrl.rows.MAX_FIELD", 9)
+    (tmp_path / "x.csv").write_text("prompt,answer\na,b\n" + "c" * 20 + ",d\n")
+    with pytest.raises(ConfigError, match=r"x\.csv', line 3 cannot be read: field larger than"):
+        load_prompts(str(tmp_path / "x.csv"), "text")
+
+
+def test_rows_of_some_values_are_read_and_keep_their_numbers(tmp_path: Path) -> None:
+    lines = [{"prompt": str(n), "kind": n % 3, "part": "ab"[n % 2]} for n in range(8)]
+    text = "\n".join(map(json.dumps, lines))
+    found = _load(tmp_path, text, where={"kind": [0, "2"], "part": "a"})
+    assert [(prompt.id, prompt.text) for prompt in found] == [
+        (f"rows-{n}", str(n)) for n in (0, 2, 6)
+    ]
+    with pytest.raises(ConfigError, match=r"holds no prompts with data\.where \{'knd': 1\}"):
+        _load(tmp_path, text, where={"knd": 1})
+
+
+def test_a_mapping_holds_rows_by_name_or_one_list_of_them(tmp_path: Path) -> None:
+    row = {"prompt": "x"}
+    for text in (json.dumps({"7": row, "8": row}), json.dumps({"rows": [row, row], "kinds": {}})):
+        found = _load(tmp_path, text, "rows.json")
+        assert [(prompt.id, prompt.text) for prompt in found] == [("rows-0", "x"), ("rows-1", "x")]
+    for content in ({}, {"a": [row], "b": [row]}, {"prompt": "x", "include": [row]}, 3):
+        with pytest.raises(ConfigError, match="must hold a JSON list of rows"):
+            _load(tmp_path, json.dumps(content), "rows.json")
 
 
 def test_a_csv_row_with_a_value_too_few_or_too_many_is_named(tmp_path: Path) -> None:

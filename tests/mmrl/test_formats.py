@@ -204,20 +204,6 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(tmp_path: Path
     assert (prompt.text, prompt.metadata) == ("1+1?", {"completion": "2"})
 
 
-SEED = {
-    "answer": "C", "choice_a": "One", "choice_b": "Two", "choice_c": "Three", "choice_d": "Four",
-    "data_id": "SEEDBench_IMG/0.jpg", "data_type": "image", "question": "How many towels?",
-    "question_id": "101669", "question_type_id": 5,
-}  # fmt: skip
-
-
-def test_seed_bench_rows_list_their_choices_and_keep_their_kind(tmp_path: Path) -> None:
-    prompt = read_pictured(tmp_path, SEED, "seed_bench")
-    assert prompt.text == "How many towels?\nA. One\nB. Two\nC. Three\nD. Four"
-    assert (prompt.id, prompt.answer, prompt.metadata["tag"]) == ("101669", "C", 5)
-    assert prompt.metadata["choices"] == ["One", "Two", "Three", "Four"]
-
-
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
@@ -228,9 +214,6 @@ def test_seed_bench_rows_list_their_choices_and_keep_their_kind(tmp_path: Path) 
         ("humaneval", {**HUMANEVAL, "entry_point": "last"}, "does not define 'last'"),
         ("dllm_rl", {**FUNCTION, "test_method": "magic"}, "'magic'; allowed: function, stdio"),
         ("dllm_rl", {**STDIO, "test_output": []}, "2 test_input and 0 test_output"),
-        ("seed_bench", {**SEED, "answer": ""}, "answer is '' and the choices are"),
-        ("seed_bench", {**SEED, "answer": "E"}, "answer is 'E' and the choices are"),
-        ("seed_bench", {**SEED, "data_type": "video"}, "'video', and there is no column 'image'"),
         ("dllm_rl_sft", {"prompt": "x"}, "no 'response', which data.format dllm_rl_sft reads"),
         ("d1_countdown", {"input": "1,b", "output": "3"}, r"entry 0: input\[1\] is 'b'"),
         ("countdown", {"nums": [3.7, 2], "target": 5}, r"nums\[0\] is 3\.7; .* whole number"),

@@ -13,9 +13,19 @@ COUNTS = ["One", "Two", "Three", "Four"]
 COLORS = ["red", "dark red", "a blue and red one", "not visible"]
 
 
-def score(completion: str, answer: Any, choices: list[str] | None = None, prompt: str = "?") -> Any:
-    metadata = {"answer": answer} if choices is None else {"answer": answer, "choices": choices}
-    return build_reward({"name": "answer"})([Sample(prompt, completion, metadata)])[0]
+def score(
+    completion: str,
+    answer: Any,
+    choices: list[str] | None = None,
+    prompt: str = "?",
+    match: str = "meaning",
+    **rest: Any,
+) -> Any:
+    metadata = {"answer": answer, **rest} | ({} if choices is None else {"choices": choices})
+    (found,) = build_reward({"name": "answer", "match": match})(
+        [Sample(prompt, completion, metadata)]
+    )
+    return found
 
 
 @pytest.mark.parametrize(
@@ -157,6 +167,65 @@ def test_a_short_answer_that_says_more_or_else_is_wrong(completion: str, answer:
     assert score(completion, answer) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("completion", "right"),
+    [("B", True), ("Two", True), ("<answer>B</answer>", True), (" B ", True), ("b", False),
+     ("(B)", False), ("B.", False), ("two", False), ("The answer is B.", False), ("C", False)],
+)  # fmt: skip
+def test_an_exact_match_takes_the_letter_or_the_text_as_it_stands(
+    completion: str, right: bool
+) -> None:
+    for answer in ("B", "Two"):
+        assert score(completion, answer, COUNTS, match="exact") == float(right)
+
+
+def test_an_exact_match_of_a_short_answer_minds_case_and_articles() -> None:
+    found = [score(said, "Red", match="exact") for said in ("Red", r"\boxed{Red}", "red", "a Red")]
+    assert found == [1.0, 1.0, 0.0, 0.0]
+    assert score("B", "B", prompt="?\nA. x\nB. y", match="exact") == 1.0
+    with pytest.raises(ValueError, match="exacd"):
+        build_reward({"name": "answer", "match": "exacd"})
+
+
+def test_one_of_several_right_answers_is_enough() -> None:
+    for said, right in (("4/3", True), ("1.33", True), ("1.34", False)):
+        assert score(said, "4/3", answers=["1.33"]) == float(right)
+    assert score("C", "A", COUNTS, answers=["C"]) == 1.0 and score("B", "A", COUNTS) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "decimals", "right"),
+    [
+        ("5", "5", 0, True),
+        ("5.0", "5", 0, True),
+        ("The answer is 5.", "5", 0, True),
+        ("The rope is 5 cm long.", "5", 0, True),
+        ("five", "5", 0, True),
+        ("It is not 5.", "5", 0, False),
+        ("15", "5", 0, False),
+        ("-5", "5", 0, False),
+        ("5 or 6", "5", 0, False),
+        ("The answer is 6. The answer is 5.", "5", 0, False),
+        ("12 - 7 = 5", "5", 0, True),
+        ("none", "5", 0, False),
+        ("1.23", "1.2", 1, True),
+        ("1.26", "1.2", 1, False),
+        ("$1,234.50", "1234.5", 2, True),
+        (".5", "0.5", 2, True),
+        ("50%", "50", 2, True),
+        ("-0.5", "-.50", 2, True),
+        ("1e3", "1000", 2, True),
+        ("9" * 400, "5", 2, False),
+        ("red", "Red", 2, True),
+        ("[2007, 2008]", "[2007, 2008]", 2, True),
+    ],
+)
+def test_a_number_is_right_to_as_many_decimals_as_count(
+    completion: str, answer: str, decimals: int, right: bool
+) -> None:
+    assert score(completion, answer, precision=decimals) == float(right)
+
+
 def test_the_reward_does_not_apply_without_an_answer() -> None:
     assert build_reward({"name": "answer"})([Sample("?", "B", {"choices": COUNTS})]) == [None]
 
@@ -169,6 +238,10 @@ def test_the_reward_does_not_apply_without_an_answer() -> None:
         ({"answer": "A", "choices": "One"}, "must be a list of 2 to 26 texts"),
         ({"answer": "A", "choices": ["One"]}, "must be a list of 2 to 26 texts"),
         ({"answer": "A", "choices": [1, 2]}, "must be a list of 2 to 26 texts"),
+        ({"answer": "5", "precision": -1}, "precision=-1 must be a number of decimals"),
+        ({"answer": "5", "precision": 0.5}, "precision=0.5 must be a number of decimals"),
+        ({"answer": "5", "answers": "6"}, "answers='6' must be a list"),
+        ({"answer": "A", "answers": ["E"], "choices": COUNTS}, "answer='E' is neither a letter"),
     ],
 )
 def test_an_answer_that_is_none_of_its_choices_is_found_beforehand(
@@ -186,6 +259,8 @@ def test_hostile_completions_are_read_in_time() -> None:
     for text in ("The answer is " * 3000, "(" * 30000, "A " * 20000, "*" * 30000, "two " * 9000):
         assert score(text, "B", COUNTS) in (0.0, 1.0)
         assert score(text, "red") == 0.0
+    for text in ("1" * 40000, "1," * 20000, "-" * 40000, "1 " * 20000, "=" * 40000, "$-" * 20000):
+        assert score(text, "5", precision=0) == 0.0
 
 
 def test_words_keep_their_numbers() -> None:
