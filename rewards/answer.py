@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, ClassVar
 
 from mmrl.types import Sample
 from rewards.extraction import cut_off, extract
@@ -45,6 +45,9 @@ class AnswerReward:
     any. Every other answer is compared as words: case, punctuation, articles and the spelling of
     numbers up to twenty make no difference.
     """
+
+    scale: ClassVar[str] = "0 or 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "completion", "metadata")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Score a batch.
