@@ -16,6 +16,7 @@ from mmrl.eval import EvalConfig as TextEvalConfig
 from mmrl.eval_v import EvalConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
+from rewards.server.config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,6 +25,7 @@ SETTINGS = {
     "mmrl.sft": SFTConfig,
     "mmrl.eval": TextEvalConfig,
     "mmrl.eval_v": EvalConfig,
+    "rewards.server": ServerConfig,
 }
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(p) for p in ROOT.glob("datasets/**/*.md"))]
 
