@@ -37,7 +37,7 @@ def build_app(service: Service, token: str | None) -> ASGIApp:
         yield
         service.stop()
 
-    app = FastAPI(openapi_url=None, lifespan=lifespan)
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
 

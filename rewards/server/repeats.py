@@ -33,10 +33,10 @@ class Repeats:
     """Answers by the digest of their request, the latest ones.
 
     Args:
-        max_bytes: of the answers that are kept.
+        max_bytes: memory of the answers that are kept.
     """
 
-    def __init__(self, max_bytes: int = 2**24) -> None:
+    def __init__(self, max_bytes: int = 2**25) -> None:
         self.max_bytes, self.bytes = max_bytes, 0
         self._running: dict[bytes, asyncio.Task[Answer]] = {}
         self._kept: OrderedDict[bytes, Answer] = OrderedDict()
@@ -69,7 +69,12 @@ class Repeats:
 
     def _keep(self, key: bytes, answer: Answer) -> None:
         self._kept[key] = answer
-        self.bytes += len(answer.body)
+        self.bytes += _size(answer)
         while self.bytes > self.max_bytes:
             _, old = self._kept.popitem(last=False)
-            self.bytes -= len(old.body)
+            self.bytes -= _size(old)
+
+
+def _size(answer: Answer) -> int:
+    """Bytes of an answer and of the objects around it."""
+    return len(answer.body) + 2048

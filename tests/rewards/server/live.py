@@ -4,80 +4,43 @@ import base64
 import http.client
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 
+from tests import by_path
+
 ROOT = Path(__file__).resolve().parents[3]
-
-WATCHED = """
-import runpy, sys
+served = by_path.load(ROOT / "scripts" / "bench", "served")
+MOODY = """
 from rewards import REWARDS
-
 REWARDS["moody"] = "tests.rewards.server.moody_reward:MoodyReward"
-touched = open(sys.argv.pop(1), "a", buffering=1)
-events = {"open", "os.listdir", "socket.connect", "subprocess.Popen", "os.exec", "import"}
-sys.addaudithook(lambda event, args: event in events and touched.write(f"{event} {args[0]!r}\\n"))
-runpy.run_module("rewards.server", run_name="__main__", alter_sys=True)
 """
-"""The server, with the files, modules and addresses it turns to in a file."""
 
 
-class Live:
-    """A running server.
+class Live(served.Server):
+    """A running server that knows the moody reward.
 
     Args:
-        folder: for its log (`log`) and what it touches (`touched`).
+        folder: for its log and what it touches.
         arguments: of the command line.
-        environment: added to that of the tests.
+        token: bearer token that requests bring; the server finds it in `TOKEN`.
     """
 
-    def __init__(
-        self, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
-    ) -> None:
-        self.log, self.touched = folder / "log", folder / "touched"
-        # one thread here as in the tests' own process: with more, sums may be ordered otherwise
-        own = {"OMP_NUM_THREADS": str(threads()), "PYTHONPATH": str(ROOT)}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", WATCHED, str(self.touched), *arguments, "port=0"],
-                cwd=ROOT, stderr=log, env={**os.environ, **own, **(environment or {})},
-            )  # fmt: skip
-        self.token: str | None = None
-        self.port = self._port()
+    def __init__(self, folder: Path, *arguments: str, token: str | None = None) -> None:
+        self.token = token
+        # as many threads as here: with another number, sums may be ordered otherwise
+        own = {"OMP_NUM_THREADS": str(torch.get_num_threads()), "TOKEN": token or ""}
+        super().__init__(folder, *arguments, environment=own, prelude=MOODY)
 
-    def _port(self) -> int:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and self.process.poll() is None:
-            for line in self.lines():
-                if line["message"] == "listening":
-                    return int(line["url"].rpartition(":")[2])
-            time.sleep(0.05)
-        raise AssertionError(self.log.read_text())
-
-    def lines(self) -> list[dict[str, Any]]:
-        """The log so far; every line of it is a JSON object."""
-        text = self.log.read_text()
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def loaded(self) -> "Live":
-        """Wait until every reward is loaded."""
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            health = self.get("/v1/health")[1]
-            if health["status"] == "ok":
-                return self
-            assert health["status"] == "loading", health
-            time.sleep(0.05)
-        raise AssertionError("it does not load")
+    def headers(self) -> dict[str, str]:
+        """Headers of an honest request."""
+        kind = {"Content-Type": "application/json"}
+        return kind if self.token is None else {**kind, "Authorization": f"Bearer {self.token}"}
 
     def send(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -85,15 +48,11 @@ class Live:
         """Status, headers and body of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            connection.request(method, path, body, {**self._headers(), **(headers or {})})
+            connection.request(method, path, body, {**self.headers(), **(headers or {})})
             response = connection.getresponse()
             return response.status, dict(response.getheaders()), response.read()
         finally:
             connection.close()
-
-    def _headers(self) -> dict[str, str]:
-        kind = {"Content-Type": "application/json"}
-        return kind if self.token is None else {**kind, "Authorization": f"Bearer {self.token}"}
 
     def get(self, path: str) -> tuple[int, Any]:
         """Status and JSON of a path."""
@@ -113,40 +72,16 @@ class Live:
         assert [item["id"] for item in answer["items"]] == [item["id"] for item in items]
         return answer["items"]
 
-    def metric(self, name: str, **labels: str) -> float:
+    def value(self, name: str, **labels: str) -> float:
         """A value of `/metrics`, summed over the labels that are not given."""
-        wanted = [f'{key}="{value}"' for key, value in labels.items()]
-        text = self.send("GET", "/metrics")[2].decode()
-        rows = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
-        return sum(
-            float(value)
-            for key, value in rows
-            if key.partition("{")[0] == name and all(each in key for each in wanted)
-        )
-
-    def stop(self) -> int:
-        """Ask it to end; its exit status."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.metric(name, self.token or "", **labels)
 
 
 @contextmanager
-def live(folder: Path, *arguments: str, **options: Any) -> Iterator[Live]:
+def live(folder: Path, *arguments: str, token: str | None = None) -> Iterator[Live]:
     """A server that has ended when the block is left."""
-    server = Live(folder, *arguments, **options)
-    try:
+    with Live(folder, *arguments, token=token) as server:
         yield server
-    finally:
-        if server.process.poll() is None:
-            server.process.kill()
-        server.process.wait()
-
-
-def threads() -> int:
-    """Threads of torch in this process."""
-    import torch
-
-    return torch.get_num_threads()
 
 
 def png(image: Image.Image) -> dict[str, str]:

@@ -14,8 +14,32 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.rewards.server.conftest import SMALL
-from tests.rewards.server.live import Live, picture, png, words
+from tests.rewards.server.live import Live, live, picture, png, words
+
+SMALL = {
+    "max_items": 4,
+    "max_bytes": 40_000,
+    "max_pixels": 4096,
+    "max_memory_mb": 2,
+    "max_waiting": 6,
+    "body_seconds": 0.5,
+}
+
+
+@pytest.fixture(scope="module")
+def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One with small limits, a token, and items that time out after two seconds."""
+    limits = [f"limits.{key}={value}" for key, value in SMALL.items()]
+    arguments = [
+        "rewards=[{name: moody}, {name: shapes}]",
+        *limits,
+        "token_env=TOKEN",
+        "timeout_s=2",
+    ]
+    folder, token = tmp_path_factory.mktemp("small"), "a-token-of-tests"
+    with live(folder, *arguments, token=token) as started:
+        started.loaded()
+        yield started
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +47,7 @@ def still_alive(small_server: Live) -> Iterator[None]:
     yield
     answer = small_server.score("moody", [words("a", score=1)], f"alive {time.monotonic()}")
     assert answer[0]["score"] == 1.0
-    assert small_server.metric("reward_server_held_bytes") == 0
+    assert small_server.value("reward_server_held_bytes") == 0
 
 
 def code(server: Live, content: Any, **headers: str) -> tuple[int, str]:
@@ -47,7 +71,7 @@ def claiming(width: int, height: int) -> dict[str, str]:
 def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_sent(small_server: Live) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", small_server.port, timeout=10)
     connection.putrequest("POST", "/v1/score")
-    for header in small_server._headers().items():
+    for header in small_server.headers().items():
         connection.putheader(*header)
     connection.putheader("Content-Length", str(10**12))
     connection.endheaders()
@@ -66,7 +90,7 @@ def test_a_body_that_does_not_say_it_is_too_long_is_cut_off(small_server: Live) 
 def test_a_body_that_does_not_come_is_not_waited_for(small_server: Live) -> None:
     with socket.create_connection(("127.0.0.1", small_server.port), timeout=10) as slow:
         lines = ["POST /v1/score HTTP/1.1", "Host: x", "Content-Length: 100"]
-        lines += [f"{key}: {value}" for key, value in small_server._headers().items()]
+        lines += [f"{key}: {value}" for key, value in small_server.headers().items()]
         slow.sendall("\r\n".join([*lines, "", "{"]).encode())
         assert b" 408 " in slow.recv(4096)
 

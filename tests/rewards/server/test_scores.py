@@ -1,7 +1,7 @@
 """Served scores are the scores of the reward called here, whoever else asks at the same time."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,14 +11,27 @@ from PIL import Image
 
 from mmrl.types import Sample
 from rewards import Reward, build_reward
-from tests.rewards.server.live import Live, picture, words
+from tests.rewards.server.live import Live, live, picture, words
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
 PROMPTS = ("a red circle", "two blue squares", "a green ring left of a cyan star")
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
+REWARDS = """rewards=[
+{name: shapes}, {name: shapes, key: partial, mode: partial}, {name: moody, max_latency_ms: 30},
+{name: clip, model: datasets/shapes/checkpoints/clip, device: cpu, max_latency_ms: 30}]""".replace(
+    "\n", " "
+)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Real rewards and a moody one, without a token, with the limits it has by default."""
+    with live(tmp_path_factory.mktemp("server"), REWARDS) as started:
+        started.loaded()
+        yield started
+
+
+@pytest.fixture(scope="module")
 def clip() -> Reward:
     return build_reward(CLIP)
 
@@ -80,25 +93,25 @@ def test_sixteen_clients_get_each_their_own_scores_from_fewer_batches(
     while starts[-1] < 320:
         starts.append(min(starts[-1] + sizes.randint(1, 7), 320))
     requests = [items(batch[a:b], a) for a, b in zip(starts, starts[1:], strict=False)]
-    before = server.metric("reward_server_batch_items_count", reward="clip")
+    before = server.value("reward_server_batch_items_count", reward="clip")
     with ThreadPoolExecutor(16) as clients:
         found = list(clients.map(lambda n: server.score("clip", requests[n], f"{n}"),
                                  range(len(requests))))  # fmt: skip
     answered = [item for answer in found for item in answer]
     assert {item["id"]: item["score"] for item in answered} == expected
     assert len(answered) == len(expected)
-    batches = server.metric("reward_server_batch_items_count", reward="clip") - before
+    batches = server.value("reward_server_batch_items_count", reward="clip") - before
     assert batches < 0.7 * len(requests), (batches, len(requests))
 
 
 def test_the_same_request_twice_is_scored_once(server: Live) -> None:
     same = [words("a", score=0.25, seconds=0.3)]
-    before = server.metric("reward_server_items_total", reward="moody", outcome="scored")
+    before = server.value("reward_server_items_total", reward="moody", outcome="scored")
     with ThreadPoolExecutor(3) as clients:
         found = list(clients.map(lambda _: server.score("moody", same, "twice"), range(3)))
     found.append(server.score("moody", same, "twice"))
     assert [scores(answer) for answer in found] == [[0.25]] * 4
-    after = server.metric("reward_server_items_total", reward="moody", outcome="scored")
+    after = server.value("reward_server_items_total", reward="moody", outcome="scored")
     assert after - before == 1
     changed = [words("a", score=0.5)]
     assert scores(server.score("moody", changed, "twice")) == [0.5], "the id alone is not enough"
