@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
@@ -50,6 +50,17 @@ class ChecksMetadata(Protocol):
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the metadata of a prompt is not what the reward reads."""
         ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A reward that says what those have to know who only see it served."""
+
+    scale: ClassVar[str]
+    """Range of its raw scores."""
+    needs: ClassVar[tuple[str, ...]]
+    """What a sample has to bring: `prompt`, `images` (a picture as its completion), `completion` (a
+    text), `metadata`."""
 
 
 def reward_class(name: str) -> type:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
@@ -56,6 +56,9 @@ class AnswerReward:
         match: `meaning`, as above, or `exact`: the part that answers must read like the reference;
             of a choice, like its letter or its text.
     """
+
+    scale: ClassVar[str] = "0 or 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "completion", "metadata")
 
     def __init__(self, match: Literal["meaning", "exact"] = "meaning") -> None:
         check_choice("match", match, ("meaning", "exact"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from safetensors import SafetensorError
 
@@ -33,11 +33,15 @@ class CLIPReward:
         device: "auto", or a torch device.
         dtype: precision of the towers; normalisation and dot product are float32.
         batch_size: images encoded at once.
+        fill: see `DualEncoder`.
 
     Raises:
         FileNotFoundError, ValueError: model or weights that do not exist or cannot be read;
             NotHereError where they are to come from the hub.
     """
+
+    scale: ClassVar[str] = "cosine, -1 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     def __init__(
         self,
@@ -46,11 +50,12 @@ class CLIPReward:
         device: str = "auto",
         dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         batch_size: int = 32,
+        fill: int = 8,
     ) -> None:
         architecture = resolve_architecture(model, "clip.model")
         weights = resolve_weights(architecture, pretrained, "clip.pretrained")
         network, transform, tokenizer = _load(architecture, weights)
-        self.encoder = DualEncoder(network, tokenizer, transform, device, dtype, batch_size)
+        self.encoder = DualEncoder(network, tokenizer, transform, device, dtype, batch_size, fill)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Cosines in [-1, 1].

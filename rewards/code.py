@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.types import Sample
 from rewards.extraction import tagged
@@ -48,6 +48,9 @@ class CodeReward:
         IsolationError: this machine cannot give the isolation; the message says why.
         ValueError: a limit that is not above 0, an unknown isolation, or a URL that is none.
     """
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     def __init__(
         self,

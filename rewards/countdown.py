@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 from mmrl.types import Sample
 from rewards.extraction import extract
@@ -61,6 +61,9 @@ class CountdownReward:
     Raises:
         ValueError: a partial credit outside [0, 1).
     """
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     def __init__(self, partial: float = 0.0) -> None:
         check_partial(partial)

@@ -16,6 +16,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from mmrl.config import check
+
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -31,6 +33,13 @@ class DualEncoder:
         device: where the towers run; "auto" takes the current CUDA device if there is one.
         dtype: autocast dtype of the towers, one of `DTYPES`; "float32" switches autocast off.
         batch_size: rows encoded at once.
+        fill: rows are encoded in multiples of this, the last one repeated. Matrix products choose
+            their kernels by the number of rows, so that without it the last bits of a score depend
+            on what else is scored. On processors 8 was enough wherever it was tried; `batch_size`
+            gives every batch one shape, which settles it on any device.
+
+    Raises:
+        ValueError: `batch_size` or `fill` is below 1.
     """
 
     def __init__(
@@ -41,13 +50,16 @@ class DualEncoder:
         device: str = "auto",
         dtype: str = "float32",
         batch_size: int = 32,
+        fill: int = 8,
     ) -> None:
-        self.device = _resolve_device(device)
+        check(batch_size >= 1, "batch_size", batch_size, "at least 1")
+        check(fill >= 1, "fill", fill, "at least 1")
+        self.device = resolve_device(device)
         self.model = model.to(self.device).eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.transform = transform
         self.dtype = DTYPES[dtype]
-        self.batch_size = batch_size
+        self.batch_size, self.fill = batch_size, fill
 
     @torch.no_grad()
     def cosine(self, images: Sequence[Image.Image], texts: Sequence[str]) -> list[float]:
@@ -79,14 +91,20 @@ class DualEncoder:
     ) -> Tensor:
         rows = []
         for start in range(0, len(items), self.batch_size):
-            inputs = collate(items[start : start + self.batch_size]).to(self.device)
+            part = items[start : start + self.batch_size]
+            inputs = self._filled(collate(part)).to(self.device)
             with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
                 features = tower(inputs)
-            rows.append(F.normalize(features.float(), dim=-1).cpu())
+            rows.append(F.normalize(features.float(), dim=-1)[: len(part)].cpu())
         return torch.cat(rows)
 
+    def _filled(self, inputs: Tensor) -> Tensor:
+        missing = -len(inputs) % self.fill
+        return torch.cat((inputs, inputs[-1:].expand(missing, *inputs.shape[1:])))
 
-def _resolve_device(device: str) -> torch.device:
+
+def resolve_device(device: str) -> torch.device:
+    """The named device; "auto" takes the current CUDA device if there is one."""
     if device != "auto":
         return torch.device(device)
     if torch.cuda.is_available():

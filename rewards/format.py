@@ -7,7 +7,7 @@ score is 1.0, not d1's 0.5: how much it counts is the `weight` of the entry.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from mmrl.types import Sample
 from rewards.extraction import boxed
@@ -31,6 +31,9 @@ class FormatReward:
     Raises:
         ValueError: an unknown mode, or no tags.
     """
+
+    scale: ClassVar[str] = "0 or 1"
+    needs: ClassVar[tuple[str, ...]] = ("completion",)
 
     def __init__(
         self,

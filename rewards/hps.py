@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -43,11 +43,15 @@ class HPSReward:
         device: "auto", or a torch device.
         dtype: precision of the towers; normalisation and dot product are float32.
         batch_size: images encoded at once.
+        fill: see `DualEncoder`.
 
     Raises:
         FileNotFoundError, ValueError: a checkpoint that does not exist, cannot be read, or does
             not belong to the architecture.
     """
+
+    scale: ClassVar[str] = "cosine, -1 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class HPSReward:
         device: str = "auto",
         dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         batch_size: int = 16,
+        fill: int = 8,
     ) -> None:
         import open_clip
 
@@ -74,6 +79,7 @@ class HPSReward:
             device,
             dtype,
             batch_size,
+            fill,
         )
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:

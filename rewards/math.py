@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
@@ -41,6 +41,9 @@ class MathReward:
     Raises:
         ValueError: an unknown source, a partial credit outside [0, 1) or a timeout not above 0.
     """
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from PIL import Image
 
@@ -66,6 +66,9 @@ class ShapesReward:
     Raises:
         ValueError: If the mode is unknown.
     """
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     def __init__(self, mode: Literal["strict", "partial"] = "strict", exact: bool = True) -> None:
         if mode not in MODES:

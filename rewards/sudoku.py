@@ -8,7 +8,7 @@ where the puzzle was empty. Grids of any size.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from mmrl.types import Sample
 from rewards.extraction import tagged
@@ -17,6 +17,9 @@ from rewards.metadata import read, values
 
 class SudokuReward:
     """Score grids against the metadata `puzzle` (0 where empty) and `solution`."""
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Score a batch.

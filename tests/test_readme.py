@@ -16,6 +16,7 @@ from mmrl.config import load_config
 from mmrl.eval import EvalConfig as TextEvalConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
+from rewards.server.config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,6 +24,7 @@ SETTINGS = {
     "mmrl.rl": RLConfig,
     "mmrl.sft": SFTConfig,
     "mmrl.eval": TextEvalConfig,
+    "rewards.server": ServerConfig,
 }
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(p) for p in ROOT.glob("datasets/**/*.md"))]
 

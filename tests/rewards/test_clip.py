@@ -46,6 +46,17 @@ def test_a_batch_scores_like_its_rows_alone(
     assert reward([]) == []
 
 
+def test_what_else_is_scored_does_not_change_a_bit(
+    clip_directory: Path, pictures: list[Image.Image]
+) -> None:
+    reward = build_reward({"name": "clip", "model": str(clip_directory), "device": "cpu"})
+    samples = [Sample(f"prompt {n % 7}", pictures[n % 4].rotate(n)) for n in range(45)]
+    together = reward(samples)
+    for size in (1, 2, 5, 12, 31):
+        parts = [reward(samples[n : n + size]) for n in range(0, 45, size)]
+        assert [score for part in parts for score in part] == together, size
+
+
 def test_half_precision_towers_stay_near_float32(
     clip_directory: Path, pictures: list[Image.Image]
 ) -> None:

@@ -1,0 +1,9 @@
+"""Rewards behind HTTP: `python -m rewards.server config=configs/reward_server/shapes.yaml`.
+
+    POST /v1/score     scores samples with one reward (`rewards.server.wire` has the models)
+    GET  /v1/health    what is served, and whether it is loaded
+    GET  /metrics      for Prometheus
+
+What a client sends is data: nothing it names is opened, its pictures are PNG whose size is known
+before they are decoded, and every amount has a limit.
+"""

@@ -1,0 +1,90 @@
+"""The HTTP side: paths, typed models, and errors in one form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refused
+from rewards.server.memory import read_body
+from rewards.server.refusal import Refusal
+from rewards.server.service import Service
+from rewards.server.wire import Health
+
+logger = logging.getLogger(__name__)
+
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def build_app(service: Service, token: str | None) -> ASGIApp:
+    """The application; its rewards begin to load when it starts.
+
+    Args:
+        service: what is served.
+        token: bearer token, or None.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        service.stop()
+
+    app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+
+    @app.post(SCORE)
+    async def score(request: Request) -> Response:
+        # Read by hand: FastAPI would take a body of any size, and parse it before any check.
+        _check_kind(request)
+        with service.budget.lease() as lease:
+            body = await read_body(request, service.limits, lease)
+            answer = await service.answer(body, lease, request.scope[FIELDS])
+        return Response(answer.body, media_type="application/json")
+
+    @app.get(HEALTH)
+    async def health() -> Health:
+        return service.health()
+
+    @app.get(METRICS)
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return Door(app, token, service.metrics)
+
+
+def _check_kind(request: Request) -> None:
+    """Raise a `Refusal` unless the body says it is JSON. A foreign web page cannot make a browser
+    send that without asking first, so it cannot use a server of this machine."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal(415, "not_json", "Send Content-Type: application/json.")
+
+
+async def _refusal(request: Request, error: Any) -> Response:
+    request.scope.get(FIELDS, {})["code"] = error.code
+    return refused(error)
+
+
+async def _http_error(request: Request, error: Any) -> Response:
+    code = _CODES.get(error.status_code, "http_error")
+    return refused(Refusal(error.status_code, code, str(error.detail)))
+
+
+async def _defect(request: Request, error: Any) -> Response:
+    return refused(Refusal(500, "internal", "The server has a defect; its log has more."))
+
+
+_HANDLERS: dict[type[Exception], Any] = {
+    Refusal: _refusal,
+    HTTPException: _http_error,
+    Exception: _defect,
+}

@@ -1,0 +1,152 @@
+"""One reward behind its name: loaded and called in a thread of its own, described for clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from mmrl.types import Sample
+from rewards import ChecksMetadata, Described, Reward, build_reward, reward_class
+from rewards.dual_encoder import resolve_device
+from rewards.scoring import NETWORK_ERRORS, validated
+from rewards.server.batching import Full, Outcome, Queue
+from rewards.server.config import Entry
+from rewards.server.metrics import Metrics
+from rewards.server.refusal import Refusal
+from rewards.server.wire import Problem, RewardHealth, Status
+
+logger = logging.getLogger(__name__)
+
+_LOADING = threading.Lock()
+"""Rewards load one after another: what they import is not made for several threads."""
+
+
+class Served:
+    """A reward that loads when started and then scores what is put into its queue.
+
+    Args:
+        entry: the reward and how it is served.
+        max_waiting: samples that may wait for it.
+        metrics: of the server.
+    """
+
+    def __init__(self, entry: Entry, max_waiting: int, metrics: Metrics) -> None:
+        self.entry, self.metrics = entry, metrics
+        self.queue = Queue(
+            entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000, max_waiting
+        )
+        self.status: Status = "loading"
+        self.error: str | None = None
+        self.reward: Reward | None = None
+        self.device = str(entry.options.get("device", "cpu"))
+        described = reward_class(entry.options["name"])
+        self.needs = described.needs if isinstance(described, Described) else ()
+        self.scale = described.scale if isinstance(described, Described) else "not described"
+        # daemon: neither loading nor a call of a reward can be broken off
+        self.thread = threading.Thread(target=self._work, name=entry.key, daemon=True)
+        metrics.watch(entry.key, lambda: self.status == "ok", lambda: len(self.queue))
+
+    def health(self) -> RewardHealth:
+        """What clients are told about it."""
+        return RewardHealth(
+            name=self.entry.key,
+            version=self.entry.version,
+            device=self.device,
+            scale=self.scale,
+            needs=list(self.needs),
+            status=self.status,
+            error=self.error,
+        )
+
+    def admit(self, sample: Sample) -> Problem | None:
+        """Why a sample cannot be scored, as far as that shows before it is."""
+        is_text = isinstance(sample.completion, str)
+        missing = "images" if is_text else "completion"
+        if missing in self.needs:
+            kind = "a text" if is_text else "an image"
+            reason = f"{self.entry.key} needs {', '.join(self.needs)}; this completion is {kind}."
+            return Problem(code="wrong_input", message=reason)
+        if isinstance(self.reward, ChecksMetadata):
+            try:
+                self.reward.check(sample.metadata)
+            except Exception as error:  # metadata is anything, and a check is foreign code
+                return Problem(code="bad_metadata", message=_text(error))
+        return None
+
+    async def score(self, samples: Sequence[Sample], seconds: float) -> list[Outcome]:
+        """Outcomes in order, of those known after `seconds`; the others are a `timeout`.
+
+        Raises:
+            Refusal: it is not loaded, or too much waits already.
+        """
+        self.check_ready()
+        try:
+            ticket = self.queue.put(samples)
+        except Full:
+            reason = f"{len(self.queue)} items wait for {self.entry.key}."
+            raise Refusal(429, "busy", reason, retry_after=1) from None
+        try:
+            await asyncio.wait([asyncio.wrap_future(ticket.done)], timeout=seconds)
+        finally:
+            ticket.dropped = True
+        late = Problem(code="timeout", message=f"No score after {seconds:g} seconds.")
+        return [ticket.outcomes.get(n, late) for n in range(len(samples))]
+
+    def check_ready(self) -> None:
+        """Raise a `Refusal` unless the reward is loaded."""
+        if self.status == "loading":
+            reason = f"{self.entry.key} is being loaded."
+            raise Refusal(503, "loading", reason, retry_after=2)
+        if self.status == "failed":
+            raise Refusal(503, "failed", f"{self.entry.key} could not be loaded; see /v1/health.")
+
+    def _options(self) -> dict[str, Any]:
+        """The options of the reward with the device they mean."""
+        if "device" not in self.entry.options:
+            return self.entry.options
+        self.device = str(resolve_device(self.device))
+        return {**self.entry.options, "device": self.device}
+
+    def _work(self) -> None:
+        try:
+            started = time.monotonic()
+            with _LOADING:
+                self.reward = build_reward(self._options(), self.entry.key)
+        except BaseException as error:  # a thread that ended unseen would be `loading` for ever
+            self.status, self.error = "failed", _text(error)
+            logger.exception("reward not loaded", extra={"fields": {"reward": self.entry.key}})
+            return
+        self.status = "ok"
+        seconds = round(time.monotonic() - started, 3)
+        fields = {"reward": self.entry.key, "version": self.entry.version, "seconds": seconds}
+        logger.info("reward loaded", extra={"fields": fields})
+        for batch in self.queue.batches():
+            with self.metrics.batch(self.entry.key, len(batch)):
+                found = outcomes(self.reward, [ticket.samples[n] for ticket, n in batch])
+            for (ticket, n), outcome in zip(batch, found, strict=True):
+                ticket.settle(n, outcome)
+
+
+def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
+    """Score a batch; where the reward raises, every sample alone, so that one fails for itself."""
+    try:
+        scores = validated(reward(samples), len(samples))
+    except NETWORK_ERRORS as error:
+        return [Problem(code="unreachable", message=_text(error))] * len(samples)
+    except (Exception, SystemExit) as error:  # a reward is foreign code
+        if len(samples) > 1:
+            return [outcomes(reward, [sample])[0] for sample in samples]
+        return [Problem(code="reward_failed", message=_text(error))]
+    return [
+        score if score is None or isinstance(score, float)
+        else Problem(code="no_score", message=f"The reward {score}.")
+        for score in scores
+    ]  # fmt: skip
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

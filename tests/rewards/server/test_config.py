@@ -1,0 +1,87 @@
+"""What cannot be served is refused before anything loads."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mmrl.config import ConfigError, load_config
+from rewards import REWARDS, Described, reward_class
+from rewards.server.config import ServerConfig, read_token
+
+ROOT = Path(__file__).resolve().parents[3]
+SHAPES = "rewards=[{name: shapes}]"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "reward_server").glob("*.yaml")))
+def test_every_shipped_configuration_loads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    entries = load_config(ServerConfig, [f"config={path}"]).entries()
+    assert entries and len(path.read_text().splitlines()) <= 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "rewards is empty"),
+        (["rewards=[{name: shaped}]"], "Did you mean 'shapes'"),
+        (["rewards=[{name: shapes, modus: strict}]"], "mode"),
+        (["rewards=[{name: shapes, max_batch_size: 0}]"], r"rewards\[0\].max_batch_size is 0"),
+        (["rewards=[{name: shapes, max_latency_ms: soon}]"], "max_latency_ms"),
+        (["rewards=[{name: shapes, weight: 2}]"], "configuration of the run"),
+        (["rewards=[{name: shapes}, {name: shapes}]"], r"rewards\[1\].key is 'shapes'"),
+        (["rewards=[{name: shapes, key: a/b}]"], "points, dashes and underscores"),
+        ([SHAPES, "port=70000"], "port is 70000"),
+        ([SHAPES, "host=0.0.0.0"], "token_env is ''; .*environment variable.*127.0.0.1"),
+        ([SHAPES, "host=gpu-7"], "token_env"),
+        ([SHAPES, "limits.max_items=0"], "limits.max_items is 0"),
+        ([SHAPES, "limits.max_pixels=100000000000"], "limits.max_pixels"),
+        ([SHAPES, "limits.max_memory_mb=10"], "limits.max_memory_mb is 10; it must be at least"),
+        ([SHAPES, "limits.max_waiting=10"], "limits.max_waiting"),
+        ([SHAPES, "timeout_s=0"], "timeout_s"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(ServerConfig, arguments)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_this_machine_alone_needs_no_token(host: str) -> None:
+    config = load_config(ServerConfig, [SHAPES, f"host={host}"])
+    assert config.is_loopback and read_token(config, {}) is None
+
+
+def test_the_token_comes_from_the_environment_and_must_be_there() -> None:
+    config = load_config(ServerConfig, [SHAPES, "host=0.0.0.0", "token_env=T"])
+    assert read_token(config, {"T": "abc"}) == "abc"
+    for environment in ({}, {"T": ""}, {"T": "a b"}, {"T": "schlüssel"}):
+        with pytest.raises(ConfigError, match="T="):
+            read_token(config, environment)
+
+
+def test_versions_follow_the_options_but_not_the_device() -> None:
+    def version(*options: str) -> str:
+        entry = ", ".join(["name: clip", "model: ViT-B-32", *options])
+        return load_config(ServerConfig, [f"rewards=[{{{entry}}}]"]).entries()[0].version
+
+    assert version() == version("device: cuda") == version("max_batch_size: 8")
+    assert version() != version("dtype: bfloat16")
+    assert version("release: mine") == "mine"
+
+
+@pytest.mark.parametrize("name", sorted(REWARDS))
+def test_every_reward_says_what_it_needs_and_what_its_scores_are(name: str) -> None:
+    described = reward_class(name)
+    assert isinstance(described, Described) and described.scale
+    assert {"images", "completion"} & set(described.needs)
+    assert set(described.needs) <= {"prompt", "images", "completion", "metadata"}
+
+
+def test_the_command_ends_with_one_line_for_a_wrong_setting_and_loads_on_a_dry_run() -> None:
+    command = [sys.executable, "-m", "rewards.server"]
+    wrong = subprocess.run([*command, "host=0.0.0.0", SHAPES], cwd=ROOT, capture_output=True)
+    assert wrong.returncode == 1 and wrong.stderr.startswith(b"error: token_env is ''")
+    dry = subprocess.run([*command, SHAPES, "dry_run=true"], cwd=ROOT, capture_output=True)
+    assert dry.returncode == 0 and b"max_items: 256" in dry.stdout

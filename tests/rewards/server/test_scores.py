@@ -1,0 +1,167 @@
+"""Served scores are the scores of the reward called here, whoever else asks at the same time."""
+
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmrl.types import Sample
+from rewards import Reward, build_reward
+from tests.rewards.server.live import Live, live, picture, words
+
+CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
+PROMPTS = ("a red circle", "two blue squares", "a green ring left of a cyan star")
+CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
+REWARDS = """rewards=[
+{name: shapes}, {name: shapes, key: partial, mode: partial}, {name: moody, max_latency_ms: 30},
+{name: clip, model: datasets/shapes/checkpoints/clip, device: cpu, max_latency_ms: 30}]""".replace(
+    "\n", " "
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Real rewards and a moody one, without a token, with the limits it has by default."""
+    with live(tmp_path_factory.mktemp("server"), REWARDS) as started:
+        started.loaded()
+        yield started
+
+
+@pytest.fixture(scope="module")
+def clip() -> Reward:
+    return build_reward(CLIP)
+
+
+def samples(number: int, seed: int = 0) -> list[Sample]:
+    """Noise of several sizes."""
+    random = np.random.default_rng(seed)
+    shapes = [tuple(random.integers(20, 90, 2)) for _ in range(number)]
+    images = [Image.fromarray(random.integers(0, 256, (*s, 3), dtype=np.uint8)) for s in shapes]
+    return [Sample(PROMPTS[n % 3], image) for n, image in enumerate(images)]
+
+
+def items(batch: Sequence[Sample], first: int = 0) -> list[dict[str, Any]]:
+    return [picture(f"i{first + n}", s.prompt, s.completion) for n, s in enumerate(batch)]  # type: ignore[arg-type]
+
+
+def scores(answer: Sequence[Any]) -> list[float]:
+    assert all(item["error"] is None and item["components"] == {} for item in answer), answer
+    return [item["score"] for item in answer]
+
+
+@pytest.mark.parametrize("number", [1, 3, 32, 45])
+def test_scores_are_those_of_the_reward_called_here_bit_for_bit(
+    server: Live, clip: Reward, number: int
+) -> None:
+    batch = samples(number)
+    assert scores(server.score("clip", items(batch))) == clip(batch)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
+def test_every_mode_of_image_survives(server: Live, clip: Reward, mode: str) -> None:
+    image = samples(1)[0].completion
+    assert isinstance(image, Image.Image)
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    batch = [Sample("a red circle", image.convert(mode))]
+    assert scores(server.score("clip", items(batch))) == clip(batch)
+
+
+def test_verdicts_of_the_verifier_and_what_it_does_not_apply_to(server: Live) -> None:
+    image = Image.new("RGB", (32, 32), "black")
+    asked = [
+        picture("right", "a", image, **CIRCLE),
+        picture("none", "a", image),
+        picture("broken", "a", image, include=[]),
+    ]
+    here = build_reward({"name": "shapes", "mode": "partial"})
+    verdict, none, broken = server.score("partial", asked)
+    assert [verdict["score"]] == here([Sample("a", image, CIRCLE)])
+    assert none["score"] is None and none["error"] is None
+    assert broken["error"]["code"] == "bad_metadata"
+
+
+def test_sixteen_clients_get_each_their_own_scores_from_fewer_batches(
+    server: Live, clip: Reward
+) -> None:
+    batch = samples(320)
+    expected = dict(zip((f"i{n}" for n in range(320)), clip(batch), strict=True))
+    sizes, starts = random.Random(0), [0]
+    while starts[-1] < 320:
+        starts.append(min(starts[-1] + sizes.randint(1, 7), 320))
+    requests = [items(batch[a:b], a) for a, b in zip(starts, starts[1:], strict=False)]
+    before = server.value("reward_server_batch_items_count", reward="clip")
+    with ThreadPoolExecutor(16) as clients:
+        found = list(clients.map(lambda n: server.score("clip", requests[n], f"{n}"),
+                                 range(len(requests))))  # fmt: skip
+    answered = [item for answer in found for item in answer]
+    assert {item["id"]: item["score"] for item in answered} == expected
+    assert len(answered) == len(expected)
+    batches = server.value("reward_server_batch_items_count", reward="clip") - before
+    assert batches < 0.7 * len(requests), (batches, len(requests))
+
+
+def test_the_same_request_twice_is_scored_once(server: Live) -> None:
+    same = [words("a", score=0.25, seconds=0.3)]
+    before = server.value("reward_server_items_total", reward="moody", outcome="scored")
+    with ThreadPoolExecutor(3) as clients:
+        found = list(clients.map(lambda _: server.score("moody", same, "twice"), range(3)))
+    found.append(server.score("moody", same, "twice"))
+    assert [scores(answer) for answer in found] == [[0.25]] * 4
+    after = server.value("reward_server_items_total", reward="moody", outcome="scored")
+    assert after - before == 1
+    changed = [words("a", score=0.5)]
+    assert scores(server.score("moody", changed, "twice")) == [0.5], "the id alone is not enough"
+
+
+@pytest.mark.parametrize(
+    ("mood", "code"),
+    [
+        ("raise", "reward_failed"),
+        ("exit", "reward_failed"),
+        ("nan", "no_score"),
+        ("word", "no_score"),
+        ("lose the network", "unreachable"),
+    ],
+)
+def test_a_failing_item_fails_by_name_and_the_others_are_scored(
+    server: Live, mood: str, code: str
+) -> None:
+    bad = server.score("moody", [words("b", do=mood)], mood)[0]
+    assert (bad["score"], bad["error"]["code"]) == (None, code)
+    first, bad, last = server.score(
+        "moody", [words("a", score=1), words("b", do=mood), words("c", score=2.5)], mood
+    )
+    assert (bad["score"], bad["error"]["code"]) == (None, code)
+    if code != "unreachable":  # a network that is down is down for all of them
+        assert scores([first, last]) == [1.0, 2.5]
+    assert scores(server.score("moody", [words("a", score=3)], f"{mood} again")) == [3.0]
+    logged = [line for line in server.lines() if line["message"] == "item failed"]
+    assert ("b", code) in [(line["item"], line["code"]) for line in logged[-3:]]
+
+
+def test_wrong_kinds_of_completions_fail_alone(server: Live) -> None:
+    image = samples(1)[0].completion
+    right = picture("a", "p", image)  # type: ignore[arg-type]
+    both = {**right, "id": "b", "completion": "text"}
+    neither = {"id": "c", "prompt": "p"}
+    two = {**right, "id": "d", "images": right["images"] * 2}
+    reference = {**right, "id": "e", "reference_images": right["images"]}
+    found = server.score("clip", [right, both, neither, two, reference, words("f")])
+    codes = [item["error"] and item["error"]["code"] for item in found]
+    assert codes == [None, "bad_item", "bad_item", "bad_item", "unsupported", "wrong_input"]
+    assert server.score("clip", [], "nothing") == []
+
+
+def test_health_describes_what_is_served(server: Live) -> None:
+    status, health = server.get("/v1/health")
+    assert status == 200 and health["status"] == "ok"
+    clip = next(reward for reward in health["rewards"] if reward["name"] == "clip")
+    assert clip["device"] == "cpu" and clip["needs"] == ["prompt", "images"] and clip["scale"]
+    versions = {reward["name"]: reward["version"] for reward in health["rewards"]}
+    assert len(set(versions.values())) == 4
+    answer = server.post({"id": "v", "reward": "partial", "items": []})[1]
+    assert answer["version"] == versions["partial"]
