@@ -22,6 +22,7 @@ from urllib.error import URLError
 from mmrl.config import ConfigError
 from mmrl.types import Prompt, Sample
 from rewards import ChecksMetadata
+from rewards.service import Unreachable
 from rewards.terms import Term, build_term, check_entries
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,8 @@ class Scorer:
         max_failures: how much of one reward may fail before the run stops: below 1 a share of the
             samples of one call, otherwise a number of samples over the whole run. At 0 the first
             failure stops it.
-        retries: how often a call is repeated after a network error.
+        retries: how often a call is repeated after a network error of a reward that does not use
+            `rewards.service`, which repeats by itself.
         backoff: seconds before the first repetition, doubled each time.
 
     Raises:
@@ -144,6 +146,8 @@ class Scorer:
         for attempt in range(self.retries):
             try:
                 return term.reward(batch)
+            except Unreachable:  # was tried again already
+                raise
             except NETWORK_ERRORS as error:
                 pause = self.backoff * 2**attempt
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)
