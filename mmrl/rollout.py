@@ -90,7 +90,7 @@ def roll_out(
     completions = [completion for _, part in chunks for completion in part]
     sampled = time.perf_counter()
     samples = [
-        Sample(prompt.text, completion, prompt.facts)
+        Sample.of(prompt, completion)
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
     scores = task.scorer.score(samples)

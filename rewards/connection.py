@@ -66,6 +66,7 @@ class Connection:
         if self._http.sock is None:
             self._http.connect()
         line, late = self._http.sock, threading.Event()
+        assert line is not None
         line.settimeout(seconds)
         # The timeout of a socket starts anew with every byte; this one does not.
         clock = threading.Timer(seconds, _cut, (line, late))

@@ -16,6 +16,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from rewards.device import resolve_device
+
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -42,7 +44,7 @@ class DualEncoder:
         dtype: str = "float32",
         batch_size: int = 32,
     ) -> None:
-        self.device = _resolve_device(device)
+        self.device = resolve_device(device)
         self.model = model.to(self.device).eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.transform = transform
@@ -84,11 +86,3 @@ class DualEncoder:
                 features = tower(inputs)
             rows.append(F.normalize(features.float(), dim=-1).cpu())
         return torch.cat(rows)
-
-
-def _resolve_device(device: str) -> torch.device:
-    if device != "auto":
-        return torch.device(device)
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")

@@ -14,6 +14,7 @@ from mmrl.eval_v import EvalConfig
 from mmrl.plan import describe
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
+from rewards.judging.template import load_template
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
@@ -64,6 +65,12 @@ def test_the_text_benchmarks_are_the_d1_protocol(path: str) -> None:
 def test_every_method_loads_under_the_name_of_its_file(path: str) -> None:
     name = Path(path).stem
     assert load_algorithm({"name": name}).name == name
+
+
+@pytest.mark.parametrize("path", configurations("judge"))
+def test_every_template_of_a_judge_loads_and_shows_the_prompt_but_no_answer(path: str) -> None:
+    template = load_template(Path(path).stem)
+    assert "prompt" in template.fields and "answer" not in template.fields
 
 
 @pytest.mark.parametrize("path", configurations("accelerate"))

@@ -67,6 +67,7 @@ class Chat(BaseHTTPRequestHandler):
         with lock:
             asked[request["model"]] += 1
             seen[body] += 1
+            last.clear()
             last.update(request)
             busy += 1
             most = max(most, busy)
