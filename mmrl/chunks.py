@@ -1,9 +1,9 @@
-"""Parts of a text response that are judged one after the other, cut along its own tokens.
+"""Chunks of a text response that are judged one after the other, cut along its own tokens.
 
-Process rewards (TraceRL, arXiv 2509.06949) judge a response part by part, each given what stands
-before it. Token ids are cut and only then decoded, so a part has a last position and nothing is
-ever tokenised again. Deviations from the public code: a part may also end with a line; the end
-token belongs to the last part; a response without words has no part.
+Process rewards (TraceRL, arXiv 2509.06949) judge a response chunk by chunk, each given what stands
+before it. Token ids are cut and only then decoded, so a chunk has a last position and nothing is
+ever tokenised again. Deviations from the public code: a chunk may also end with a line; the end
+token belongs to the last chunk; a response without words has no chunk.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Chunk(NamedTuple):
-    """A part of a response.
+    """A chunk of a response.
 
     `end` is its last position in the row, `before` the text of the response up to it, `text` its
-    own. A character whose bytes are cut in two is left to the later part.
+    own. A character whose bytes are cut in two is left to the later chunk.
     """
 
     end: int
@@ -31,19 +31,19 @@ class Chunk(NamedTuple):
 @dataclass(frozen=True)
 class Cutting:
     """How responses are cut: behind every `size` tokens, or with `at: lines` at the first end of a
-    line from there on. A part of blanks alone is never cut off."""
+    line from there on. A chunk of blanks alone is never cut off."""
 
     size: int
     at: Literal["tokens", "lines"] = "tokens"
 
 
 def cut(tokenizer: Any, canvas: Canvas, cutting: Cutting) -> list[tuple[Chunk, ...]]:
-    """The parts of the B texts on a finished canvas, in order; none where there are no words.
+    """The chunks of the B texts on a finished canvas, in order; none where there are no words.
 
     Args:
         tokenizer: decodes the tokens of the canvas.
         canvas: every response position written. Positions that do not count have no part in this.
-        cutting: where parts end.
+        cutting: where chunks end.
     """
     ends = set(canvas.stop_ids)
     rows = []
@@ -57,7 +57,7 @@ def cut(tokenizer: Any, canvas: Canvas, cutting: Cutting) -> list[tuple[Chunk, .
 
 
 def _bounds(tokenizer: Any, ids: Sequence[int], cutting: Cutting) -> list[int]:
-    """Behind how many tokens each part ends."""
+    """Behind how many tokens each chunk ends."""
     bounds, first = [], 0
     for n in range(1, len(ids) + 1):
         if n - first < cutting.size:

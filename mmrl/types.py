@@ -69,8 +69,8 @@ class Prompt:
 class Sample:
     """What a reward sees: the prompt text, a finished completion (text or image), its metadata.
 
-    `images` are those of the prompt. `chunks` are the parts of the completion where a reward of the
-    task judges parts; None where nothing was cut.
+    `images` are those of the prompt. `chunks` are those of the completion where a reward of the
+    task judges chunks; None where nothing was cut.
     """
 
     prompt: str

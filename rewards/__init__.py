@@ -6,8 +6,8 @@ A new reward is one file with a class whose constructor takes its options as typ
 arguments, and one line in `REWARDS`. The class is imported when the reward is first named and its
 heavy imports belong inside the constructor, so listing rewards and checking a configuration stay
 cheap. A score of None means "this reward does not apply to this sample"; a failure is an exception
-and never a number (`rewards.scoring` counts it). A reward with `cutting` judges the parts of a
-completion and returns a list of scores for each sample, one per part.
+and never a number (`rewards.scoring` counts it). A reward with `cutting` judges the chunks of a
+completion and returns a list of scores for each sample, one per chunk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reward(Protocol):
     """Scores a batch of samples of any length, in order."""
 
     def __call__(self, samples: list[Sample]) -> Sequence[float | Sequence[float] | None]:
-        """One raw score per sample, or one per part of it; None where the reward does not apply.
+        """One raw score per sample, or one per chunk of it; None where the reward does not apply.
 
         Raises:
             PartialFailure: some samples could not be scored; those that could have their scores.
@@ -66,7 +66,7 @@ class PartialFailure(RuntimeError):
 
 @runtime_checkable
 class CutsCompletions(Protocol):
-    """A reward that may judge the parts of completions; `cutting` is None where it does not."""
+    """A reward that may judge the chunks of completions; `cutting` is None where it does not."""
 
     cutting: Cutting | None
 

@@ -1,13 +1,13 @@
-"""A judge: a vision-language model that grades completions, or their parts one after the other.
+"""A judge: a vision-language model that grades completions, or their chunks one after the other.
 
     {name: judge, model: Qwen/Qwen3-VL-8B-Instruct, urls: ["http://127.0.0.1:8000/v1"]}
 
 It answers behind OpenAI's chat completions (`backend: openai`) or in this process (`backend:
 transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
-are; the answer of a prompt only where a template says {answer}. With `chunk_size` the parts of a
-text are judged, each given what stands before it (process reward); the judge of parts is never told
-the answer. The score is the raw one of the template's scale. A reply without one is a failure of
-that sample, after `reasks` more requests, and so is a server that gives none before the deadline.
+are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a
+text are judged, each given what stands before it (process reward); that judge is never told the
+answer. The score is the raw one of the template's scale. A reply without one is a failure of that
+sample, after `reasks` more requests, and so is a server that gives none before the deadline.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class JudgeReward:
     backend: Literal["openai", "transformers"] = "openai"
     """A server, or a model in this process."""
     template: str | None = None
-    """Name in `configs/judge/` or path of a YAML; null takes `general`, for parts `process`."""
+    """Name in `configs/judge/` or path of a YAML; null takes `general`, for chunks `process`."""
     chunk_size: int | None = None
-    """Judge parts of so many tokens; null judges the whole."""
+    """Judge chunks of so many tokens; null judges the whole."""
     chunk_at: Literal["tokens", "lines"] = "tokens"
-    """Whether parts end there, or with the line."""
+    """Whether chunks end there, or with the line."""
     api_key_env: str = ""
     """Environment variable that holds the server's key; empty for none."""
     max_tokens: int = 512
@@ -113,13 +113,13 @@ class JudgeReward:
         """Score a batch.
 
         Returns:
-            A raw score per sample; with `chunk_size` one per part of a sample that was cut, and a
-            sample that was not is judged as a single part. None where a template shows the answer
-            and there is none, and where there are no parts.
+            A raw score per sample; with `chunk_size` one per chunk of a sample that was cut, and a
+            sample that was not is judged as a single chunk. None where a template shows the answer
+            and there is none, and where there are no chunks.
 
         Raises:
             PartialFailure: some samples have no score, with the reason of each.
-            ValueError: an image among the completions of a judge of parts, or a text that the
+            ValueError: an image among the completions of a judge of chunks, or a text that the
                 template does not show.
         """
         album = Album(self.max_pixels)
@@ -169,18 +169,18 @@ class JudgeReward:
             return ReplyError(f"the reply of {self.model} {error}")
 
     def _requests(self, sample: Sample, album: Album) -> list[dict[str, Any]]:
-        """What is asked about a sample: nothing, one request, or one for each part."""
+        """What is asked about a sample: nothing, one request, or one for each chunk."""
         if "answer" in self._template.fields and sample.metadata.get("answer") is None:
             return []
         self._check_shown(sample)
-        parts: Sequence[Chunk | None] = [None]
+        chunks: Sequence[Chunk | None] = [None]
         if self.cutting is not None:
             whole = [Chunk(-1, "", str(sample.completion))]
-            parts = whole if sample.chunks is None else sample.chunks
-        return [self._request(sample, part, album) for part in parts]
+            chunks = whole if sample.chunks is None else sample.chunks
+        return [self._request(sample, chunk, album) for chunk in chunks]
 
-    def _request(self, sample: Sample, part: Chunk | None, album: Album) -> dict[str, Any]:
-        system, question = self._template.words(sample, part, self.max_characters)
+    def _request(self, sample: Sample, chunk: Chunk | None, album: Album) -> dict[str, Any]:
+        system, question = self._template.words(sample, chunk, self.max_characters)
         content = [
             {"type": "image_url", "image_url": {"url": url}} for url in album.pictures(sample)
         ]
@@ -207,9 +207,9 @@ class JudgeReward:
         if self.cutting is not None and not is_text:
             raise ValueError(
                 f"judge.chunk_size is {self.chunk_size}, and the completion of"
-                f" {sample.prompt[:80]!r} is an image, which has no parts; set it to null."
+                f" {sample.prompt[:80]!r} is an image, which has no chunks; set it to null."
             )
-        if is_text and not self._template.fields & {"completion", "part"}:
+        if is_text and not self._template.fields & {"completion", "chunk"}:
             raise ValueError(
                 f"judge.template {self.template} shows images alone, and the completion of"
                 f" {sample.prompt[:80]!r} is a text; use one with {{completion}}."
@@ -220,21 +220,21 @@ class JudgeReward:
         template = load_template(self.template)
         named = f"judge.template {self.template}"
         if self.cutting is None:
-            if template.fields & {"before", "part"}:
+            if template.fields & {"before", "chunk"}:
                 raise ConfigError(
-                    f"{named} asks about a part, and judge.chunk_size is null; set it, or use"
+                    f"{named} asks about a chunk, and judge.chunk_size is null; set it, or use"
                     " another template."
                 )
             return template
-        if "part" not in template.fields:
+        if "chunk" not in template.fields:
             raise ConfigError(
-                f"judge.chunk_size is {self.chunk_size}, and {named} has no {{part}}; use"
+                f"judge.chunk_size is {self.chunk_size}, and {named} has no {{chunk}}; use"
                 " process, or set judge.chunk_size to null."
             )
         for field in ("answer", "completion"):
             if field in template.fields:
                 raise ConfigError(
-                    f"{named} shows {{{field}}}, and a part is judged by what stands before it"
+                    f"{named} shows {{{field}}}, and a chunk is judged by what stands before it"
                     " alone: who knows the end judges the end. Take it out."
                 )
         return template
@@ -257,11 +257,11 @@ class JudgeReward:
 
 
 def _result(
-    scores: Sequence[float | Exception], in_parts: bool
+    scores: Sequence[float | Exception], in_chunks: bool
 ) -> float | list[float] | None | Exception:
     """What is returned for a sample."""
     errors = [score for score in scores if isinstance(score, Exception)]
     known = [score for score in scores if isinstance(score, float)]
     if errors or not known:
         return errors[0] if errors else None
-    return known if in_parts else known[0]
+    return known if in_chunks else known[0]

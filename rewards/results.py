@@ -1,4 +1,4 @@
-"""What rewards return, checked: scores, scores of parts, nothing, or a problem."""
+"""What rewards return, checked: scores, scores of chunks, nothing, or a problem."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Problem:
 
 
 Result = float | list[float] | None | Problem
-"""What one reward made of one sample: a score, one per part, None for neither, or a failure."""
+"""What one reward made of one sample: a score, one per chunk, None for neither, or a failure."""
 
 
 def validated(scores: Any, batch: Sequence[Sample]) -> list[Result]:
     """Scores as a reward returned them, with everything that is not a score made a `Problem`.
 
     Args:
-        scores: should be a list with a finite number, a list of one for each part, or None for each
-            sample; an exception is a failure as well.
+        scores: should be a list with a finite number, a list of one for each chunk, or None for
+            each sample; an exception is a failure as well.
         batch: the samples.
     """
     if not isinstance(scores, list | tuple) or len(scores) != len(batch):
@@ -45,12 +45,12 @@ def _validated(score: Any, sample: Sample) -> Result:
         return _number(score)
     if sample.chunks is None or len(score) != len(sample.chunks):
         count = 0 if sample.chunks is None else len(sample.chunks)
-        return Problem(f"returned {len(score)} scores for {count} parts")
+        return Problem(f"returned {len(score)} scores for {count} chunks")
     numbers = [_number(each) for each in score]
     known = [number for number in numbers if isinstance(number, float)]
     problems = [number for number in numbers if isinstance(number, Problem)]
     if len(known) < len(numbers):
-        return problems[0] if problems else Problem("returned None for a part")
+        return problems[0] if problems else Problem("returned None for a chunk")
     return known or None
 
 

@@ -2,10 +2,10 @@
 
     total_i = sum over applicable rewards r of  weight_r * (scale_r * score_ri + offset_r)
 
-None ("not applicable") is left out of the sum, as in TRL. A reward that judges the parts of a
-completion adds its term for every part, and `chunks` has these sums part by part. A failure is an
-exception, a wrong number of scores, or a score that is not a finite number: it is counted, logged
-with the sample, and stops the run above a limit. It never becomes a zero.
+None ("not applicable") is left out of the sum, as in TRL. A reward that judges the chunks of a
+completion adds its term for every chunk, and `chunks` has these sums chunk by chunk. A failure is
+an exception, a wrong number of scores, or a score that is not a finite number: it is counted,
+logged with the sample, and stops the run above a limit. It never becomes a zero.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Scores:
     """Scores of a batch of samples.
 
     Attributes:
-        components: raw scores per reward key, one per sample; the mean over its parts where they
+        components: raw scores per reward key, one per sample; the mean over its chunks where they
             are judged; NaN where the reward does not apply or failed.
         failed: per reward key, one bool per sample.
         total: the weighted sum; None where no reward applies.
-        chunks: the share of `total` that each part of a sample brings, [] where parts are not
+        chunks: the share of `total` that each chunk of a sample brings, [] where chunks are not
             judged; None where no reward judges any.
     """
 
@@ -54,11 +54,11 @@ class Scores:
     chunks: list[list[float]] | None = None
 
     def outcomes(self) -> list[float]:
-        """The share of `total` that no part brings; NaN where no reward applies."""
+        """The share of `total` that no chunk brings; NaN where no reward applies."""
         shares = self.chunks or [[] for _ in self.total]
         return [
-            math.nan if total is None else total - math.fsum(parts)
-            for total, parts in zip(self.total, shares, strict=True)
+            math.nan if total is None else total - math.fsum(chunks)
+            for total, chunks in zip(self.total, shares, strict=True)
         ]
 
     def metrics(self) -> dict[str, float]:
@@ -94,7 +94,7 @@ class Scorer:
         ValueError: an entry is wrong, two share a key, or two cut completions differently.
 
     Attributes:
-        cutting: how completions are to be cut into the parts that rewards judge; None where none
+        cutting: how completions are to be cut into the chunks that rewards judge; None where none
             does.
     """
 
@@ -142,21 +142,21 @@ class Scorer:
         sums = [
             self._sums({k: found[n] for k, found in results.items()}) for n in range(len(batch))
         ]
-        chunks = None if self.cutting is None else [parts for _, parts in sums]
+        chunks = None if self.cutting is None else [chunks for _, chunks in sums]
         return Scores(components, failed, [total for total, _ in sums], chunks)
 
     def _sums(self, results: Mapping[str, Result]) -> tuple[float | None, list[float]]:
-        """The weighted sum of one sample, and the share of each of its parts."""
+        """The weighted sum of one sample, and the share of each of its chunks."""
         whole: list[float] = []
-        parts: list[list[float]] = []
+        chunks: list[list[float]] = []
         for term in self.terms:
             result = results[term.key]
             if isinstance(result, list):
-                parts.append([term.contribution(score) for score in result])
+                chunks.append([term.contribution(score) for score in result])
             elif isinstance(result, float):
                 whole.append(term.contribution(result))
-        shares = [math.fsum(column) for column in zip(*parts, strict=True)]
-        return math.fsum([*whole, *shares]) if whole or parts else None, shares
+        shares = [math.fsum(column) for column in zip(*chunks, strict=True)]
+        return math.fsum([*whole, *shares]) if whole or chunks else None, shares
 
     def _attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         try:

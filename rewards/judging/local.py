@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -41,11 +41,9 @@ class LocalJudge:
         self.device = resolve_device(device)
         try:
             self.processor: Any = AutoProcessor.from_pretrained(where)
-            network = AutoModelForImageTextToText.from_pretrained(where, dtype=dtype)
+            network = cast(Any, AutoModelForImageTextToText.from_pretrained(where, dtype=dtype))
         except (OSError, ValueError, KeyError) as error:
-            raise ConfigError(
-                f"judge.model is {model!r}, which cannot be loaded: {error}"
-            ) from error
+            raise ConfigError(f"judge.model is {model!r} and cannot be loaded: {error}") from error
         self.network: Any = network.to(self.device).eval().requires_grad_(False)
         self.batch_size = batch_size
 

@@ -1,7 +1,7 @@
 """How a judge is asked: a YAML with the words of the question and the form of the reply.
 
 `configs/judge/` holds the shipped ones. A template's fields are {prompt}, {completion}, {answer},
-and for the parts of a completion {before} and {part}. What a dataset or a model wrote is put
+and for the chunks of a completion {before} and {chunk}. What a dataset or a model wrote is put
 between tags that carry a hash of it, so that it cannot close them; marks of special tokens in it
 are broken, and what is too long loses its middle. It remains text that a judge reads and may
 believe: look at what is rewarded.
@@ -23,7 +23,7 @@ from mmrl.config import ConfigError, check, merge
 from mmrl.types import Chunk, Sample
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "configs" / "judge"
-FIELDS = ("prompt", "completion", "answer", "before", "part")
+FIELDS = ("prompt", "completion", "answer", "before", "chunk")
 
 
 @dataclass(kw_only=True)
@@ -78,18 +78,18 @@ class Template:
         }
 
     def words(self, sample: Sample, chunk: Chunk | None, longest: int) -> tuple[str, str]:
-        """The message of the system and the question about a sample, or about a part of it.
+        """The message of the system and the question about a sample, or about a chunk of it.
 
         Args:
             sample: what is judged.
-            chunk: the part of it; None for the whole.
+            chunk: the chunk of it; None for the whole.
             longest: characters that are shown of each text.
         """
         texts = {"prompt": sample.prompt}
         if "answer" in self.fields:
             texts["answer"] = str(sample.metadata["answer"])
         if chunk is not None:
-            texts |= {"before": chunk.before, "part": chunk.text}
+            texts |= {"before": chunk.before, "chunk": chunk.text}
         if isinstance(sample.completion, str):
             texts["completion"] = sample.completion
         shown = {name: fenced(name, text, longest) for name, text in texts.items()}

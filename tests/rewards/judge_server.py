@@ -39,8 +39,8 @@ lock = threading.Lock()
 
 
 def vowels(text: str) -> int:
-    """1 to 5, from what stands between the fences of a completion or part: its vowels."""
-    fenced = re.findall(r"<(completion|part) \w+>\n(.*?)\n</\1 ", text, re.DOTALL)
+    """1 to 5, from what stands between the fences of a completion or chunk: its vowels."""
+    fenced = re.findall(r"<(completion|chunk) \w+>\n(.*?)\n</\1 ", text, re.DOTALL)
     return 1 + sum(c in "aeiou" for c in fenced[-1][1] if fenced) % 5 if fenced else 3
 
 

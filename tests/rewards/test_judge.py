@@ -243,27 +243,30 @@ def test_a_judge_that_is_not_there_is_said_within_seconds_and_before_anything_is
     assert "reward judge could not score now" in caplog.text and "refused" in caplog.text
 
 
-PART = Chunk(7, "so", " aa")
+CHUNK = Chunk(7, "so", " aa")
 
 
-def test_parts_are_judged_one_by_one_given_what_stands_before(url: str) -> None:
+def test_chunks_are_judged_one_by_one_given_what_stands_before(url: str) -> None:
     reward = judge(url, chunk_size=4)
-    parts = (Chunk(3, "", "a"), Chunk(7, "a", "aa"), Chunk(9, "aaa", "bb"))
-    samples = [Sample("sum", "aaabb", {"answer": "nine"}, chunks=parts), Sample("x", "", chunks=())]
+    chunks = (Chunk(3, "", "a"), Chunk(7, "a", "aa"), Chunk(9, "aaa", "bb"))
+    samples = [
+        Sample("sum", "aaabb", {"answer": "nine"}, chunks=chunks),
+        Sample("x", "", chunks=()),
+    ]
     assert reward(samples) == [[0.0, 1.0, -1.0], None]
-    assert reward([text("a")]) == [0.0], "what was not cut is one part"
-    judge(url, chunk_size=4)([Sample("sum", "soaabb", {"answer": "nine"}, chunks=(PART,))])
+    assert reward([text("a")]) == [0.0], "what was not cut is one chunk"
+    judge(url, chunk_size=4)([Sample("sum", "soaabb", {"answer": "nine"}, chunks=(CHUNK,))])
     said = shown(url)[-1]["text"]
-    assert said.index("\nso\n</before ") < said.index("\n aa\n</part ")
+    assert said.index("\nso\n</before ") < said.index("\n aa\n</chunk ")
     assert "nine" not in said and "bb" not in said
 
 
-def test_a_part_without_a_score_is_a_failure_of_its_sample(url: str) -> None:
+def test_a_chunk_without_a_score_is_a_failure_of_its_sample(url: str) -> None:
     scorer = Scorer(
         [{"name": "judge", "model": "prose", "urls": [url], "chunk_size": 4, "reasks": 0}],
         max_failures=9,
     )
-    scores = scorer.score([Sample("x", "soaa", chunks=(PART,)), Sample("y", "", chunks=())])
+    scores = scorer.score([Sample("x", "soaa", chunks=(CHUNK,)), Sample("y", "", chunks=())])
     assert scores.failed["judge"] == [True, False] and scores.chunks == [[], []]
     assert scores.total == [None, None]
 
@@ -273,8 +276,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"urls": ["localhost"]}, ["judge: the URL 'localhost'"]),
     ({"api_key_env": "NOT_SET_ANYWHERE"}, ["judge.api_key_env", "NOT_SET_ANYWHERE", "Export it"]),
     ({"template": "generall"}, ["judge.template is 'generall'", "general, process", "path of a"]),
-    ({"template": "process"}, ["asks about a part", "chunk_size is null"]),
-    ({"template": "general", "chunk_size": 8}, ["no {part}", "use process"]),
+    ({"template": "process"}, ["asks about a chunk", "chunk_size is null"]),
+    ({"template": "general", "chunk_size": 8}, ["no {chunk}", "use process"]),
     ({"chunk_size": 0}, ["judge.chunk_size is 0"]),
     ({"chunk_size": 8, "chunk_at": "words"}, ["chunk_at", "words"]),
     ({"extra_body": {"messages": []}}, ["judge.extra_body", "messages"]),
@@ -294,15 +297,15 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], named: list
 @pytest.mark.parametrize(
     ("yaml", "named"),
     [
-        ("text: '{part} {answer}'", "shows {answer}, and a part"),
-        ("text: '{part} of {completion}'", "shows {completion}, and a part"),
-        ("text: '{part} {gold}'", "['gold']"),
-        ("text: '{part.__class__}'", "['part.__class__']"),
-        ("text: '{}{part}'", "['']"),
+        ("text: '{chunk} {answer}'", "shows {answer}, and a chunk"),
+        ("text: '{chunk} of {completion}'", "shows {completion}, and a chunk"),
+        ("text: '{chunk} {gold}'", "['gold']"),
+        ("text: '{chunk.__class__}'", "['chunk.__class__']"),
+        ("text: '{}{chunk}'", "['']"),
         ("text: ' '", "words of a question"),
-        ("text: '{part}'\nlabels: [Style]", "labels"),
-        ("text: '{part}'\nlowest: 5", "below 5"),
-        ("text: '{part}'\nscale: 5", "scale is not a setting"),
+        ("text: '{chunk}'\nlabels: [Style]", "labels"),
+        ("text: '{chunk}'\nlowest: 5", "below 5"),
+        ("text: '{chunk}'\nscale: 5", "scale is not a setting"),
         ("- text", "is no template"),
         ("text: [", "is no template"),
     ],

@@ -153,7 +153,7 @@ def test_all_images_of_a_batch_go_through_the_tower_and_a_deadline_holds(checkpo
 
 def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("qwen_vl_utils")
-    with pytest.raises(ConfigError, match=r"judge\.model is .* cannot be loaded"):
+    with pytest.raises(ConfigError, match=r"judge\.model is .* and cannot be loaded"):
         judge(tmp_path)
     with pytest.raises(ConfigError, match="no directory and no hub id"):
         judge(Path("no/such/place"))
