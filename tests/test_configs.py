@@ -112,6 +112,17 @@ def test_the_8b_recipes_state_how_scoring_is_guided_and_no_defaults_of_the_run(n
     assert not repeated, repeated
 
 
+@pytest.mark.parametrize("model", ["lladav", "mmada_v"])
+def test_the_process_recipes_judge_chunks_for_a_value_model(model: str) -> None:
+    config = load_config(RLConfig, [f"config=configs/rl/{model}_process.yaml"])
+    settings = config.tasks["questions"]
+    assert settings.task == "image_to_text" and config.value is not None
+    names = [entry["name"] for entry in settings.rewards]
+    assert names == ["answer", "judge"] and settings.rewards[1]["chunk_size"] == 64
+    for processes in (1, 2, 4, 8):
+        config.check_geometry(processes)
+
+
 @pytest.mark.parametrize("task", TEXT)
 def test_the_text_recipes_are_llada_under_the_d1_protocol(task: str) -> None:
     config = load_config(RLConfig, [f"config=configs/rl/llada_{task}.yaml"])

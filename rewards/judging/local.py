@@ -16,7 +16,7 @@ from mmrl.config import ConfigError
 from rewards.device import resolve_device
 from rewards.service import Deadline
 
-PIXEL_FACTOR = 14
+PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""
 
 
@@ -67,7 +67,7 @@ class LocalJudge:
             self.processor.apply_chat_template(c, tokenize=False, add_generation_prompt=True)
             for c in conversations
         ]
-        patch = getattr(self.processor.image_processor, "patch_size", PIXEL_FACTOR)
+        patch = getattr(self.processor.image_processor, "patch_size", PATCH_SIZE)
         images, _ = self._vision(conversations, image_patch_size=patch)
         inputs = self.processor(
             text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"

@@ -109,7 +109,7 @@ class Chat(BaseHTTPRequestHandler):
         self.say(json.dumps({"reason": "vowels", "score": score}))
 
     def busy(self, request: dict[str, Any]) -> None:
-        self.answer(429, {"error": "slowly"}, Retry_After="0.2" if request.get("seed") else "0")
+        self.answer(429, {"error": "slowly"}, Retry_After="0")
 
     def patient(self, request: dict[str, Any]) -> None:
         self.answer(429, {"error": "slowly"}, Retry_After="1")
