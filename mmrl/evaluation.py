@@ -152,7 +152,7 @@ def scored(
     prompts = [prompt for prompt, _ in rows]
     completions = [completion for batch in batches for completion in batch.completions]
     samples = [
-        Sample(prompt.text, completion, prompt.facts)
+        Sample.of(prompt, completion)
         for prompt, completion in zip(prompts, completions, strict=True)
     ]
     scores = {} if scorer is None else scorer.score(samples).components

@@ -54,10 +54,10 @@ class Prepared:
         """Keep the values [K, b, L] of the next micro-batch, and what follows from them."""
         settings, batch = self.task.algorithm.value, self.batch
         assert settings is not None
-        outcomes = batch.advantages[rows].masked_fill(batch.rewards[rows].isnan(), torch.nan)
+        earned = batch.earned()[rows].masked_fill(batch.rewards[rows, None].isnan(), torch.nan)
         scored = self.passes.scored[:, rows]
         self.values.append(values)
-        self.estimates.append(appraise(values, outcomes.to(values.device), scored, settings))
+        self.estimates.append(appraise(values, earned.to(values.device), scored, settings))
 
 
 @dataclass

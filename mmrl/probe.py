@@ -12,7 +12,9 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from PIL import Image
 
 from mmrl.config import NotHereError
+from mmrl.tasks import check_chunks
 from mmrl.types import Prompt, Sample
+from rewards import CutsCompletions, Served
 from rewards.scoring import check_prompts
 from rewards.terms import Term, build_term
 
@@ -30,7 +32,8 @@ def probe(
     side: int | None = None,
     max_failures: float = 0.0,
 ) -> Iterator[str]:
-    """One line per reward: its scores of two blank completions, or what it lacks.
+    """One line per reward: its scores of two blank completions, or what it lacks. A served reward
+    is asked only whether it is there.
 
     Args:
         entries: of a configuration.
@@ -54,8 +57,10 @@ def probe(
         except (NotHereError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
             yield f"{name:<24}cannot run here: {error}"
             continue
+        if isinstance(term.reward, CutsCompletions):
+            check_chunks(term.reward.cutting, task, f"{where}[{n}]")
         check_prompts(term, prompts, max_failures)
-        said = _tried(term, samples)
+        said = _asked(term.reward) if isinstance(term.reward, Served) else _tried(term, samples)
         yield f"{name:<24}{said} ({time.perf_counter() - started:.1f} s)"
 
 
@@ -68,6 +73,11 @@ def _tried(term: Term, samples: list[Sample]) -> str:
         return "ready, no prompt here to score"
     shown = ", ".join("none" if score is None else f"{score:.4g}" for score in scores)
     return f"blank completions score {shown}"
+
+
+def _asked(reward: Served) -> str:
+    problem = reward.ready()
+    return f"cannot run here: {problem}" if problem else "ready"
 
 
 @contextmanager

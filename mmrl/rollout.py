@@ -20,8 +20,10 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from mmrl.algorithms import equal_groups, group_advantages, group_statistics
-from mmrl.randomness import generator, permutation
+from mmrl.algorithms import at_end
+from mmrl.chunks import cut
+from mmrl.credit import Chunks, credit, placed
+from mmrl.randomness import generator
 from mmrl.samplers import sample
 from mmrl.types import Canvas, Features, Prompt, Rollout, Sample
 from rewards.scoring import RewardError, Scores
@@ -42,11 +44,14 @@ class RolloutBatch:
         rollout: their finished canvases.
         completions: decoded.
         rewards: [B] float32 weighted sums, NaN where no reward applies.
-        advantages: [B] float32.
+        advantages: [B] float32, of the weighted sums.
         names: B (prompt, sample) places in the step, which name the mask draws.
         scores: raw scores by reward key, B each.
         metrics: of all processes together.
         left_out: [B] bool, rollouts that the update leaves out; None for none.
+        token_rewards: [B, L] float32, for a value model: what each chunk of a completion earned at
+            its last position, and the rest at the last of the row, as advantages on one scale;
+            None where no chunks are judged.
     """
 
     prompts: list[Prompt]
@@ -58,9 +63,16 @@ class RolloutBatch:
     scores: dict[str, list[float]]
     metrics: dict[str, float] = field(default_factory=dict)
     left_out: Tensor | None = None
+    token_rewards: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    def earned(self) -> Tensor:
+        """[B, L] rewards for the row up to a position, as advantages among the group."""
+        if self.token_rewards is not None:
+            return self.token_rewards
+        return at_end(self.advantages, self.rollout.canvas.tokens.shape[1])
 
 
 def roll_out(
@@ -85,18 +97,17 @@ def roll_out(
     prompts = [chosen[place] for place, _ in names]
     started = time.perf_counter()
     with policy.keeping_pace():
-        chunks = list(_chunks(task, policy, prompts, names, (seed, "rollout", task.name, step)))
-    rollout = concatenate([part for part, _ in chunks])
-    completions = [completion for _, part in chunks for completion in part]
+        batches = list(_batches(task, policy, prompts, names, (seed, "rollout", task.name, step)))
+    rollout = concatenate([part for part, _ in batches])
+    completions = [completion for _, part in batches for completion in part]
     sampled = time.perf_counter()
-    samples = [
-        Sample(prompt.text, completion, prompt.facts)
-        for prompt, completion in zip(prompts, completions, strict=True)
-    ]
+    chunks: Chunks = [None] * len(prompts)
+    if task.scorer.cutting is not None:
+        chunks = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
+    samples = [Sample.of(*each) for each in zip(prompts, completions, chunks, strict=True)]
     scores = task.scorer.score(samples)
-    rewards = [float("nan") if total is None else total for total in scores.total]
-    advantages, equal, metrics = _advantages(task, rewards, step, seed, rank, world_size)
-    metrics |= _component_metrics(scores) | _length_metrics(rollout.canvas)
+    earned = credit(task, scores, step, seed, rank, world_size)
+    metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, prompts[0])
     metrics |= {
         "time/rollout_s": sampled - started,
@@ -105,13 +116,15 @@ def roll_out(
         * float(rollout.canvas.response.sum())
         / (sampled - started),
     }
+    length = rollout.canvas.tokens.shape[1]
     return RolloutBatch(
-        prompts, rollout, completions, torch.tensor(rewards), advantages, names,
-        scores.components, metrics, equal if task.config.skip_zero_std_groups else None,
+        prompts, rollout, completions, earned.rewards, earned.advantages, names,
+        scores.components, metrics, earned.equal if task.config.skip_zero_std_groups else None,
+        None if earned.columns is None else placed(earned.columns, chunks, length),
     )  # fmt: skip
 
 
-def _chunks(
+def _batches(
     task: Task,
     policy: Policy,
     prompts: Sequence[Prompt],
@@ -125,21 +138,6 @@ def _chunks(
         canvas = policy.canvas(prompts[some], task.config.max_completion_length)
         rollout = sample(policy, canvas, task.config.sampler, generators)
         yield rollout, policy.decode(rollout.canvas, prompts[some])
-
-
-def _advantages(
-    task: Task, rewards: list[float], step: int, seed: int, rank: int, world_size: int
-) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """This process's advantages, computed from the rewards of all of them, and which of them are
-    of groups without a spread."""
-    everyone = torch.tensor(gather_object(rewards))
-    number, scale = task.config.num_generations, task.algorithm.scale_rewards
-    advantages, equal = group_advantages(everyone, number, scale), equal_groups(everyone, number)
-    if task.config.shuffle_advantages:
-        order = permutation(len(advantages), seed, "shuffle", task.name, step)
-        advantages, equal = advantages[order], equal[order]
-    mine = slice(rank * len(rewards), (rank + 1) * len(rewards))
-    return advantages[mine], equal[mine], group_statistics(everyone, number)
 
 
 def _component_metrics(local: Scores) -> dict[str, float]:

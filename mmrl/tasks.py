@@ -16,7 +16,7 @@ from mmrl.model_config import ModelConfig, image_tokens, is_hub_id
 from mmrl.pairing import check_pairing, differences
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
-from mmrl.types import Prompt
+from mmrl.types import Cutting, Prompt
 from models.policy import writes_images
 from models.text import MAX_COMPLETION_LENGTH
 from rewards.scoring import Scorer
@@ -93,6 +93,21 @@ def completion_length(task: TaskConfig, model: ModelConfig, raw: Mapping[str, An
     if writes_images(task.task):
         return image_tokens(model, raw)
     return task.max_completion_length or MAX_COMPLETION_LENGTH
+
+
+def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
+    """Raise a ConfigError where rewards judge chunks of what has none.
+
+    Args:
+        cutting: of the rewards; None where they judge no chunks.
+        task: layout of the prompts.
+        where: dotted key of the rewards, for messages.
+    """
+    if cutting is not None and writes_images(task):
+        raise ConfigError(
+            f"{where} judge chunks of a text (chunk_size is {cutting.size}), and the task {task}"
+            " makes images; set chunk_size to null."
+        )
 
 
 class Task:
@@ -188,7 +203,19 @@ class Task:
         """
         self.scorer.check(self.prompts)
         self.eval_scorer.check(self.eval_prompts)
+        self._check_chunks()
         return self.scorer, self.eval_scorer
+
+    def _check_chunks(self) -> None:
+        """Whether there are chunks for rewards that judge them, and a value model to carry them."""
+        where = f"tasks.{self.name}"
+        for key, scorer in (("rewards", self.scorer), ("eval_rewards", self.eval_scorer)):
+            check_chunks(scorer.cutting, self.config.task, f"{where}.{key}")
+        if self.scorer.cutting is not None and self.algorithm.value is None:
+            logger.warning(
+                "%s: the scores of a completion's chunks are added up to one reward, because"
+                " algorithm.value is null; trace_rl_value credits each chunk for itself", where,
+            )  # fmt: skip
 
     @property
     def rollouts_per_step(self) -> int:

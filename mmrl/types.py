@@ -15,9 +15,20 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mmrl.chunks import Chunk, Cutting
 from mmrl.features import Features, Shown
 
-__all__ = ["Canvas", "Features", "Passes", "Prompt", "Rollout", "Sample", "Shown"]
+__all__ = [
+    "Canvas",
+    "Chunk",
+    "Cutting",
+    "Features",
+    "Passes",
+    "Prompt",
+    "Rollout",
+    "Sample",
+    "Shown",
+]
 
 
 @dataclass
@@ -56,11 +67,24 @@ class Prompt:
 
 @dataclass
 class Sample:
-    """What a reward sees: the prompt text, a finished completion (text or image), its metadata."""
+    """What a reward sees: the prompt text, a finished completion (text or image), its metadata.
+
+    `images` are those of the prompt. `chunks` are those of the completion where a reward of the
+    task judges chunks; None where nothing was cut.
+    """
 
     prompt: str
     completion: str | Image.Image
     metadata: dict[str, Any] = field(default_factory=dict)
+    images: Sequence[Image.Image] | None = None
+    chunks: Sequence[Chunk] | None = None
+
+    @staticmethod
+    def of(
+        prompt: Prompt, completion: str | Image.Image, chunks: Sequence[Chunk] | None = None
+    ) -> Sample:
+        """A completion of a prompt."""
+        return Sample(prompt.text, completion, prompt.facts, prompt.images, chunks)
 
 
 @dataclass

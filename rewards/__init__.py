@@ -6,17 +6,18 @@ A new reward is one file with a class whose constructor takes its options as typ
 arguments, and one line in `REWARDS`. The class is imported when the reward is first named and its
 heavy imports belong inside the constructor, so listing rewards and checking a configuration stay
 cheap. A score of None means "this reward does not apply to this sample"; a failure is an exception
-and never a number (`rewards.scoring` counts it).
+and never a number (`rewards.scoring` counts it). A reward with `cutting` judges the chunks of a
+completion and returns a list of scores for each sample, one per chunk.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from mmrl.config import check_choice
-from mmrl.types import Sample
+from mmrl.types import Cutting, Sample
 from rewards.options import check_options
 
 REWARDS: dict[str, str] = {
@@ -26,6 +27,7 @@ REWARDS: dict[str, str] = {
     "countdown": "rewards.countdown:CountdownReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
+    "judge": "rewards.judge:JudgeReward",
     "math": "rewards.math:MathReward",
     "shapes": "rewards.shapes:ShapesReward",
     "sudoku": "rewards.sudoku:SudokuReward",
@@ -38,8 +40,43 @@ TERM_KEYS = ("name", "key", "weight", "scale", "offset")
 class Reward(Protocol):
     """Scores a batch of samples of any length, in order."""
 
-    def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """One raw score per sample; None where the reward does not apply."""
+    def __call__(self, samples: list[Sample]) -> Sequence[float | Sequence[float] | None]:
+        """One raw score per sample, or one per chunk of it; None where the reward does not apply.
+
+        Raises:
+            PartialFailure: some samples could not be scored; those that could have their scores.
+        """
+        ...
+
+
+class PartialFailure(RuntimeError):
+    """Some samples of a batch could not be scored.
+
+    Attributes:
+        results: what the call would have returned, with an exception for each of those samples.
+    """
+
+    def __init__(self, results: Sequence[float | Sequence[float] | None | Exception]) -> None:
+        self.results = list(results)
+        errors = [result for result in results if isinstance(result, Exception)]
+        super().__init__(
+            f"{len(errors)} of {len(results)} samples could not be scored; first: {errors[0]}"
+        )
+
+
+@runtime_checkable
+class CutsCompletions(Protocol):
+    """A reward that may judge the chunks of completions; `cutting` is None where it does not."""
+
+    cutting: Cutting | None
+
+
+@runtime_checkable
+class Served(Protocol):
+    """A reward that something outside this process gives."""
+
+    def ready(self) -> str:
+        """Why it could not score now, found out within seconds; empty if it could."""
         ...
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmrl.config import check
+from rewards.device import resolve_device
 
 logger = logging.getLogger(__name__)
 
@@ -101,12 +102,3 @@ class DualEncoder:
     def _filled(self, inputs: Tensor) -> Tensor:
         missing = -len(inputs) % self.fill
         return torch.cat((inputs, inputs[-1:].expand(missing, *inputs.shape[1:])))
-
-
-def resolve_device(device: str) -> torch.device:
-    """The named device; "auto" takes the current CUDA device if there is one."""
-    if device != "auto":
-        return torch.device(device)
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")

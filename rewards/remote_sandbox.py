@@ -17,17 +17,15 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import urlsplit
 
 from rewards.jail import BOOT
 from rewards.jail.judge import GRACE
 from rewards.sandbox import JAIL, Job, SandboxError, Verdict, verdict_of
+from rewards.service import Deadline, Refused, Service
 
 START_SECONDS = 15
 """What starting a machine and unpacking may take on top of a job's own time."""
@@ -62,7 +60,8 @@ class RemoteSandbox:
         cpu_seconds: processor time of one job, all its tests together.
         memory_mb: address space of one job.
         output_kb: what one job may print and return from one call.
-        http_timeout: seconds to wait for the answer to one batch.
+        http_timeout: seconds to wait for the answer to one batch, all tries together.
+        pause_s: seconds before the second try, see `rewards.service`.
 
     Raises:
         ValueError: the URL is none.
@@ -76,10 +75,10 @@ class RemoteSandbox:
         memory_mb: int = 1024,
         output_kb: int = 1024,
         http_timeout: float = 600.0,
+        pause_s: float = 0.5,
     ) -> None:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            raise ValueError(f"url is {url!r}; give the router's, such as http://127.0.0.1:8000.")
-        self.url, self.timeout, self.http_timeout = url.rstrip("/"), timeout, http_timeout
+        self._router = Service([url], timeout_s=http_timeout, pause_s=pause_s)
+        self.url, self.timeout, self.http_timeout = url, timeout, http_timeout
         self._limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
         self._limits["output_kb"] = output_kb
 
@@ -87,7 +86,7 @@ class RemoteSandbox:
         """Run jobs in one batch and return their verdicts in order.
 
         Raises:
-            ConnectionError: the router cannot be reached or is overloaded; worth another try.
+            Unreachable: the router cannot be reached or stays overloaded.
             SandboxError: it refuses, or its answer has no verdict for a job.
             ValueError: tests that cannot be run whatever the code does.
         """
@@ -99,30 +98,14 @@ class RemoteSandbox:
         seconds = int(self.timeout * rounds + GRACE + START_SECONDS)
         body = {"scripts": scripts, "languages": ["python"] * len(jobs)}
         body |= {"timeout": seconds, "request_timeout": seconds}
-        answers = self._post(body)
+        try:
+            answers = self._router.post("/execute_batch", body, Deadline(self.http_timeout))
+        except Refused as error:
+            raise SandboxError(str(error)) from error
         if not isinstance(answers, list) or len(answers) != len(jobs):
             raise SandboxError(f"{self.url} sent {str(answers)[:200]!r} for {len(jobs)} scripts")
         cases = zip(answers, marks, jobs, strict=True)
         return [verdict_of(_reply(answer, mark), job) for answer, mark, job in cases]
-
-    def _post(self, body: dict[str, Any]) -> Any:
-        request = urllib.request.Request(
-            f"{self.url}/execute_batch",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        # A proxy from the environment would be asked for addresses only this machine knows.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(request, timeout=self.http_timeout) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            problem = f"{self.url} answered {error.code} {error.reason}: {error.read(200)!r}"
-            if error.code >= 500 or error.code in (408, 429):
-                raise ConnectionError(problem) from error
-            raise SandboxError(problem) from error
-        except json.JSONDecodeError as error:
-            raise SandboxError(f"{self.url} answered something that is no JSON") from error
 
 
 def script(job: Job, limits: dict[str, Any], mark: str) -> str:

@@ -2,9 +2,10 @@
 
     total_i = sum over applicable rewards r of  weight_r * (scale_r * score_ri + offset_r)
 
-None ("not applicable") is left out of the sum, as in TRL. A failure is an exception, a wrong number
-of scores, or a score that is not a finite number: it is counted, logged with the sample, and stops
-the run above a limit. It never becomes a zero.
+None ("not applicable") is left out of the sum, as in TRL. A reward that judges the chunks of a
+completion adds its term for every chunk, and `chunks` has these sums chunk by chunk. A failure is
+an exception, a wrong number of scores, or a score that is not a finite number: it is counted,
+logged with the sample, and stops the run above a limit. It never becomes a zero.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 from urllib.error import URLError
 
 from mmrl.config import ConfigError
-from mmrl.types import Prompt, Sample
-from rewards import ChecksMetadata
+from mmrl.types import Cutting, Prompt, Sample
+from rewards import ChecksMetadata, CutsCompletions, PartialFailure, Served
+from rewards.results import Problem, Result, validated
+from rewards.service import Unreachable
 from rewards.terms import Term, build_term, check_entries
 
 logger = logging.getLogger(__name__)
@@ -38,15 +40,26 @@ class Scores:
     """Scores of a batch of samples.
 
     Attributes:
-        components: raw scores per reward key, one per sample; NaN where the reward does not apply
-            or failed.
+        components: raw scores per reward key, one per sample; the mean over its chunks where they
+            are judged; NaN where the reward does not apply or failed.
         failed: per reward key, one bool per sample.
         total: the weighted sum; None where no reward applies.
+        chunks: the share of `total` that each chunk of a sample brings, [] where chunks are not
+            judged; None where no reward judges any.
     """
 
     components: dict[str, list[float]]
     failed: dict[str, list[bool]]
     total: list[float | None]
+    chunks: list[list[float]] | None = None
+
+    def outcomes(self) -> list[float]:
+        """The share of `total` that no chunk brings; NaN where no reward applies."""
+        shares = self.chunks or [[] for _ in self.total]
+        return [
+            math.nan if total is None else total - math.fsum(chunks)
+            for total, chunks in zip(self.total, shares, strict=True)
+        ]
 
     def metrics(self) -> dict[str, float]:
         """`rewards/<key>/mean` and `/std` (sample deviation) over the scored samples, and the
@@ -73,11 +86,16 @@ class Scorer:
         max_failures: how much of one reward may fail before the run stops: below 1 a share of the
             samples of one call, otherwise a number of samples over the whole run. At 0 the first
             failure stops it.
-        retries: how often a call is repeated after a network error.
+        retries: how often a call is repeated after a network error of a reward that does not use
+            `rewards.service`, which repeats by itself.
         backoff: seconds before the first repetition, doubled each time.
 
     Raises:
-        ValueError: an entry is wrong or two share a key.
+        ValueError: an entry is wrong, two share a key, or two cut completions differently.
+
+    Attributes:
+        cutting: how completions are to be cut into the chunks that rewards judge; None where none
+            does.
     """
 
     def __init__(
@@ -95,11 +113,15 @@ class Scorer:
         self.retries = retries
         self.backoff = backoff
         self.failures = {term.key: 0 for term in self.terms}
+        self.cutting = _cutting(self.terms)
 
     def check(self, prompts: Sequence[Prompt]) -> None:
-        """`check_prompts` with every reward."""
+        """`check_prompts` with every reward; a warning where one is not ready."""
         for term in self.terms:
             check_prompts(term, prompts, self.max_failures)
+            problem = term.reward.ready() if isinstance(term.reward, Served) else ""
+            if problem:
+                logger.warning("reward %s could not score now: %s", term.key, problem)
 
     def score(self, samples: Sequence[Sample]) -> Scores:
         """Score a batch.
@@ -108,30 +130,39 @@ class Scorer:
             RewardError: a reward failed more often than `max_failures` allows.
         """
         batch = list(samples)
-        components: dict[str, list[float]] = {}
+        results: dict[str, list[Result]] = {}
         failed: dict[str, list[bool]] = {}
         for term in self.terms:
-            results = self._attempt(term, batch)
-            problems = {n: r for n, r in enumerate(results) if isinstance(r, Problem)}
+            found = self._attempt(term, batch)
+            problems = {n: r for n, r in enumerate(found) if isinstance(r, Problem)}
             self._account(term.key, batch, problems)
-            components[term.key] = [r if isinstance(r, float) else math.nan for r in results]
+            results[term.key] = found
             failed[term.key] = [n in problems for n in range(len(batch))]
-        return Scores(components, failed, self._total(components, len(batch)))
+        components = {key: [_raw(result) for result in found] for key, found in results.items()}
+        sums = [
+            self._sums({k: found[n] for k, found in results.items()}) for n in range(len(batch))
+        ]
+        chunks = None if self.cutting is None else [chunks for _, chunks in sums]
+        return Scores(components, failed, [total for total, _ in sums], chunks)
 
-    def _total(self, components: Mapping[str, list[float]], count: int) -> list[float | None]:
-        totals: list[float | None] = []
-        for n in range(count):
-            parts = [
-                term.contribution(components[term.key][n])
-                for term in self.terms
-                if not math.isnan(components[term.key][n])
-            ]
-            totals.append(math.fsum(parts) if parts else None)
-        return totals
+    def _sums(self, results: Mapping[str, Result]) -> tuple[float | None, list[float]]:
+        """The weighted sum of one sample, and the share of each of its chunks."""
+        whole: list[float] = []
+        chunks: list[list[float]] = []
+        for term in self.terms:
+            result = results[term.key]
+            if isinstance(result, list):
+                chunks.append([term.contribution(score) for score in result])
+            elif isinstance(result, float):
+                whole.append(term.contribution(result))
+        shares = [math.fsum(column) for column in zip(*chunks, strict=True)]
+        return math.fsum([*whole, *shares]) if whole or chunks else None, shares
 
-    def _attempt(self, term: Term, batch: list[Sample]) -> list[float | None | Problem]:
+    def _attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         try:
-            return validated(self._call(term, batch), len(batch))
+            return validated(self._call(term, batch), batch)
+        except PartialFailure as failure:
+            return validated(failure.results, batch)
         except Exception as error:  # a reward is foreign code: whatever it raises is its failure
             unreachable = isinstance(error, NETWORK_ERRORS)
             if len(batch) > 1 and self.max_failures > 0 and not unreachable:
@@ -144,6 +175,8 @@ class Scorer:
         for attempt in range(self.retries):
             try:
                 return term.reward(batch)
+            except Unreachable:  # was tried again already
+                raise
             except NETWORK_ERRORS as error:
                 pause = self.backoff * 2**attempt
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)
@@ -194,33 +227,22 @@ def check_prompts(term: Term, prompts: Sequence[Prompt], max_failures: float = 0
         logger.warning("%s", text)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Why one sample has no score."""
-
-    reason: str
-    error: Exception | None = None
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-def validated(scores: Any, count: int) -> list[float | None | Problem]:
-    """Scores as a reward returned them, with everything that is not a score made a `Problem`.
-
-    Args:
-        scores: should be a list of `count` finite numbers or None.
-        count: number of samples.
-    """
-    if not isinstance(scores, list | tuple) or len(scores) != count:
-        got = f"{len(scores)} scores" if isinstance(scores, list | tuple) else repr(type(scores))
-        return [Problem(f"returned {got} for {count} samples")] * count
-    return [_validated(score) for score in scores]
+def _cutting(terms: Sequence[Term]) -> Cutting | None:
+    found = {
+        term.reward.cutting: term.key
+        for term in terms
+        if isinstance(term.reward, CutsCompletions) and term.reward.cutting is not None
+    }
+    if len(found) > 1:
+        raise ValueError(
+            f"the rewards {' and '.join(found.values())} cut completions differently; give them the"
+            " same chunk_size and chunk_at, or leave one to whole completions."
+        )
+    return next(iter(found), None)
 
 
-def _validated(score: Any) -> float | None | Problem:
-    if score is None:
-        return None
-    if isinstance(score, bool) or not isinstance(score, Real):
-        return Problem(f"returned {score!r}, which is not a number")
-    return float(score) if math.isfinite(score) else Problem(f"returned {float(score)}")
+def _raw(result: Result) -> float:
+    """The number that is logged for a result."""
+    if isinstance(result, list):
+        return statistics.fmean(result) if result else math.nan
+    return result if isinstance(result, float) else math.nan

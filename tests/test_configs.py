@@ -16,6 +16,7 @@ from mmrl.eval_v import load
 from mmrl.plan import describe
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
+from rewards.judging.template import load_template
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
@@ -96,6 +97,12 @@ def test_every_method_loads_under_the_name_of_its_file(path: str) -> None:
     assert load_algorithm({"name": name}).name == name
 
 
+@pytest.mark.parametrize("path", configurations("judge"))
+def test_every_template_of_a_judge_loads_and_shows_the_prompt_but_no_answer(path: str) -> None:
+    template = load_template(Path(path).stem)
+    assert "prompt" in template.fields and "answer" not in template.fields
+
+
 @pytest.mark.parametrize("path", configurations("accelerate"))
 def test_every_launch_configuration_is_one_that_accelerate_reads(path: str) -> None:
     loaded = load_config_from_file(path)
@@ -133,6 +140,17 @@ def test_the_8b_recipes_state_how_scoring_is_guided_and_no_defaults_of_the_run(n
     defaults = RLConfig.__dataclass_fields__
     repeated = [key for key, value in stated.items() if defaults[key].default == value]
     assert not repeated, repeated
+
+
+@pytest.mark.parametrize("model", ["lladav", "mmada_v"])
+def test_the_process_recipes_judge_chunks_for_a_value_model(model: str) -> None:
+    config = load_config(RLConfig, [f"config=configs/rl/{model}_process.yaml"])
+    settings = config.tasks["questions"]
+    assert settings.task == "image_to_text" and config.value is not None
+    names = [entry["name"] for entry in settings.rewards]
+    assert names == ["answer", "judge"] and settings.rewards[1]["chunk_size"] == 64
+    for processes in (1, 2, 4, 8):
+        config.check_geometry(processes)
 
 
 @pytest.mark.parametrize("task", TEXT)

@@ -17,11 +17,16 @@ from omegaconf import OmegaConf
 from torch import Generator, Tensor
 
 from mmrl.algorithms import ratios, surrogates
-from mmrl.algorithms.advantages import equal_groups, group_advantages, group_statistics
+from mmrl.algorithms.advantages import (
+    equal_groups,
+    group_advantages,
+    group_statistics,
+    joint_advantages,
+)
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.combinations import check_combination, follows_blocks, unread
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
-from mmrl.algorithms.gae import Estimates
+from mmrl.algorithms.gae import Estimates, at_end
 from mmrl.algorithms.kl import KL
 from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, policy_loss
 from mmrl.algorithms.ratios import RATIO_LEVELS
@@ -39,12 +44,14 @@ __all__ = [
     "ValueInputs",
     "Weights",
     "appraise",
+    "at_end",
     "batch_weights",
     "equal_groups",
     "follows_blocks",
     "forwards",
     "group_advantages",
     "group_statistics",
+    "joint_advantages",
     "load_algorithm",
     "passes_per_rollout",
     "policy_loss",

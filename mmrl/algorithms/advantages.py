@@ -6,6 +6,12 @@
 Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softmax` makes weights of
 likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards (wd1, arXiv
 2507.08838; the factor G turns the mean over rollouts into the sum over the group).
+
+Rewards of the chunks of a rollout (process rewards) are centred chunk by chunk, the k-th on the
+k-th of those in the group that have one, and divided by one deviation for all, the root of the sum
+of the variances of the outcome and of every k-th chunk: so the weights of rewards decide how they
+compare, and an outcome alone is the case above. TraceRL (arXiv 2509.06949) divides each k-th chunk
+by a deviation of its own, and leaves one that a single rollout has as it is, which is 0 here.
 """
 
 from __future__ import annotations
@@ -25,15 +31,31 @@ def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     Returns:
         [B] float32; 0 where no reward applies and in groups whose rewards are all equal.
     """
+    if scale_rewards != "softmax":
+        return joint_advantages(rewards[:, None], num_generations, scale_rewards)[:, 0]
     groups = rewards.double().view(-1, num_generations)
     centred = groups - groups.nanmean(1, keepdim=True)
-    if scale_rewards == "softmax":
-        centred = _likelihood_weights(centred)
-    elif scale_rewards == "group":
-        centred = centred / (_deviation(groups, dim=1) + 1e-4)
-    elif scale_rewards == "batch":
-        centred = centred / (_deviation(groups.reshape(1, -1), dim=1) + 1e-4)
-    return centred.nan_to_num(0.0).flatten().float()
+    return _likelihood_weights(centred).nan_to_num(0.0).flatten().float()
+
+
+def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) -> Tensor:
+    """Advantages of what was earned at several places, on one scale.
+
+    Args:
+        rewards: [B, C] float, a column for each place, NaN where a rollout has none.
+        num_generations: G, rollouts per prompt.
+        scale_rewards: group, batch or none.
+
+    Returns:
+        [B, C] float32; 0 where there is no reward.
+    """
+    groups = rewards.double().unflatten(0, (-1, num_generations))
+    centred = groups - groups.nanmean(1, keepdim=True)
+    if scale_rewards != "none":
+        pooled = groups if scale_rewards == "group" else groups.flatten(0, 1)[None]
+        variance = _variance(pooled, dim=1).sum(-1, keepdim=True)
+        centred = centred / (variance.sqrt() + 1e-4)
+    return centred.nan_to_num(0.0).flatten(0, 1).float()
 
 
 def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
@@ -62,8 +84,12 @@ def _likelihood_weights(centred: Tensor) -> Tensor:
 
 def _deviation(values: Tensor, dim: int) -> Tensor:
     """Sample deviation over `dim` ignoring NaN; 0 where fewer than two values are left."""
+    return _variance(values, dim).sqrt()
+
+
+def _variance(values: Tensor, dim: int) -> Tensor:
     known = ~values.isnan()
     number = known.sum(dim, keepdim=True)
     centred = (values - values.nanmean(dim, keepdim=True)).nan_to_num(0.0)
     variance = centred.square().sum(dim, keepdim=True) / (number - 1).clamp(min=1)
-    return torch.where(number > 1, variance, 0.0).sqrt()
+    return torch.where(number > 1, variance, 0.0)

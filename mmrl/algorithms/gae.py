@@ -10,6 +10,12 @@ position when step i began. With means over the tokens of a step marked by a sta
 and everything behind the last step 0. The baseline is a token's own, the bootstrap that of a step:
 how many tokens a step writes does not change how far reward is carried. With gamma = lambda = 1 and
 a reward for the outcome R, Ret_j = R and A_j = R - V_j; with lambda = 0 only the next step counts.
+
+A reward that stands at a position is for the row up to there. It is paid in the step that writes
+the last token of it, to all tokens of that step: what was judged is whole then, and every token
+that had a part in it was written by then. So a return is the sum of what is paid from its step on.
+The public code reads a vector of rewards by position as one by step (MMaDA, LLaDA-V), or takes the
+mean over a step's tokens (SDAR), which loses the share of tokens of other chunks.
 """
 
 from __future__ import annotations
@@ -42,10 +48,29 @@ def outcome_rewards(outcomes: Tensor, scored: Tensor) -> Tensor:
     Returns:
         [K, B, L]: a rollout's outcome at every token of its last step, 0 elsewhere.
     """
-    present = scored.any(-1)
-    later = present.flip(0).cumsum(0).flip(0) - present.long()  # steps still to come
-    last = present & (later == 0)
-    return outcomes[None, :, None] * (last[..., None] & scored)
+    return position_rewards(at_end(outcomes, scored.shape[-1]), scored)
+
+
+def at_end(outcomes: Tensor, length: int) -> Tensor:
+    """Rewards [B] for whole rows, at the last of their positions: [B, length]."""
+    return torch.nn.functional.pad(outcomes[:, None], (length - 1, 0))
+
+
+def position_rewards(rewards: Tensor, scored: Tensor) -> Tensor:
+    """Token rewards of rows that are judged up to some of their positions.
+
+    Args:
+        rewards: [B, L] float, for the row up to and including a position.
+        scored: [K, B, L] bool, the tokens of each step, steps in the order of writing.
+
+    Returns:
+        [K, B, L]: at every token of a step the sum of what is paid in it. A reward up to where
+        nothing is scored is paid to nobody.
+    """
+    steps = torch.arange(1, len(scored) + 1, device=scored.device)
+    whole_after = (scored * steps[:, None, None]).amax(0).cummax(-1).values  # 0 for no step
+    paid = (rewards * (whole_after == steps[:, None, None])).sum(-1, keepdim=True)
+    return paid * scored
 
 
 def estimate(

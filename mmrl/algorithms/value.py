@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.gae import Estimates, estimate, outcome_rewards
+from mmrl.algorithms.gae import Estimates, estimate, position_rewards
 from mmrl.config import check, check_choice
 
 BACKBONES = ("shared", "copy")
@@ -65,19 +65,20 @@ class ValueInputs(NamedTuple):
     weights: Tensor
 
 
-def appraise(values: Tensor, outcomes: Tensor, scored: Tensor, settings: ValueConfig) -> Estimates:
+def appraise(values: Tensor, rewards: Tensor, scored: Tensor, settings: ValueConfig) -> Estimates:
     """Returns and advantages of the tokens of finished rollouts.
 
     Args:
         values: [K, B, L], predicted by the value model as it was when the policy sampled.
-        outcomes: [B] advantages of the rollouts among their group, NaN where no reward applies:
-            such a rollout teaches nothing.
+        rewards: [B, L] what was earned up to a position, as advantages among the group; for the
+            outcome that is the last one. NaN in a row where no reward applies: such a rollout
+            teaches nothing.
         scored: [K, B, L] bool, one pass per slice of the trace.
         settings: discounts.
     """
-    counted = scored & ~outcomes.isnan()[None, :, None]
-    rewards = outcome_rewards(outcomes.nan_to_num(), counted)
-    return estimate(rewards, values, counted, settings.gamma, settings.lam)
+    counted = scored & ~rewards.isnan().any(-1)[None, :, None]
+    paid = position_rewards(rewards.nan_to_num(), counted)
+    return estimate(paid, values, counted, settings.gamma, settings.lam)
 
 
 def value_loss(

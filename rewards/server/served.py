@@ -11,7 +11,7 @@ from typing import Any
 
 from mmrl.types import Sample
 from rewards import ChecksMetadata, Described, Reward, build_reward, reward_class
-from rewards.dual_encoder import resolve_device
+from rewards.device import resolve_device
 from rewards.scoring import NETWORK_ERRORS, validated
 from rewards.server.batching import Full, Outcome, Queue
 from rewards.server.config import Entry

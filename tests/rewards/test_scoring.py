@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError
-from mmrl.types import Prompt, Sample
-from rewards import REWARDS, build_reward, reward_class
+from mmrl.types import Chunk, Cutting, Prompt, Sample
+from rewards import REWARDS, PartialFailure, build_reward, reward_class
 from rewards.scoring import RewardError, Scorer
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n, {"index": n}) for n in range(4)]
@@ -172,6 +172,90 @@ def test_the_same_reward_twice_needs_two_keys() -> None:
     scores = Scorer(twice).score(SAMPLES)
     assert list(scores.components) == ["length", "length_again"]
     assert scores.total == [0.0, 4.0, 8.0, 12.0]
+
+
+def test_samples_of_a_partial_failure_keep_their_scores_and_their_reasons(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls = []
+
+    def some(samples: list[Sample]) -> list[float]:
+        calls.append(len(samples))
+        raise PartialFailure([1.0, None, KeyError("lost"), 2.0])
+
+    scores = Scorer([entry("some", some)], max_failures=0.25).score(SAMPLES)
+    assert calls == [4], "what is known is not asked for again"
+    assert scores.total == [1.0, None, None, 2.0]
+    assert scores.failed["some"] == [False, False, True, False]
+    assert "'prompt 2': KeyError: 'lost'" in caplog.text
+    with pytest.raises(RewardError, match="1 of 4 samples.*KeyError: 'lost'"):
+        Scorer([entry("some", some)]).score(SAMPLES)
+
+
+class Chunks:
+    """A reward that gives each chunk of a sample the scores in its metadata."""
+
+    def __init__(self, size: int = 4) -> None:
+        self.cutting = Cutting(size)
+
+    def __call__(self, samples: list[Sample]) -> list[Any]:
+        return [sample.metadata["chunks"] for sample in samples]
+
+
+def in_chunks(*scores: Any) -> list[Sample]:
+    """Samples of as many chunks as they have scores."""
+    return [
+        Sample("p", "x", {"chunks": own}, chunks=tuple(Chunk(n, "", "x") for n in range(len(own))))
+        for own in scores
+    ]
+
+
+def test_every_part_adds_its_term_and_the_shares_of_parts_are_kept() -> None:
+    entries = [
+        entry("chunks", Chunks(), weight=2.0, scale=0.5, offset=1.0),
+        entry("again", Chunks()),
+        entry("whole", lambda samples: [10.0] * len(samples)),
+    ]
+    scorer = Scorer(entries)
+    assert scorer.cutting == Cutting(4)
+    scores = scorer.score(in_chunks([1.0, -1.0, 3.0], [2.0], []))
+    assert scores.chunks == [[4.0, 0.0, 8.0], [6.0], []]
+    assert scores.total == [22.0, 16.0, 10.0] and scores.outcomes() == [10.0, 10.0, 10.0]
+    assert scores.components["chunks"][:2] == [1.0, 2.0] and math.isnan(
+        scores.components["chunks"][2]
+    )
+    assert scores.metrics()["rewards/chunks/none"] == 1.0
+
+
+def test_a_sample_without_parts_has_no_score_where_only_parts_are_judged() -> None:
+    scores = Scorer([entry("chunks", Chunks())]).score(in_chunks([1.0], []))
+    assert scores.total == [1.0, None] and scores.outcomes()[0] == 0.0
+    assert math.isnan(scores.outcomes()[1])
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [([1.0, math.nan], "returned nan"), ([1.0, None], "None for a chunk"), ([1.0, "a"], "'a'")],
+)
+def test_a_part_without_a_number_is_a_failure_of_its_sample(scores: list, said: str) -> None:
+    scorer = Scorer([entry("chunks", Chunks())], max_failures=0.5)
+    result = scorer.score(in_chunks(scores, [1.0]))
+    assert result.failed["chunks"] == [True, False] and result.chunks == [[], [1.0]]
+    with pytest.raises(RewardError, match=said):
+        Scorer([entry("chunks", Chunks())]).score(in_chunks(scores))
+
+
+def test_scores_of_parts_must_be_as_many_as_the_parts() -> None:
+    short = entry("short", lambda samples: [[1.0]] * len(samples))
+    with pytest.raises(RewardError, match="returned 1 scores for 2 chunks"):
+        Scorer([short]).score(in_chunks([0.0, 0.0]))
+    with pytest.raises(RewardError, match="returned 1 scores for 0 chunks"):
+        Scorer([short]).score(SAMPLES)
+
+
+def test_rewards_that_cut_differently_cannot_be_added_up_part_by_part() -> None:
+    with pytest.raises(ValueError, match="one and two cut completions differently.*chunk_size"):
+        Scorer([entry("one", Chunks(4)), entry("two", Chunks(8))])
 
 
 @pytest.mark.parametrize(

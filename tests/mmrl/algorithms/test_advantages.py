@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import group_advantages, group_statistics
+from mmrl.algorithms import group_advantages, group_statistics, joint_advantages
 
 NAN = float("nan")
 
@@ -88,3 +88,46 @@ def test_softmax_weights_pull_towards_the_best_and_away_from_the_worst() -> None
     assert found == pytest.approx([*expected, 0.0, 0.0, 0.0], abs=1e-6)
     assert advantages([NAN, 0.0, 1.0, NAN, NAN, NAN], 3, "softmax")[0] == 0
     assert advantages([NAN, 0.0, 1.0, NAN, NAN, NAN], 3, "softmax")[3:] == [0.0, 0.0, 0.0]
+
+
+def joint(rewards: list[list[float]], num_generations: int, scale: str) -> list[list[float]]:
+    return joint_advantages(torch.tensor(rewards), num_generations, scale).tolist()
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_an_outcome_alone_has_the_advantages_of_groups(scale: str) -> None:
+    rewards = torch.tensor([1.0, 2.0, 6.0, NAN, 4.0, 5.0])
+    columns = joint_advantages(rewards[:, None], 3, scale)[:, 0]
+    assert torch.equal(columns, group_advantages(rewards, 3, scale))
+
+
+def test_outcome_and_chunks_by_hand() -> None:
+    # variances of the columns: 2, 8, and 0 where one rollout stands alone
+    rewards = [[1.0, 5.0, 9.0], [3.0, 1.0, NAN]]
+    size = math.sqrt(2 + 8) + 1e-4
+    expected = [[-1 / size, 2 / size, 0.0], [1 / size, -2 / size, 0.0]]
+    for got, wanted in zip(joint(rewards, 2, "group"), expected, strict=True):
+        assert got == pytest.approx(wanted)
+    assert joint(rewards, 2, "none") == [[-1.0, 2.0, 0.0], [1.0, -2.0, 0.0]]
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_equal_chunks_have_no_advantage_and_opposite_ones_a_finite_one(scale: str) -> None:
+    equal = joint([[0.5, 1.0, 2.0], [0.5, 1.0, NAN], [0.5, NAN, NAN]] * 2, 3, scale)
+    assert all(value == pytest.approx(0, abs=1e-9) for row in equal for value in row)
+    first, second = joint([[0.0, 1.0, -1.0], [0.0, -1.0, 1.0]], 2, scale)
+    assert first == [-value for value in second] and sum(first) == pytest.approx(0)
+    assert 0 < max(first) <= 1, "equal sums do not make the deviation small"
+
+
+def test_the_weight_of_chunks_beside_the_outcome_is_kept() -> None:
+    rewards = torch.tensor([[1.0, 0.1, 0.0], [0.0, 0.0, 0.1], [0.0, 0.1, 0.1], [1.0, 0.0, 0.0]])
+    columns = joint_advantages(rewards, 4, "group").abs().max(0).values
+    assert float(columns[0] / columns[1]) == pytest.approx(10)
+
+
+def test_where_all_have_as_many_chunks_their_advantages_add_up_to_that_of_the_sum() -> None:
+    draw = torch.Generator().manual_seed(0)
+    rewards = torch.randn(8, 3, generator=draw)
+    total = group_advantages(rewards.sum(1), 4, "none")
+    torch.testing.assert_close(joint_advantages(rewards, 4, "none").sum(1), total)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mmrl.algorithms.gae import estimate, outcome_rewards, step_means
+from mmrl.algorithms.gae import at_end, estimate, outcome_rewards, position_rewards, step_means
 
 promise = settings(derandomize=True, deadline=None, max_examples=40)
 SCORED = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]).bool()[:, None]
@@ -53,6 +53,70 @@ def test_token_rewards_are_carried_as_the_mean_of_their_step() -> None:
     # the last step is worth 3 on average, so the one before 5 + 1.5
     expected = [[4.25, 6.25, 0, 0, 0, 0], [0, 0, 6.5, 0, 0, 0], [0, 0, 0, 1, 2, 6]]
     torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
+
+
+def test_the_worked_numbers_with_rewards_at_two_positions() -> None:
+    """Half a point for the first three tokens, whole after the second step, and one for all."""
+    earned = torch.tensor([[0, 0, 0.5, 0, 0, 1]])
+    rewards = position_rewards(earned, SCORED)
+    assert rewards[:, 0].tolist() == [[0] * 6, [0, 0, 0.5, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
+    returns, advantages = estimate(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
+    expected = [[1.26, 1.26, 0, 0, 0, 0], [0, 0, 1.4, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
+    torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
+    expected = [[0.73528, 0.53528, 0, 0, 0, 0], [0, 0, 1.174, 0, 0, 0], [0, 0, 0, 0.5, 0.7, 0.9]]
+    torch.testing.assert_close(advantages[:, 0], torch.tensor(expected))
+
+
+def test_a_reward_is_paid_when_all_it_was_judged_for_is_written_and_in_full() -> None:
+    # written in the order 3 1 | 0 5 | 2 4: what ends at position 1 is whole after the second step
+    scored = torch.zeros(3, 1, 6, dtype=torch.bool)
+    for step, places in enumerate([[3, 1], [0, 5], [2, 4]]):
+        scored[step, 0, places] = True
+    earned = torch.tensor([[0, 7.0, 0, 0, 0, 100.0]])
+    paid = position_rewards(earned, scored)
+    assert step_means(paid, scored)[:, 0].tolist() == [0, 7, 100]
+    returns, _ = estimate(paid, torch.zeros(3, 1, 6), scored, 1.0, 1.0)
+    assert returns.sum(0)[0].tolist() == [107, 107, 100, 107, 100, 107]
+    # a step that also writes a token of the next chunk pays no less for the first
+    shared = torch.tensor([[[1, 1, 0, 0]], [[0, 0, 1, 1]]]).bool()
+    paid = position_rewards(torch.tensor([[3.0, 0, 0, 0]]), shared)
+    assert step_means(paid, shared)[:, 0].tolist() == [3, 0]
+
+
+def test_a_reward_up_to_where_nothing_is_scored_is_paid_to_nobody() -> None:
+    scored = SCORED.clone()
+    scored[:, :, :2] = False
+    earned = torch.tensor([[0, 5.0, 0, 0, 0, 1.0]])
+    assert position_rewards(earned, scored)[:, 0].sum(-1).tolist() == [0, 0, 3]
+    assert not bool(position_rewards(earned, torch.zeros_like(scored)).any())
+
+
+@promise
+@given(random_rollouts(), st.integers(0, 99))
+def test_a_return_is_the_sum_of_what_is_paid_from_its_step_on(
+    drawn: tuple[Tensor, ...], seed: int
+) -> None:
+    _, _, scored = drawn
+    draw = torch.Generator().manual_seed(seed)
+    earned = torch.randn(scored.shape[1:], generator=draw, dtype=torch.double)
+    paid = position_rewards(earned, scored)
+    returns, _ = estimate(paid, torch.zeros_like(paid), scored, 1.0, 1.0)
+    for row in range(len(earned)):
+        at = [int(scored[:, row, place].int().argmax()) if scored[:, row, place].any() else -1
+              for place in range(earned.shape[1])]  # fmt: skip
+        for place, step in enumerate(at):
+            later = [n for n in range(len(at)) if max(at[: n + 1]) >= max(step, 0)]
+            expected = float(sum(earned[row, n] for n in later)) if step >= 0 else 0.0
+            assert float(returns[:, row, place].sum()) == pytest.approx(expected)
+
+
+@promise
+@given(random_rollouts())
+def test_an_outcome_is_the_reward_at_the_last_position(drawn: tuple[Tensor, ...]) -> None:
+    _, _, scored = drawn
+    outcomes = 1.0 + torch.arange(scored.shape[1])
+    earned = at_end(outcomes, scored.shape[2])
+    assert torch.equal(position_rewards(earned, scored), outcome_rewards(outcomes, scored))
 
 
 @promise

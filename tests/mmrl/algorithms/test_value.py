@@ -73,7 +73,7 @@ def test_the_loss_is_a_mean_over_a_slices_tokens_and_then_over_slices() -> None:
 def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
     scored = torch.ones(2, 3, 1, dtype=torch.bool)
     values = torch.full((2, 3, 1), 0.5)
-    outcomes = torch.tensor([1.0, torch.nan, 0.0])
+    outcomes = torch.tensor([[1.0], [torch.nan], [0.0]])
     returns, advantages = appraise(values, outcomes, scored, ValueConfig())
     assert returns[:, :, 0].tolist() == [[1, 0, 0]] * 2
     assert advantages[:, :, 0].tolist() == [[0.5, 0, -0.5]] * 2

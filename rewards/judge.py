@@ -1,0 +1,267 @@
+"""A judge: a vision-language model that grades completions, or their chunks one after the other.
+
+    {name: judge, model: Qwen/Qwen3-VL-8B-Instruct, urls: ["http://127.0.0.1:8000/v1"]}
+
+It answers behind OpenAI's chat completions (`backend: openai`) or in this process (`backend:
+transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
+are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a
+text are judged, each given what stands before it (process reward); that judge is never told the
+answer. The score is the raw one of the template's scale. A reply without one is a failure of that
+sample, after `reasks` more requests, and so is a server that gives none before the deadline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from mmrl.config import ConfigError, check
+from mmrl.types import Chunk, Cutting, Sample
+from rewards import PartialFailure
+from rewards.judging.album import Album
+from rewards.judging.cache import ReplyCache, key_of
+from rewards.judging.endpoint import Endpoint
+from rewards.judging.local import LocalJudge
+from rewards.judging.reply import ReplyError, score_of
+from rewards.judging.template import Template, load_template
+from rewards.service import Deadline, Service, Unreadable
+
+AGAIN = (ReplyError, Unreadable)
+"""What a second request may turn out better; everything else was tried again, or is final."""
+
+
+class Backend(Protocol):
+    """What answers requests of the form of chat completions."""
+
+    def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
+        """The replies in order, or why there is none."""
+        ...
+
+    def ready(self, model: str) -> str:
+        """Why it could not answer now; empty if it could."""
+        ...
+
+
+@dataclass(kw_only=True, eq=False)
+class JudgeReward:
+    """Scores completions as a judge does.
+
+    Raises:
+        ConfigError: an option that cannot be, a template, key or package that is missing.
+    """
+
+    model: str
+    """Name under which the server has it, or directory or hub id (backend: transformers)."""
+    urls: list[str] | None = None
+    """Addresses that `/chat/completions` is appended to; several take turns."""
+    backend: Literal["openai", "transformers"] = "openai"
+    """A server, or a model in this process."""
+    template: str | None = None
+    """Name in `configs/judge/` or path of a YAML; null takes `general`, for chunks `process`."""
+    chunk_size: int | None = None
+    """Judge chunks of so many tokens; null judges the whole."""
+    chunk_at: Literal["tokens", "lines"] = "tokens"
+    """Whether chunks end there, or with the line."""
+    api_key_env: str = ""
+    """Environment variable that holds the server's key; empty for none."""
+    max_tokens: int = 512
+    """Longest reply."""
+    structured: bool = True
+    """Send the JSON schema of the reply along, which servers that know it then keep to."""
+    extra_body: dict[str, Any] | None = None
+    """Further fields of requests, such as {chat_template_kwargs: {enable_thinking: false}}."""
+    deadline_s: float = 600.0
+    """Seconds for all requests of one batch, with everything that is tried again."""
+    timeout_s: float = 120.0
+    """Seconds for one try."""
+    retries: int = 4
+    """Further tries after a failed connection and the statuses 408, 429 and 5xx."""
+    reasks: int = 1
+    """Further requests after a reply without a score."""
+    concurrency: int = 8
+    """Requests under way at the same time, from each process."""
+    cache_dir: str = ""
+    """Folder for replies, by everything that was asked; empty keeps none."""
+    max_pixels: int = 1048576
+    """Larger images are scaled down to this."""
+    max_characters: int = 20000
+    """Longer texts lose their middle."""
+    device: str = "auto"
+    """Of the model (backend: transformers)."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Of its weights."""
+    batch_size: int = 4
+    """Requests it answers at once."""
+
+    def __post_init__(self) -> None:
+        for key in ("max_tokens", "deadline_s", "max_pixels", "max_characters", "batch_size"):
+            check(getattr(self, key) > 0, f"judge.{key}", getattr(self, key), "above 0")
+        check(self.reasks >= 0, "judge.reasks", self.reasks, "0 or more")
+        size = self.chunk_size
+        check(size is None or size > 0, "judge.chunk_size", size, "null or above 0")
+        fixed = sorted({"model", "messages", "stream"} & set(self.extra_body or {}))
+        check(not fixed, "judge.extra_body", fixed, "of other fields, these are set here")
+        self.cutting = None if size is None else Cutting(size, self.chunk_at)
+        self._template = self._checked_template()
+        self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
+        self._backend: Backend = self._built()
+
+    def __call__(self, samples: list[Sample]) -> list[float | list[float] | None]:
+        """Score a batch.
+
+        Returns:
+            A raw score per sample; with `chunk_size` one per chunk of a sample that was cut, and a
+            sample that was not is judged as a single chunk. None where a template shows the answer
+            and there is none, and where there are no chunks.
+
+        Raises:
+            PartialFailure: some samples have no score, with the reason of each.
+            ValueError: an image among the completions of a judge of chunks, or a text that the
+                template does not show.
+        """
+        album = Album(self.max_pixels)
+        asked = [
+            [(key_of(request), request) for request in self._requests(sample, album)]
+            for sample in samples
+        ]
+        scores = self._scores({key: request for own in asked for key, request in own})
+        results = [
+            _result(
+                [scores[key] for key, _ in own],
+                self.cutting is not None and sample.chunks is not None,
+            )
+            for own, sample in zip(asked, samples, strict=True)
+        ]
+        if any(isinstance(result, Exception) for result in results):
+            raise PartialFailure(results)
+        return [result for result in results if not isinstance(result, Exception)]
+
+    def ready(self) -> str:
+        """Why it could not score now; empty if it could."""
+        return self._backend.ready(self.model)
+
+    def _scores(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, float | Exception]:
+        """A score for each request, from the cache or the judge."""
+        found = {key: self._parsed(self._cache.get(key)) for key in requests}
+        deadline = Deadline(self.deadline_s)
+        for _ in range(1 + self.reasks):
+            wanted = [key for key, score in found.items() if isinstance(score, AGAIN)]
+            if not wanted:
+                break
+            replies = self._backend.ask([requests[key] for key in wanted], deadline)
+            for key, reply in zip(wanted, replies, strict=True):
+                found[key] = self._parsed(reply)
+                if isinstance(reply, str) and isinstance(found[key], float):
+                    self._cache.put(key, reply)
+        return found
+
+    def _parsed(self, reply: str | Exception | None) -> float | Exception:
+        if reply is None:
+            return ReplyError("was never given")
+        if isinstance(reply, Exception):
+            return reply
+        try:
+            return score_of(reply, self._template)
+        except ReplyError as error:
+            return ReplyError(f"the reply of {self.model} {error}")
+
+    def _requests(self, sample: Sample, album: Album) -> list[dict[str, Any]]:
+        """What is asked about a sample: nothing, one request, or one for each chunk."""
+        if "answer" in self._template.fields and sample.metadata.get("answer") is None:
+            return []
+        self._check_shown(sample)
+        chunks: Sequence[Chunk | None] = [None]
+        if self.cutting is not None:
+            whole = [Chunk(-1, "", str(sample.completion))]
+            chunks = whole if sample.chunks is None else sample.chunks
+        return [self._request(sample, chunk, album) for chunk in chunks]
+
+    def _request(self, sample: Sample, chunk: Chunk | None, album: Album) -> dict[str, Any]:
+        system, question = self._template.words(sample, chunk, self.max_characters)
+        content = [
+            {"type": "image_url", "image_url": {"url": url}} for url in album.pictures(sample)
+        ]
+        messages = [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]
+        if system:
+            messages.insert(0, {"role": "system", "content": system})
+        request = {
+            "model": self.model,
+            "messages": messages,
+            "temperature": 0,
+            "max_tokens": self.max_tokens,
+            **(self.extra_body or {}),
+        }
+        if self.structured and self._template.reply == "json":
+            schema = {"name": "grade", "strict": True, "schema": self._template.schema}
+            request["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return request
+
+    def _is_cut(self, sample: Sample) -> bool:
+        return self.cutting is not None and sample.chunks is not None
+
+    def _check_shown(self, sample: Sample) -> None:
+        is_text = isinstance(sample.completion, str)
+        if self.cutting is not None and not is_text:
+            raise ValueError(
+                f"judge.chunk_size is {self.chunk_size}, and the completion of"
+                f" {sample.prompt[:80]!r} is an image, which has no chunks; set it to null."
+            )
+        if is_text and not self._template.fields & {"completion", "chunk"}:
+            raise ValueError(
+                f"judge.template {self.template} shows images alone, and the completion of"
+                f" {sample.prompt[:80]!r} is a text; use one with {{completion}}."
+            )
+
+    def _checked_template(self) -> Template:
+        self.template = self.template or ("general" if self.cutting is None else "process")
+        template = load_template(self.template)
+        named = f"judge.template {self.template}"
+        if self.cutting is None:
+            if template.fields & {"before", "chunk"}:
+                raise ConfigError(
+                    f"{named} asks about a chunk, and judge.chunk_size is null; set it, or use"
+                    " another template."
+                )
+            return template
+        if "chunk" not in template.fields:
+            raise ConfigError(
+                f"judge.chunk_size is {self.chunk_size}, and {named} has no {{chunk}}; use"
+                " process, or set judge.chunk_size to null."
+            )
+        for field in ("answer", "completion"):
+            if field in template.fields:
+                raise ConfigError(
+                    f"{named} shows {{{field}}}, and a chunk is judged by what stands before it"
+                    " alone: who knows the end judges the end. Take it out."
+                )
+        return template
+
+    def _built(self) -> Backend:
+        if self.backend == "transformers":
+            return LocalJudge(self.model, self.device, self.dtype, self.batch_size)
+        advice = "For instance [http://127.0.0.1:8000/v1]."
+        check(bool(self.urls), "judge.urls", self.urls, "a list of addresses", advice)
+        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        check(
+            bool(key) or not self.api_key_env, "judge.api_key_env", self.api_key_env,
+            "the name of an environment variable that is set", "Export it before the run.",
+        )  # fmt: skip
+        try:
+            service = Service(self.urls or [], key, self.concurrency, self.timeout_s, self.retries)
+        except ValueError as error:
+            raise ConfigError(f"judge: {error}") from error
+        return Endpoint(service)
+
+
+def _result(
+    scores: Sequence[float | Exception], in_chunks: bool
+) -> float | list[float] | None | Exception:
+    """What is returned for a sample."""
+    errors = [score for score in scores if isinstance(score, Exception)]
+    known = [score for score in scores if isinstance(score, float)]
+    if errors or not known:
+        return errors[0] if errors else None
+    return known if in_chunks else known[0]

@@ -1,0 +1,122 @@
+"""A judge in this process: a Qwen-VL model of transformers, its images by qwen-vl-utils.
+
+Requests are those of the server, so the same reward is asked in the same words; a schema cannot be
+forced on the reply here, it is only parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from mmrl.config import ConfigError
+from rewards.device import resolve_device
+from rewards.service import Deadline
+
+PATCH_SIZE = 14
+"""Side of a patch where the processor names none (Qwen2.5-VL)."""
+
+
+class LocalJudge:
+    """Generates replies greedily.
+
+    Args:
+        model: directory or hub id of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL checkpoint.
+        device: a torch device; "auto" takes the current CUDA device if there is one.
+        dtype: of the weights.
+        batch_size: requests answered at once.
+
+    Raises:
+        ConfigError: qwen-vl-utils is missing, or there is no such checkpoint.
+    """
+
+    def __init__(self, model: str, device: str, dtype: str, batch_size: int) -> None:
+        self._vision = _vision_info()
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
+        where = directory(model)
+        self.device = resolve_device(device)
+        try:
+            self.processor: Any = AutoProcessor.from_pretrained(where)
+            network = cast(Any, AutoModelForImageTextToText.from_pretrained(where, dtype=dtype))
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"judge.model is {model!r} and cannot be loaded: {error}") from error
+        self.network: Any = network.to(self.device).eval().requires_grad_(False)
+        self.batch_size = batch_size
+
+    def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
+        """The replies in order; a TimeoutError for those not begun before the deadline."""
+        replies: list[str | Exception] = []
+        for first in range(0, len(requests), self.batch_size):
+            some = requests[first : first + self.batch_size]
+            late = TimeoutError("the deadline passed before this judge was asked")
+            replies += self._replies(some) if deadline.left else [late] * len(some)
+        return replies
+
+    def ready(self, model: str) -> str:
+        """Empty: what is loaded can answer."""
+        return ""
+
+    @torch.no_grad()
+    def _replies(self, requests: Sequence[dict[str, Any]]) -> list[str]:
+        conversations = [[_local(message) for message in r["messages"]] for r in requests]
+        texts = [
+            self.processor.apply_chat_template(c, tokenize=False, add_generation_prompt=True)
+            for c in conversations
+        ]
+        patch = getattr(self.processor.image_processor, "patch_size", PATCH_SIZE)
+        images, _ = self._vision(conversations, image_patch_size=patch)
+        inputs = self.processor(
+            text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"
+        ).to(self.device)
+        limit = max(request["max_tokens"] for request in requests)
+        written = self.network.generate(**inputs, do_sample=False, max_new_tokens=limit)
+        new = written[:, inputs["input_ids"].shape[1] :]
+        return list(self.processor.batch_decode(new, skip_special_tokens=True))
+
+
+def directory(model: str) -> str:
+    """The directory of a checkpoint, downloaded if it is a hub id that is not here.
+
+    Raises:
+        ConfigError: neither.
+        LocalEntryNotFoundError: a hub id that is not here and cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    if Path(model).expanduser().is_dir():
+        return str(Path(model).expanduser())
+    try:
+        return snapshot_download(model)
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise ConfigError(
+            f"judge.model is {model!r}, which is no directory and no hub id ({error})."
+        ) from error
+
+
+def _vision_info() -> Callable[..., Any]:
+    try:
+        from qwen_vl_utils import process_vision_info  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ConfigError(
+            "judge.backend is 'transformers', which prepares images with qwen-vl-utils, and"
+            f' {error.name} is not installed: pip install -e ".[judge]", or qwen-vl-utils.'
+        ) from error
+    return process_vision_info
+
+
+def _local(message: dict[str, Any]) -> dict[str, Any]:
+    """A message with images as the processor's template knows them."""
+    if isinstance(message["content"], str):
+        return message
+    parts = [
+        {"type": "image", "image": part["image_url"]["url"]}
+        if part["type"] == "image_url"
+        else part
+        for part in message["content"]
+    ]
+    return {**message, "content": parts}

@@ -1,0 +1,84 @@
+"""The score in a judge's reply, read strictly: what is not what was asked for is a failure.
+
+Two wrappings that come from how models are served, and say nothing, are taken off first: thoughts
+up to `</think>`, and one fence of Markdown around everything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from statistics import fmean
+from typing import Any
+
+from rewards.judging.template import Template
+
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
+
+
+class ReplyError(ValueError):
+    """A reply that holds no score of the form that was asked for."""
+
+
+def score_of(reply: str, template: Template) -> float:
+    """The raw score in a reply.
+
+    Raises:
+        ReplyError: it is not of the template's form, or a number is out of range or none.
+    """
+    text = reply.rpartition("</think>")[2].strip()
+    fence = _FENCE.fullmatch(text)
+    parse = {"json": _from_json, "labels": _from_labels}[template.reply]
+    return parse(fence[1] if fence else text, template)
+
+
+def _from_json(text: str, template: Template) -> float:
+    try:
+        found = json.loads(text, parse_constant=_refused, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise ReplyError(f"is no JSON ({error}): {text[:200]!r}") from error
+    if not isinstance(found, dict) or set(found) != {"reason", "score"}:
+        raise ReplyError(f"is not an object of reason and score: {text[:200]!r}")
+    score = found["score"]
+    if not isinstance(found["reason"], str):
+        raise ReplyError(f"has the reason {found['reason']!r}, which is no text")
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise ReplyError(f"has the score {score!r}, which is no number")
+    score = _in_range(score, template)
+    if template.whole and score != int(score):
+        raise ReplyError(f"has the score {score:g}, which is no whole number")
+    return score
+
+
+def _from_labels(text: str, template: Template) -> float:
+    return fmean(_labelled(text, label, template) for label in template.labels)
+
+
+def _labelled(text: str, label: str, template: Template) -> float:
+    """What the last line of a label says."""
+    pattern = (
+        rf"\b{re.escape(label)}\s+Score[*_]*\s*(?:\([^()]*\))?[*_]*\s*[:=][*_\s]*"
+        r"([+-]?(?:\d+\.?\d*|\.\d+))(?![\w.]*\d)"
+    )
+    found = re.findall(pattern, text, re.IGNORECASE)
+    if not found:
+        raise ReplyError(f"has no line '{label} Score: …': {text[:200]!r}")
+    return _in_range(float(found[-1]), template)
+
+
+def _in_range(score: float, template: Template) -> float:
+    if not template.lowest <= score <= template.highest:  # neither is a NaN, nor is infinity
+        allowed = f"{template.lowest:g} to {template.highest:g}"
+        raise ReplyError(f"has the score {str(score)[:20]}, and {allowed} was asked for")
+    return float(score)
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found

@@ -1,0 +1,132 @@
+"""How a judge is asked: a YAML with the words of the question and the form of the reply.
+
+`configs/judge/` holds the shipped ones. A template's fields are {prompt}, {completion}, {answer},
+and for the chunks of a completion {before} and {chunk}. What a dataset or a model wrote is put
+between tags that carry a hash of it, so that it cannot close them; marks of special tokens in it
+are broken, and what is too long loses its middle. It remains text that a judge reads and may
+believe: look at what is rewarded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Formatter
+from typing import Any, Literal
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from mmrl.config import ConfigError, check, merge
+from mmrl.types import Chunk, Sample
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "configs" / "judge"
+FIELDS = ("prompt", "completion", "answer", "before", "chunk")
+
+
+@dataclass(kw_only=True)
+class Template:
+    """A question and the reply it asks for."""
+
+    text: str = ""
+    """Words of the question, behind the images."""
+    system: str = ""
+    """Message of the system; empty for none."""
+    reply: Literal["json", "labels"] = "json"
+    """`json`: an object of `reason` and `score`; `labels`: a line such as "Style Score (1-5): 3.5"
+    for each of `labels`, whose mean is the score (UnifiedReward)."""
+    labels: list[str] = field(default_factory=list)
+    """First words of those lines."""
+    lowest: float = 1.0
+    """Lowest score."""
+    highest: float = 5.0
+    """Highest score."""
+    whole: bool = True
+    """Whether scores are whole numbers (reply: json)."""
+
+    def __post_init__(self) -> None:
+        check(self.text.strip() != "", "text", self.text, "the words of a question")
+        check(self.lowest < self.highest, "lowest", self.lowest, f"below {self.highest:g}")
+        labelled = bool(self.labels) == (self.reply == "labels")
+        check(labelled, "labels", self.labels, "given with reply: labels, and only then")
+        unknown = sorted(self.fields - set(FIELDS))
+        names, advice = ", ".join(FIELDS), "Write a brace that is meant twice."
+        check(not unknown, "a field in braces", unknown, f"one of {names}", advice)
+
+    @property
+    def fields(self) -> set[str]:
+        """Names of what is filled in."""
+        parsed = Formatter().parse(self.system + self.text)
+        return {name for _, name, _, _ in parsed if name is not None}
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the reply (reply: json)."""
+        score: dict[str, Any] = {
+            "type": "number", "minimum": self.lowest, "maximum": self.highest
+        }  # fmt: skip
+        if self.whole:
+            allowed = range(round(self.lowest), round(self.highest) + 1)
+            score = {"type": "integer", "enum": list(allowed)}
+        return {
+            "type": "object",
+            "properties": {"reason": {"type": "string"}, "score": score},
+            "required": ["reason", "score"],
+            "additionalProperties": False,
+        }
+
+    def words(self, sample: Sample, chunk: Chunk | None, longest: int) -> tuple[str, str]:
+        """The message of the system and the question about a sample, or about a chunk of it.
+
+        Args:
+            sample: what is judged.
+            chunk: the chunk of it; None for the whole.
+            longest: characters that are shown of each text.
+        """
+        texts = {"prompt": sample.prompt}
+        if "answer" in self.fields:
+            texts["answer"] = str(sample.metadata["answer"])
+        if chunk is not None:
+            texts |= {"before": chunk.before, "chunk": chunk.text}
+        if isinstance(sample.completion, str):
+            texts["completion"] = sample.completion
+        shown = {name: fenced(name, text, longest) for name, text in texts.items()}
+        shown.setdefault("completion", "(the last image)")
+        return self.system.format_map(shown).strip(), self.text.format_map(shown).strip()
+
+
+def load_template(name: str, where: str = "judge.template") -> Template:
+    """The template of a shipped name, or in a YAML file.
+
+    Raises:
+        ConfigError: there is none, or it is not one; the message begins with `where`.
+    """
+    shipped = TEMPLATES / f"{name}.yaml"
+    path = shipped if shipped.is_file() else Path(name).expanduser()
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in TEMPLATES.glob("*.yaml")))
+        raise ConfigError(f"{where} is {name!r}; allowed: {names}, or the path of a YAML file.")
+    try:
+        return merge(Template, OmegaConf.load(path), where=where)
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith(where) else f"{where} {path}: {text}") from error
+    except (YAMLError, OmegaConfBaseException, ValueError, TypeError) as error:
+        raise ConfigError(f"{where} {path} is no template: {error}") from error
+
+
+def fenced(name: str, text: str, longest: int) -> str:
+    """A text that somebody else wrote, between tags that it cannot close."""
+    text = shortened(text, longest).replace("<|", "< |").replace("|>", "| >")
+    mark = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
+    return f"<{name} {mark}>\n{text}\n</{name} {mark}>"
+
+
+def shortened(text: str, longest: int) -> str:
+    """A text of at most about `longest` characters, with a note where its middle was."""
+    if len(text) <= longest:
+        return text
+    head, tail = text[: longest - longest // 2], text[len(text) - longest // 2 :]
+    return f"{head}\n[{len(text) - longest} characters left out]\n{tail}"

@@ -1,0 +1,64 @@
+"""What rewards return, checked: scores, scores of chunks, nothing, or a problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from mmrl.types import Sample
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why one sample has no score."""
+
+    reason: str
+    error: Exception | None = None
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+Result = float | list[float] | None | Problem
+"""What one reward made of one sample: a score, one per chunk, None for neither, or a failure."""
+
+
+def validated(scores: Any, batch: Sequence[Sample]) -> list[Result]:
+    """Scores as a reward returned them, with everything that is not a score made a `Problem`.
+
+    Args:
+        scores: should be a list with a finite number, a list of one for each chunk, or None for
+            each sample; an exception is a failure as well.
+        batch: the samples.
+    """
+    if not isinstance(scores, list | tuple) or len(scores) != len(batch):
+        got = f"{len(scores)} scores" if isinstance(scores, list | tuple) else repr(type(scores))
+        return [Problem(f"returned {got} for {len(batch)} samples")] * len(batch)
+    return [_validated(score, sample) for score, sample in zip(scores, batch, strict=True)]
+
+
+def _validated(score: Any, sample: Sample) -> Result:
+    if not isinstance(score, list | tuple):
+        return _number(score)
+    if sample.chunks is None or len(score) != len(sample.chunks):
+        count = 0 if sample.chunks is None else len(sample.chunks)
+        return Problem(f"returned {len(score)} scores for {count} chunks")
+    numbers = [_number(each) for each in score]
+    known = [number for number in numbers if isinstance(number, float)]
+    problems = [number for number in numbers if isinstance(number, Problem)]
+    if len(known) < len(numbers):
+        return problems[0] if problems else Problem("returned None for a chunk")
+    return known or None
+
+
+def _number(score: Any) -> float | None | Problem:
+    if isinstance(score, Exception):
+        return Problem(f"{type(score).__name__}: {score}", score)
+    if score is None:
+        return None
+    if isinstance(score, bool) or not isinstance(score, Real):
+        return Problem(f"returned {score!r}, which is not a number")
+    return float(score) if math.isfinite(score) else Problem(f"returned {float(score)}")

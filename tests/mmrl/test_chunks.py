@@ -1,0 +1,106 @@
+"""Where responses are cut, and what the chunks hold."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from mmrl.chunks import cut
+from mmrl.samplers.ending import valid
+from mmrl.types import Canvas, Chunk, Cutting
+
+ROOT = Path(__file__).resolve().parents[2]
+BYTES = PreTrainedTokenizerFast.from_pretrained(ROOT / "datasets/text/checkpoints/llada")
+EOS, EOT = "<|endoftext|>", "<|eot_id|>"
+
+
+def canvas(*texts: str, length: int = 12) -> Canvas:
+    """Finished rows: a prompt of two tokens, texts with a token per byte, then ends."""
+    eos, eot = (int(BYTES.convert_tokens_to_ids(token)) for token in (EOS, EOT))
+    rows = [BYTES(text, add_special_tokens=False)["input_ids"] for text in texts]
+    tokens = torch.tensor([[5, 5, *row, *[eos] * (length - len(row))] for row in rows])
+    response = torch.arange(length + 2).expand_as(tokens) >= 2
+    found = Canvas(tokens, response, None, (0, len(BYTES)), 0, stop_ids=(eos, eot))
+    found.valid = valid(found)
+    return found
+
+
+def test_chunks_end_behind_so_many_tokens_and_the_end_belongs_to_the_last() -> None:
+    found = cut(BYTES, canvas("abcdefgh", "abc", "abcdefghijkl"), Cutting(3))
+    assert found == [
+        (Chunk(4, "", "abc"), Chunk(7, "abc", "def"), Chunk(10, "abcdef", "gh")),
+        (Chunk(5, "", "abc"),),
+        (Chunk(4, "", "abc"), Chunk(7, "abc", "def"), Chunk(10, "abcdef", "ghi"),
+         Chunk(13, "abcdefghi", "jkl")),
+    ]  # fmt: skip
+
+
+def test_one_chunk_holds_what_is_shorter_and_without_words_there_is_none() -> None:
+    texts = ["ab", "", "   ", "a" + EOT + "bcd", EOT]
+    whole, *rest = cut(BYTES, canvas(*texts), Cutting(64))
+    assert whole == (Chunk(4, "", "ab"),)
+    assert rest == [(), (), (Chunk(3, "", "a"),), ()], "nothing behind the first end has a part"
+
+
+def test_lines_end_chunks_once_they_are_long_enough() -> None:
+    text = "a\nbb\n\n\nc\nddddd"
+    found = cut(BYTES, canvas(text, length=40), Cutting(1, "lines"))[0]
+    assert [chunk.text for chunk in found] == ["a\n", "bb\n", "\n\nc\n", "ddddd"]
+    found = cut(BYTES, canvas(text, length=40), Cutting(4, "lines"))[0]
+    assert [chunk.text for chunk in found] == ["a\nbb\n", "\n\nc\n", "ddddd"]
+    blank = cut(BYTES, canvas("abc\n\n\n", length=40), Cutting(4))[0]
+    assert [chunk.text for chunk in blank] == ["abc\n\n\n"], "blanks are no chunk of their own"
+
+
+def test_a_character_whose_bytes_are_cut_in_two_is_left_to_the_later_chunk() -> None:
+    text = "aé€b"
+    assert len(BYTES(text, add_special_tokens=False)["input_ids"]) == 7
+    for size in range(1, 8):
+        found = cut(BYTES, canvas(text, length=9), Cutting(size))[0]
+        assert "".join(chunk.text for chunk in found) == text
+        assert all("\N{REPLACEMENT CHARACTER}" not in chunk.before for chunk in found)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(
+    st.text(st.sampled_from("ab \n7é"), max_size=20),
+    st.integers(1, 9),
+    st.sampled_from(["tokens", "lines"]),
+)
+def test_chunks_are_the_whole_text_in_order_and_end_where_tokens_do(
+    text: str, size: int, at: str
+) -> None:
+    row = canvas(text, length=60)
+    [chunks] = cut(BYTES, row, Cutting(size, at))  # type: ignore[arg-type]
+    if not text.strip():
+        assert chunks == ()
+        return
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert [chunk.before for chunk in chunks] == [
+        "".join(chunk.text for chunk in chunks[:n]) for n in range(len(chunks))
+    ]
+    ends = [1, *(chunk.end for chunk in chunks)]
+    lengths = [end - start for start, end in zip(ends, ends[1:], strict=False)]
+    assert all(length >= size for length in lengths[:-1]) and lengths[-1] >= 1
+    assert ends[-1] == int(row.scorable[0].nonzero()[-1]), "the last one ends with the response"
+
+
+def test_padding_on_the_left_moves_positions_and_nothing_else() -> None:
+    row = canvas("abcdefgh")
+    padded = Canvas(
+        torch.nn.functional.pad(row.tokens, (4, 0)),
+        torch.nn.functional.pad(row.response, (4, 0)),
+        None, row.vocab, 0, stop_ids=row.stop_ids,
+        valid=torch.nn.functional.pad(row.scorable, (4, 0)),
+    )  # fmt: skip
+    moved = [chunk._replace(end=chunk.end + 4) for chunk in cut(BYTES, row, Cutting(3))[0]]
+    assert cut(BYTES, padded, Cutting(3)) == [tuple(moved)]
+
+
+@pytest.mark.parametrize("at", ["tokens", "lines"])
+def test_a_chunk_of_any_size_is_at_least_one_token(at: str) -> None:
+    [chunks] = cut(BYTES, canvas("abc"), Cutting(1, at))  # type: ignore[arg-type]
+    assert len(chunks) == (3 if at == "tokens" else 1)

@@ -1,0 +1,159 @@
+"""The judge in this process: a Qwen2.5-VL network of a few numbers that says what it was built to.
+
+Its blocks add nothing, so a token alone decides on the next one: behind a turn's beginning comes
+the reply, behind the reply the end. What it sees still goes through processor and vision tower.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2_5_VLProcessor,
+    Qwen2VLImageProcessor,
+    Qwen2VLVideoProcessor,
+)
+
+from mmrl.config import ConfigError
+from mmrl.types import Sample
+from rewards import build_reward
+from rewards.judging.album import Album
+from rewards.judging.local import LocalJudge
+from rewards.service import Deadline
+
+REPLY = '{"reason": "as built", "score": 4}'
+SPECIAL = [
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
+    "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
+]  # fmt: skip
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
+    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n"
+    "{% endfor %}<|im_start|>"
+)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
+    inner.add_tokens([AddedToken(REPLY, normalized=False)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        extra_special_tokens={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory as the hub has them."""
+    folder, words = tmp_path_factory.mktemp("qwen"), tokenizer()
+    ids = {token: words.convert_tokens_to_ids(token) for token in [*SPECIAL, REPLY]}
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(words), "hidden_size": 32, "intermediate_size": 32,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
+                                "mrope_section": [2, 3, 3]},
+            "bos_token_id": ids["<|im_start|>"], "eos_token_id": ids["<|im_end|>"],
+            "pad_token_id": ids["<|endoftext|>"],
+        },
+        vision_config={
+            "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+            "out_hidden_size": 32, "fullatt_block_indexes": [0],
+        },
+        image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"],
+    )  # fmt: skip
+    torch.manual_seed(0)
+    network = Qwen2_5_VLForConditionalGeneration(config)
+    state: dict[str, Any] = dict(network.named_parameters())
+    with torch.no_grad():
+        for name, weight in state.items():
+            if "language_model" in name and ("o_proj" in name or "down_proj" in name):
+                weight.zero_()
+        [embed] = [weight for name, weight in state.items() if "embed_tokens" in name]
+        embed.normal_()
+        head = state["lm_head.weight"].zero_()
+        for given, said in (("<|im_start|>", REPLY), (REPLY, "<|im_end|>")):
+            head[ids[said]] += embed[ids[given]]
+    network.generation_config.eos_token_id = ids["<|im_end|>"]
+    network.generation_config.pad_token_id = ids["<|endoftext|>"]
+    network.save_pretrained(folder)
+    images = Qwen2VLImageProcessor(patch_size=14, min_pixels=784, max_pixels=784 * 16)
+    Qwen2_5_VLProcessor(images, words, Qwen2VLVideoProcessor(), chat_template=CHAT).save_pretrained(
+        folder
+    )
+    return folder
+
+
+def judge(model: Path, **options: Any) -> Any:
+    entry = {"name": "judge", "backend": "transformers", "model": str(model), "dtype": "float32"}
+    return build_reward({**entry, "device": "cpu", "max_tokens": 4, **options})
+
+
+def test_a_package_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "qwen_vl_utils", None)
+    with pytest.raises(ConfigError, match=r"qwen-vl-utils, and .*not installed.*\.\[judge\]"):
+        judge(tmp_path)
+
+
+def test_text_and_images_are_judged_here_as_by_a_server(checkpoint: Path, tmp_path: Path) -> None:
+    pytest.importorskip("qwen_vl_utils")
+    reward = judge(checkpoint, batch_size=2, cache_dir=str(tmp_path))
+    picture = Image.new("RGB", (70, 40), "red")
+    samples = [
+        Sample("what?", "red", images=[picture, picture.rotate(90, expand=True)]),
+        Sample("a red page", picture),
+        Sample("sum", "words alone"),
+    ]
+    assert reward(samples) == [4.0, 4.0, 4.0] and reward.ready() == ""
+    assert len(list(tmp_path.rglob("*.json"))) == 3
+    again = judge(checkpoint, cache_dir=str(tmp_path))
+    again._backend.network = None  # which nothing asks, for all replies are kept
+    assert again(samples) == [4.0, 4.0, 4.0]
+
+
+def test_all_images_of_a_batch_go_through_the_tower_and_a_deadline_holds(checkpoint: Path) -> None:
+    pytest.importorskip("qwen_vl_utils")
+    local = LocalJudge(str(checkpoint), "cpu", "float32", 3)
+    grids: list[Any] = []
+    local.network.model.visual.register_forward_hook(
+        lambda _, args, kwargs, out: grids.append(kwargs["grid_thw"].tolist()), with_kwargs=True
+    )
+    sides, album = [(140, 84), (84, 140), (112, 112)], Album(10**6)
+    samples = [Sample("", "", images=[Image.new("RGB", size) for size in some])
+               for some in (sides[:2], sides[2:], [])]  # fmt: skip
+    requests = [
+        {"messages": [{"role": "user", "content": [
+            *({"type": "image_url", "image_url": {"url": url}} for url in album.pictures(sample)),
+            {"type": "text", "text": "x" * n},
+        ]}], "max_tokens": 4}
+        for n, sample in enumerate(samples)
+    ]  # fmt: skip
+    assert isinstance(local.ask(requests, Deadline(0))[0], TimeoutError) and not grids
+    assert local.ask(requests, Deadline(600)) == [REPLY] * 3
+    assert [[row[2] * 14, row[1] * 14] for row in grids[0]] == [list(side) for side in sides]
+
+
+def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("qwen_vl_utils")
+    with pytest.raises(ConfigError, match=r"judge\.model is .* and cannot be loaded"):
+        judge(tmp_path)
+    with pytest.raises(ConfigError, match="no directory and no hub id"):
+        judge(Path("no/such/place"))

@@ -1,0 +1,154 @@
+"""The client of services against a real server: what is tried again, what is final, how long."""
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rewards.service import Deadline, Refused, Service, Unreachable, Unreadable
+from tests.rewards.judge_server import counts, judge_server
+
+SECRET = "sk-very-secret-0123456789"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with judge_server() as address:
+        yield address
+
+
+def ask(service: Service, model: str, seconds: float = 20.0, text: str = "hello") -> Any:
+    part = {"type": "text", "text": text}
+    content = {"model": model, "messages": [{"role": "user", "content": [part]}]}
+    return service.post("/chat/completions", content, Deadline(seconds))
+
+
+def impatient(url: str, **settings: Any) -> Service:
+    return Service([url], **{"pause_s": 0.01, "timeout_s": 5.0, **settings})
+
+
+@pytest.mark.parametrize("fault", ["busy", "broken", "half", "silent"])
+def test_what_may_pass_is_tried_again_until_there_is_an_answer(url: str, fault: str) -> None:
+    answer = ask(impatient(url), f"{fault}-2", text=fault)
+    assert answer["choices"][0]["message"]["content"]
+    assert counts(url)["asked"][f"{fault}-2"] == 3
+
+
+@pytest.mark.parametrize("fault", ["busy", "broken", "half", "silent"])
+def test_what_does_not_pass_is_given_up_after_the_last_try(url: str, fault: str) -> None:
+    with pytest.raises(Unreachable, match="3 tries"):
+        ask(impatient(url, retries=2), fault)
+    assert counts(url)["asked"][fault] == 3
+
+
+def test_other_statuses_are_final_and_the_secret_stays_out_of_messages_and_logs(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = impatient(url, secret=SECRET)
+    with caplog.at_level(logging.DEBUG), pytest.raises(Refused, match="401") as caught:
+        ask(service, "denied")
+    assert counts(url)["asked"]["denied"] == 1
+    assert "Bearer ***" in str(caught.value)
+    assert SECRET not in f"{caught.getrepr(chain=True)}{caplog.text}{service!r}"
+
+
+def test_an_answer_that_is_no_json_is_final_and_named_as_such(url: str) -> None:
+    with pytest.raises(Unreadable, match="no JSON.*<html>"):
+        ask(impatient(url), "garbage")
+    assert counts(url)["asked"]["garbage"] == 1
+
+
+def test_the_pause_that_a_service_asks_for_is_kept(url: str) -> None:
+    started = time.monotonic()
+    ask(impatient(url), "patient-1")
+    assert 1 <= time.monotonic() - started < 5
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match="503.* 1 tries"):
+        ask(impatient(url), "hours")
+    assert time.monotonic() - started < 1, "no pause is begun that ends after the deadline"
+
+
+@pytest.mark.parametrize("fault", ["slow", "drip"])
+def test_a_deadline_holds_whether_a_service_is_silent_or_says_a_byte_at_a_time(
+    url: str, fault: str
+) -> None:
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match="TimeoutError"):
+        ask(impatient(url, retries=9), fault, seconds=0.7)
+    assert 0.5 < time.monotonic() - started < 2.5
+
+
+def test_a_try_that_takes_too_long_leaves_time_for_others(url: str) -> None:
+    ask(impatient(url, timeout_s=0.3), "slow-2", seconds=15)
+    assert counts(url)["asked"]["slow-2"] == 3
+
+
+def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failed_try(url: str) -> None:
+    service, before = impatient(url, retries=0), counts(url)["connections"]
+    for n in range(5):
+        ask(service, "right", text=f"kept {n}")
+    assert counts(url)["connections"] == before + 2, "one, and that of the second look"
+    for n in range(3):
+        ask(service, "leaving", text=f"left {n}")
+        time.sleep(0.05)
+    service.close()
+    ask(service, "right", text="after")
+
+
+def test_no_more_requests_are_under_way_than_allowed_and_answers_keep_their_order(
+    url: str,
+) -> None:
+    with judge_server() as own:
+        service = impatient(own, concurrency=3)
+        parts = [{"type": "text", "text": f"<completion 0>\n{'a' * n}\n</completion 0>"}
+                 for n in range(20)]  # fmt: skip
+        contents: list[Any] = [
+            {"model": "right", "messages": [{"role": "user", "content": [part]}]} for part in parts
+        ]
+        contents[4] = {**contents[4], "model": "denied"}
+        answers = service.post_all("/chat/completions", contents, Deadline(20))
+        assert isinstance(answers.pop(4), Refused)
+        said = [answer["choices"][0]["message"]["content"] for answer in answers]
+        assert [int(text[-2]) for text in said] == [1 + n % 5 for n in range(20) if n != 4]
+        assert 1 < counts(own)["most"] <= 3
+
+
+def test_a_batch_ends_with_its_deadline_however_many_wait(url: str) -> None:
+    service, started = impatient(url, concurrency=2), time.monotonic()
+    content = {"model": "slow", "messages": []}
+    answers = service.post_all("/chat/completions", [content] * 12, Deadline(0.6))
+    assert all(isinstance(answer, Unreachable) for answer in answers)
+    assert time.monotonic() - started < 2.5
+
+
+def test_requests_take_turns_and_a_repetition_goes_to_the_next_address(url: str) -> None:
+    service = Service(["http://127.0.0.1:9", url], pause_s=0.01)
+    for n in range(4):
+        ask(service, "right", text=f"turn {n}")
+    with judge_server() as other:
+        service = Service([url, other], pause_s=0.01)
+        for n in range(6):
+            ask(service, "bool", text=f"turn {n}")
+        assert counts(url)["asked"]["bool"] == counts(other)["asked"]["bool"] == 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"urls": ["localhost:8000"]},
+        {"urls": ["ftp://host/v1"]},
+        {"urls": ["http:///v1"]},
+        {"urls": ["http://me:hunter2@host/v1"]},
+        {"concurrency": 0},
+        {"timeout_s": 0},
+        {"retries": -1},
+        {"secret": f"{SECRET}\r\nX-Other: 1"},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused_without_showing_secrets(settings: dict) -> None:
+    with pytest.raises(ValueError) as caught:
+        Service(**{"urls": ["http://host/v1"], **settings})
+    assert not any(secret in str(caught.value) for secret in (SECRET, "hunter2"))
