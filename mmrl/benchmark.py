@@ -25,7 +25,13 @@ from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
-from mmrl.model_config import ModelConfig, check_checkpoints, check_task, policy_options
+from mmrl.model_config import (
+    ModelConfig,
+    check_checkpoints,
+    check_prompts,
+    check_task,
+    policy_options,
+)
 from mmrl.pictures import Pictures
 from mmrl.probe import probe
 from mmrl.run_directory import check_writable
@@ -148,6 +154,7 @@ def checked(config: BenchmarkConfig) -> tuple[list[Prompt], SampleStore, dict[st
     check_launch("adamw")
     config.check_places()
     prompts = load_prompts(config.prompts, config.task, config.data, config.limit)
+    check_prompts(config.model, config.task, prompts)
     store, decisive = SampleStore(Path(config.output_dir) / "samples"), _decisive(config, prompts)
     store.check(decisive)
     return prompts, store, decisive
