@@ -28,6 +28,7 @@ from mmrl.launch import check_launch
 from mmrl.model_config import (
     ModelConfig,
     check_checkpoints,
+    check_prompts,
     check_task,
     is_hub_id,
     policy_options,
@@ -159,6 +160,7 @@ def checked(config: BenchmarkConfig) -> tuple[list[Prompt], SampleStore, dict[st
     config.check_places()
     prompts = load_prompts(config.prompts, config.task, config.data, config.limit)
     config.check_prompts(prompts)
+    check_prompts(config.model, config.task, prompts)
     store, decisive = SampleStore(Path(config.output_dir) / "samples"), _decisive(config, prompts)
     store.check(decisive)
     return prompts, store, decisive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ from huggingface_hub.utils import validate_repo_id
 from mmrl.adapter import LoraSettings
 from mmrl.config import ConfigError, check
 from mmrl.trainable import check_patterns
+from mmrl.types import Prompt
 from models.checkpoint import FAMILIES, outline
 from models.magvit import MagvitConfig, vq_outline
 
@@ -140,6 +141,20 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
         f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}.",
     )  # fmt: skip
     return _known_image_tokens(model)
+
+
+def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:
+    """Refuse prompts that the policy's checkpoint cannot take, as far as its family tells.
+
+    Raises:
+        ConfigError: one with too few or too many images; the message says where it stands.
+    """
+    layouts = [family.TASKS[task] for family in families(model) if task in family.TASKS]
+    for prompt in prompts if len(layouts) == 1 else ():
+        try:
+            layouts[0].check(prompt)
+        except ValueError as error:
+            raise ConfigError(f"{prompt.place or 'a prompt'}: {error}") from error
 
 
 def _known_image_tokens(model: ModelConfig) -> int | None:

@@ -36,6 +36,8 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
     RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():
         tasks = [Task(name, options, dry=True) for name, options in config.tasks.items()]
+    for task in tasks:
+        task.check_prompts(config.model)
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]

@@ -69,6 +69,7 @@ def train(config: RLConfig) -> Path:
     recover_checkpoints(run.checkpoints)
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     for task in tasks.values():
+        task.check_prompts(config.model)
         task.build_rewards()
     accelerator.wait_for_everyone()
     with RunLog(run, rank):

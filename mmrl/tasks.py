@@ -12,7 +12,7 @@ from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import DataConfig, fitting, load_prompts
-from mmrl.model_config import ModelConfig, image_tokens, is_hub_id
+from mmrl.model_config import ModelConfig, check_prompts, image_tokens, is_hub_id
 from mmrl.pairing import check_pairing, differences
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
@@ -172,6 +172,10 @@ class Task:
     def eval_length(self) -> int | None:
         """Response positions of evaluations; None for the policy's own number."""
         return self.config.eval_max_completion_length or self.config.max_completion_length
+
+    def check_prompts(self, model: ModelConfig) -> None:
+        """Raise a ConfigError for a prompt that the policy, if its family is known, cannot take."""
+        check_prompts(model, self.config.task, [*self.prompts, *self.eval_prompts])
 
     def leave_out_long_prompts(self, policy: Policy) -> None:
         """Keep the prompts that the policy can take; the others are counted in the log.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mmrl.types import Canvas, Features, Prompt, Shown
 from models.anyres import Tiling
-from models.conversation import MARK, rendered
+from models.conversation import MARK, count_marks, rendered
 from models.layouts import token_ids
 from models.text import Text
 
@@ -63,6 +63,11 @@ class ImageChat:
                 " with; copy chat_template.jinja or tokenizer_config.json of the checkpoint again"
             )
 
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Raise a ValueError unless a prompt has images, and a mark for each of them or none."""
+        _check_marks(prompt, count_marks(prompt) or len(prompt.images or ()))
+
     def pieces(self, prompt: Prompt) -> list[list[int]]:
         """Token ids of the words before, between and behind the images of a prompt.
 
@@ -71,13 +76,8 @@ class ImageChat:
         Raises:
             ValueError: no image, or another number of marks than of images.
         """
-        count = len(prompt.images or [])
         parts = rendered(prompt, self.text.tokenizer, SYSTEM).split(MARK)
-        if count == 0 or len(parts) != count + 1:
-            raise ValueError(
-                f"prompt {prompt.id!r} has {count} images and {len(parts) - 1} marks {MARK}; give"
-                " one mark per image, at least one, or none to have the images come first"
-            )
+        _check_marks(prompt, len(parts) - 1)
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]
         if ids[0][:1] != [self.ids["bos"]]:
             return ids
@@ -134,6 +134,15 @@ class ImageChat:
                 f" {self.max_length} (tokenizer_model_max_length). Show it smaller"
             )
         return None
+
+
+def _check_marks(prompt: Prompt, marks: int) -> None:
+    count = len(prompt.images or ())
+    if count == 0 or marks != count:
+        raise ValueError(
+            f"prompt {prompt.id!r} has {count} images and {marks} marks {MARK}; give one mark per"
+            " image, at least one, or none to have the images come first."
+        )
 
 
 class Album:

@@ -51,20 +51,24 @@ class ImageCodesChat:
     def __post_init__(self) -> None:
         check_fit(self.image_fit)
 
-    def words(self, prompt: Prompt) -> list[int]:
-        """Token ids of the conversation of a prompt, its image left out.
-
-        Raises:
-            ValueError: not exactly one image, more marks than that, or messages and a tokenizer
-                without a chat template.
-        """
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Raise a ValueError unless a prompt has exactly one image, and one mark or none."""
         images, marks = len(prompt.images or ()), count_marks(prompt)
         if images != 1 or marks > 1:
             raise ValueError(
                 f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; this"
                 " checkpoint reads exactly one image, before the words. Give one, with one mark or"
-                " none"
+                " none."
             )
+
+    def words(self, prompt: Prompt) -> list[int]:
+        """Token ids of the conversation of a prompt, its image left out.
+
+        Raises:
+            ValueError: see `check`; also messages, and a tokenizer without a chat template.
+        """
+        self.check(prompt)
         ids, bos = self.text.prompt_ids(words_alone(prompt)), self.layouts.ids["bos"]
         return ids if ids[:1] == [bos] else [bos, *ids]
 

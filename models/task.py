@@ -22,6 +22,11 @@ class Task(Protocol):
     needs_vq: ClassVar[bool]
     needs_tower: ClassVar[bool]
 
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Raise a ValueError for a prompt that no checkpoint with this layout can take."""
+        ...
+
     def fits(self, prompt: Prompt) -> bool: ...
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas: ...

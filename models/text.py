@@ -79,6 +79,10 @@ class Text:
             )
         return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
 
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Any words will do."""
+
     def fits(self, prompt: Prompt) -> bool:
         """Whether a prompt is within `max_prompt_length`."""
         return len(self.prompt_ids(prompt)) <= self.max_prompt_length

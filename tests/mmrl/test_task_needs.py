@@ -1,6 +1,7 @@
 """What a task needs of a checkpoint is known from its family, before anything is loaded."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,15 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.data import load_prompts
 from mmrl.memory import LLADA_8B, SIZES, estimate, sizes
-from mmrl.model_config import ModelConfig, check_checkpoints, check_task, known_config
+from mmrl.model_config import (
+    ModelConfig,
+    check_checkpoints,
+    check_prompts,
+    check_task,
+    known_config,
+)
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models import load_policy
@@ -81,6 +89,27 @@ def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_t
         check_task(model, "image_to_text", "for x")
     with pytest.raises(ConfigError, match="a checkpoint with a vision tower to train"):
         check_checkpoints(checkpoint(tmp_path, "mmada", train_vision_tower=True))
+
+
+@pytest.mark.parametrize(
+    ("family", "images", "named"),
+    [
+        ("mmada", 2, "line 2: prompt 'rows-1' has 2 images .* exactly one image, before the words"),
+        ("mmada", 0, "line 2: prompt 'rows-1' has 0 images"),
+        ("llava_llada", 0, "line 2: prompt 'rows-1' has 0 images and 0 marks"),
+        ("llava_llada", 2, ""),
+    ],
+)
+def test_a_prompt_with_a_wrong_number_of_images_is_refused_with_its_place(
+    family: str, images: int, named: str, tmp_path: Path
+) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "one.png")
+    row = {"prompt": "which?", "images": ["one.png"] * images}
+    (tmp_path / "rows.jsonl").write_text(QUESTION + json.dumps(row))
+    prompts = load_prompts(str(tmp_path / "rows.jsonl"), "image_to_text")
+    check_prompts(ModelConfig(path="owner/name"), "image_to_text", prompts)  # of any family
+    with pytest.raises(ConfigError, match=named) if named else nullcontext():
+        check_prompts(checkpoint(tmp_path, family), "image_to_text", prompts)
 
 
 @pytest.mark.parametrize(
