@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,8 +16,6 @@ from rewards.server.memory import read_body
 from rewards.server.refusal import Refusal
 from rewards.server.service import Service
 from rewards.server.wire import Health
-
-logger = logging.getLogger(__name__)
 
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
@@ -76,7 +73,7 @@ async def _refusal(request: Request, error: Any) -> Response:
 
 async def _http_error(request: Request, error: Any) -> Response:
     code = _CODES.get(error.status_code, "http_error")
-    return refused(Refusal(error.status_code, code, str(error.detail)))
+    return await _refusal(request, Refusal(error.status_code, code, str(error.detail)))
 
 
 async def _defect(request: Request, error: Any) -> Response:

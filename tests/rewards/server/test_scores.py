@@ -16,17 +16,17 @@ from tests.rewards.server.live import Live, live, picture, words
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
 PROMPTS = ("a red circle", "two blue squares", "a green ring left of a cyan star")
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
-REWARDS = """rewards=[
-{name: shapes}, {name: shapes, key: partial, mode: partial}, {name: moody, max_latency_ms: 30},
-{name: clip, model: datasets/shapes/checkpoints/clip, device: cpu, max_latency_ms: 30}]""".replace(
-    "\n", " "
+REWARDS = (
+    "{name: shapes}, {name: shapes, key: partial, mode: partial}, {name: math}, {name: answer},"
+    " {name: moody, max_latency_ms: 30}, {name: clip, max_latency_ms: 30, device: cpu,"
+    " model: datasets/shapes/checkpoints/clip}"
 )
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Real rewards and a moody one, without a token, with the limits it has by default."""
-    with live(tmp_path_factory.mktemp("server"), REWARDS) as started:
+    with live(tmp_path_factory.mktemp("server"), f"rewards=[{REWARDS}]") as started:
         started.loaded()
         yield started
 
@@ -82,6 +82,19 @@ def test_verdicts_of_the_verifier_and_what_it_does_not_apply_to(server: Live) ->
     assert [verdict["score"]] == here([Sample("a", image, CIRCLE)])
     assert none["score"] is None and none["error"] is None
     assert broken["error"]["code"] == "bad_metadata"
+
+
+def test_text_rewards_score_as_they_do_here(server: Live) -> None:
+    texts = ("so it is \\boxed{12}", "<answer>a dozen</answer>", "no idea", "1e999", "\x00 ü 試")
+    for name in ("math", "answer"):
+        expected = build_reward({"name": name})([Sample("p", t, {"answer": "12"}) for t in texts])
+        asked = [words(f"i{n}", text, answer="12") for n, text in enumerate(texts)]
+        assert scores(server.score(name, asked, name)) == expected
+        assert server.score(name, [words("none")], f"{name} none")[0] == {
+            "id": "none", "score": None, "components": {}, "error": None,
+        }  # fmt: skip
+        wrong = server.score(name, [words("bad", answer="")], f"{name} bad")[0]
+        assert wrong["error"]["code"] == "bad_metadata"
 
 
 def test_sixteen_clients_get_each_their_own_scores_from_fewer_batches(
@@ -162,6 +175,6 @@ def test_health_describes_what_is_served(server: Live) -> None:
     clip = next(reward for reward in health["rewards"] if reward["name"] == "clip")
     assert clip["device"] == "cpu" and clip["needs"] == ["prompt", "images"] and clip["scale"]
     versions = {reward["name"]: reward["version"] for reward in health["rewards"]}
-    assert len(set(versions.values())) == 4
+    assert len(set(versions.values())) == len(versions) == 6
     answer = server.post({"id": "v", "reward": "partial", "items": []})[1]
     assert answer["version"] == versions["partial"]
