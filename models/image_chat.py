@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -55,6 +56,16 @@ class ImageChat:
         names = {"bos": "<|startoftext|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
         names |= {"header": "<|start_header_id|>", "end_header": "<|end_header_id|>"}
         return token_ids(self.text.tokenizer, names)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The end of a turn, which ends a response and stands behind its end."""
+        return (self.ids["eot"],)
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """What no response takes."""
+        return tuple(self.ids[key] for key in ("eos", "bos", "header", "end_header"))
 
     def __post_init__(self) -> None:
         if not self.text.tokenizer.chat_template:
@@ -102,19 +113,15 @@ class ImageChat:
             pieces = self.pieces(prompt)
             if (excess := self._excess(prompt, pieces, n)) is not None:
                 raise ValueError(f"prompt {prompt.id!r} {excess}, or leave the prompt out.")
-            row, at = list(pieces[0]), [-1] * len(pieces[0])
-            for number, piece in enumerate(pieces[1:]):
-                shown = album.places(prompt, number)
-                row += [self.ids["eos"]] * len(shown) + piece
-                at += [*shown, *[-1] * len(piece)]
+            shown = [album.places(prompt.images or (), n) for n in range(len(pieces) - 1)]
+            row, at = with_images(pieces, shown, self.ids["eos"])
             rows.append(row)
             places.append(at)
         canvas = self.text.laid_out(rows, n)
         width = canvas.tokens.shape[1] - n
         at = torch.tensor([[-1] * (width - len(row)) + row + [-1] * n for row in places])
-        banned = tuple(self.ids[key] for key in ("eos", "bos", "header", "end_header"))
         return replace(
-            canvas, features=album.features(at), stop_ids=(self.ids["eot"],), banned=banned
+            canvas, features=album.features(at), stop_ids=self.stop_ids, banned=self.banned
         )
 
     def decode(self, canvas: Canvas) -> list[str]:
@@ -134,6 +141,26 @@ class ImageChat:
                 f" {self.max_length} (tokenizer_model_max_length). Show it smaller"
             )
         return None
+
+
+def with_images(
+    pieces: Sequence[list[int]], places: Sequence[Sequence[int]], filler: int
+) -> tuple[list[int], list[int]]:
+    """A row of words with images between them.
+
+    Args:
+        pieces: token ids before, between and behind the images, see `ImageChat.pieces`.
+        places: the embeddings that stand for each image.
+        filler: id that stands where an embedding does.
+
+    Returns:
+        Token ids, and which embedding stands there, -1 where a token does.
+    """
+    row, at = list(pieces[0]), [-1] * len(pieces[0])
+    for shown, piece in zip(places, pieces[1:], strict=True):
+        row += [filler] * len(shown) + piece
+        at += [*shown, *[-1] * len(piece)]
+    return row, at
 
 
 def rendered(prompt: Prompt, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -183,12 +210,16 @@ class Album:
         self.tiling, self.count = tiling, 0
         self.images: dict[Hashable, tuple[Shown, Tensor, range]] = {}
 
-    def places(self, prompt: Prompt, number: int) -> range:
-        """Which embeddings stand for an image of a prompt; the same prompt shows the same."""
-        key = id(prompt), number  # not the image, which may be another object whenever it is taken
+    def places(self, images: Sequence[Image.Image], number: int) -> range:
+        """Which embeddings stand for an image of a prompt.
+
+        The same `images` show the same, and so do others of a file that have the same source.
+        """
+        # not the image itself, which may be another object whenever it is taken
+        sources = getattr(images, "sources", None)
+        key = (id(images), number) if sources is None else id(sources[number])
         if key not in self.images:
-            assert prompt.images is not None
-            image, tiling = prompt.images[number], self.tiling
+            image, tiling = images[number], self.tiling
             size = image.size
             shown = Shown(*size, tiling.count(*size), tiling.rows(*size))
             places = range(self.count, self.count + shown.rows)
