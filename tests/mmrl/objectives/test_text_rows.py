@@ -65,7 +65,10 @@ def test_a_cut_completion_has_no_end(data: Path) -> None:
     [
         ({"prompt": "a"}, "neither 'messages' nor 'completion'"),
         ({"messages": [{"role": "user", "content": "a"}]}, "no message answers"),
-        ({"prompt": "a", "completion": "b", "image": "c.png"}, "has pictures, and the objective"),
+        (
+            {"prompt": "a", "completion": "b", "image": "data:;base64,AAAA"},
+            "has pictures, and the network",
+        ),
         ({"messages": "a"}, "no list of role and content"),
         ({"prompt": "a", "completion": "red <|mdm_mask|>"}, "holds the mask token"),
         ({"prompt": "a", "completion": [10**6]}, "neither text nor a list of token ids"),

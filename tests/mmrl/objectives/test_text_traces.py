@@ -6,7 +6,7 @@ import torch
 
 from mmrl.objectives.corruptions.corruption import Chance
 from mmrl.objectives.packed_rows import lay_out
-from mmrl.objectives.text import piece
+from mmrl.objectives.text_pieces import piece, shown
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import completions, write_rows
@@ -31,7 +31,8 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
     slices, found = len(example.order.unique()), torch.zeros(8)
     for n in range(slices):
         view = replayed.corruption(example.order, Chance((n + 0.5) / slices, *torch.rand(2, 8)))
-        rows = lay_out([piece(example, view, 0, 1.0, policy.mask_id)], 0, 0)
+        given = shown(example, None, 0)
+        rows = lay_out([piece(example, given, view, 0, 1.0, policy.mask_id)], 0, 0)
         logits = replayed.module(input_ids=rows.ids).logits[0, -8:]
         logits[:, policy.mask_id] = -torch.inf  # a sampler never writes it
         logprobs = logits.log_softmax(-1).gather(1, rows.targets[0, -8:, None])[:, 0]
