@@ -25,13 +25,7 @@ from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.launch import check_launch
-from mmrl.model_config import (
-    ModelConfig,
-    check_checkpoints,
-    check_images,
-    check_sight,
-    policy_options,
-)
+from mmrl.model_config import ModelConfig, check_checkpoints, check_task, policy_options
 from mmrl.pictures import Pictures
 from mmrl.probe import probe
 from mmrl.run_directory import check_writable
@@ -41,7 +35,7 @@ from mmrl.samplers.blocks import check_blocks
 from mmrl.sharding import shard_policy
 from mmrl.types import Prompt
 from models import Policy, load_policy
-from models.policy import TASKS
+from models.policy import writes_images
 from rewards.scoring import Scorer
 from rewards.terms import check_entries
 
@@ -103,10 +97,8 @@ class BenchmarkConfig:
         """Raise a ConfigError where output directory or model cannot be what they are to be."""
         check_writable("output_dir", Path(self.output_dir))
         check_checkpoints(self.model)
-        if TASKS[self.task].needs_tower:
-            check_sight(self.model, f"for the task {self.task}")
-        tokens = check_images(self.model) if TASKS[self.task].needs_vq else None
-        if tokens is not None:
+        tokens = check_task(self.model, self.task, f"for the task {self.task}")
+        if tokens is not None and writes_images(self.task):
             check_blocks(self.sampler, tokens)
 
 

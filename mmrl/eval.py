@@ -35,6 +35,7 @@ from mmrl.evaluation import Batch, Evaluation, scored
 from mmrl.run_directory import git_commit
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Prompt
+from models.policy import TASKS, writes_images
 from rewards.scoring import RewardError
 
 _SHORT = {"max_completion_length": "length"}
@@ -57,7 +58,7 @@ class EvalConfig(BenchmarkConfig):
         check(self.num_samples >= 1, "num_samples", self.num_samples, "at least 1")
         if not self.rewards:
             raise ConfigError("rewards is empty; name one, such as {name: math}.")
-        check_choice("task", self.task, ("text", "image_to_text"))
+        check_choice("task", self.task, [task for task in TASKS if not writes_images(task)])
         self.rows()
 
     def rows(self) -> dict[str, Setting]:

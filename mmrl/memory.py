@@ -13,13 +13,13 @@ import torch
 
 from mmrl.adapter import ROLES
 from mmrl.algorithms import passes_per_rollout
+from mmrl.model_config import image_tokens, known_config
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task, completion_length
 from mmrl.trainable import trained_in_full
-from models.anyres import Tiling
 from models.checkpoint import FAMILIES
 from models.core import CoreConfig, MaskedTokenModel
-from models.policy import TASKS
+from models.policy import writes_images
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -43,6 +43,31 @@ LLADA_8B = {
     "embedding_size": 126464,
 }
 """Sizes of GSAI-ML/LLaDA-8B-Instruct, for estimates of runs without images."""
+
+LLADA_V_8B = {
+    "model_type": "llava_llada",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "intermediate_size": 12288,
+    "rope_theta": 500000.0,
+    "vocab_size": 126464,
+}
+"""Sizes of GSAI-ML/LLaDA-V, whose vision tower is the one its family takes without others."""
+
+SIZES = {"LLaDA-8B": LLADA_8B, "LLaDA-V-8B": LLADA_V_8B, "MMaDA-8B": MMADA_8B}
+
+
+def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
+    """`config.json` of the policy; where that is not on this machine, a public model that can do
+    the tasks, with its name. Without an image tokenizer it is the smallest."""
+    raw = known_config(config.model.path)
+    if raw is not None and raw.get("model_type") in FAMILIES:
+        return None, raw
+    wanted = {task.task for task in config.tasks.values()}
+    order = list(SIZES) if config.model.vq is None else list(reversed(SIZES))
+    able = [name for name in order if wanted <= FAMILIES[SIZES[name]["model_type"]].TASKS.keys()]
+    return able[0], SIZES[able[0]]
 
 
 def estimate(
@@ -114,7 +139,7 @@ def _update(
     response, columns = response_shape(config, core, raw, task)
     logits = 4.0 * response * columns
     size = 2 if config.bf16 else BYTES[config.model.dtype]
-    shown = 0 if vision is None else _image_rows(task, vision.tiling)
+    shown = _shown(config, raw, task, vision)
     tokens = (config.model.max_prompt_length + shown + response + 3) * size
     # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
     block = 18 * core.hidden_size + 4 * core.mlp_size
@@ -124,9 +149,16 @@ def _update(
     return _branches(task) * (_held(config, task, response) * kept + at_work)
 
 
-def _image_rows(task: Task, tiling: Tiling) -> int:
-    """Embeddings of the images of the prompt that has the most."""
-    counts = [sum(tiling.rows(*size) for size in prompt.image_sizes) for prompt in task.prompts]
+def _shown(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
+    """Positions that show images, of the prompt that has the most."""
+    layout = FAMILIES[raw["model_type"]].TASKS.get(task.config.task)
+    if layout is None or layout.writes_images:
+        return 0
+    if layout.needs_vq:
+        return image_tokens(config.model, raw)
+    counts = [
+        sum(vision.tiling.rows(*size) for size in prompt.image_sizes) for prompt in task.prompts
+    ]
     return max(counts, default=0)
 
 
@@ -143,7 +175,7 @@ def response_shape(
     config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task
 ) -> tuple[int, int]:
     """Response positions of a task and columns of their vocabulary, all of it for a text."""
-    images = TASKS[task.config.task].needs_vq
+    images = writes_images(task.config.task)
     columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else core.vocab_size
     return completion_length(task.config, config.model, raw), columns
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from huggingface_hub import try_to_load_from_cache
@@ -37,7 +38,12 @@ class ModelConfig:
     chat_template: bool | None = None
     """Whether a text prompt becomes a user's message; null follows the tokenizer."""
     image_size: int | None = None
-    """Side of the images in pixels; null follows the checkpoint."""
+    """Side in pixels of images that are codes, written or in prompts; null follows the
+    checkpoint."""
+    image_fit: Literal["crop", "squash"] = "crop"
+    """How an image in a prompt becomes that square: its shorter side is resized and the middle
+    kept, or it is squashed, as MMaDA does with charts, documents and diagrams. A vision tower
+    tiles images of any shape and reads neither."""
     mask_policy: Literal["ignore", "key_padding"] | None = None
     """Whether padding is attended to; null follows the checkpoint."""
     attn_implementation: Literal["sdpa", "eager"] = "sdpa"
@@ -66,7 +72,7 @@ def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
     names = (
         "vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "chat_template",
-        "train_vision_tower",
+        "train_vision_tower", "image_fit",
     )  # fmt: skip
     return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
 
@@ -91,38 +97,63 @@ def check_checkpoints(model: ModelConfig) -> None:
             look(directory)
 
 
+def families(model: ModelConfig) -> list[ModuleType]:
+    """The family of the policy's checkpoint, see `models.checkpoint.FAMILIES`; all of them where
+    the checkpoint is not on this machine."""
+    family = FAMILIES.get(str((known_config(model.path) or {}).get("model_type")))
+    return list(FAMILIES.values()) if family is None else [family]
+
+
 def check_sight(model: ModelConfig, purpose: str) -> None:
     """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
-    raw = known_config(model.path)
-    family = FAMILIES.get(str((raw or {}).get("model_type")))
-    sees = family is None or family.VISION_TOWER
+    layouts = [layout for family in families(model) for layout in family.TASKS.values()]
+    sees = any(layout.needs_tower for layout in layouts)
     check(sees, "model.path", model.path, f"a checkpoint with a vision tower {purpose}")
 
 
-def check_images(model: ModelConfig) -> int | None:
-    """Check what is known of a model that is to write images.
+def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
+    """Check what is known of the policy's checkpoints against what a task needs of them.
+
+    Args:
+        model: settings.
+        task: its name.
+        purpose: what it is for, for messages.
 
     Returns:
-        The number of tokens of an image; None where only checkpoints that are not here say it.
+        The number of tokens of an image that is written or read as codes; None where there is
+        none, or where only checkpoints that are not here say it.
 
     Raises:
-        ConfigError: a model without image codes or image tokenizer, or an impossible size.
+        ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
     """
+    layouts = [family.TASKS[task] for family in families(model) if task in family.TASKS]
+    able = " or ".join(name for name, family in FAMILIES.items() if task in family.TASKS)
+    kind = (known_config(model.path) or {}).get("model_type")
+    check(
+        bool(layouts), "model.path", model.path, f"a checkpoint of type {able} {purpose}",
+        f"Its config.json says {kind}.",
+    )  # fmt: skip
+    if not all(layout.needs_vq for layout in layouts):
+        return None
+    check(
+        model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}",
+        f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}.",
+    )  # fmt: skip
+    return _known_image_tokens(model)
+
+
+def _known_image_tokens(model: ModelConfig) -> int | None:
     raw, patch = known_config(model.path), patch_size(model.vq)
-    family = FAMILIES.get(str((raw or {}).get("model_type")))
-    codes = family is None or family.IMAGE_CODES
-    check(codes, "model.path", model.path, "a checkpoint with image codes to write images")
-    check(model.vq is not None, "model.vq", None, "an image tokenizer to write images")
     if model.image_size is None:
-        return None if raw is None else response_length(model, raw)
+        return None if raw is None else image_tokens(model, raw)
     if patch is None:
         return None
     whole = model.image_size % patch == 0
     check(whole, "model.image_size", model.image_size, f"a multiple of {patch}, a token's side")
-    return response_length(model, {})
+    return image_tokens(model, {})
 
 
-def response_length(model: ModelConfig, raw: Mapping[str, Any]) -> int:
+def image_tokens(model: ModelConfig, raw: Mapping[str, Any]) -> int:
     """Tokens of an image, from the image size or else the checkpoint.
 
     Args:

@@ -8,8 +8,8 @@ from pathlib import Path
 from mmrl import samplers
 from mmrl.algorithms import forwards, unread
 from mmrl.config import to_yaml
-from mmrl.memory import LLADA_8B, MMADA_8B, estimate, total
-from mmrl.model_config import known_config
+from mmrl.memory import estimate, sizes, total
+from mmrl.model_config import families, known_config
 from mmrl.pairing import differences
 from mmrl.probe import offline, probe
 from mmrl.rl_config import RLConfig
@@ -17,7 +17,7 @@ from mmrl.run_directory import RunDirectory
 from mmrl.tasks import Task, completion_length
 from mmrl.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
-from models.checkpoint import FAMILIES, outline
+from models.checkpoint import outline
 
 
 def describe(config: RLConfig, world_size: int = 1) -> str:
@@ -46,8 +46,10 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
 
 
 def _run(config: RLConfig, world_size: int) -> Iterator[str]:
+    layouts = [layout for family in families(config.model) for layout in family.TASKS.values()]
+    codes = any(layout.needs_vq for layout in layouts)  # others load no image tokenizer
     for key, path in (("policy", config.model.path), ("images", config.model.vq)):
-        if path is not None:
+        if path is not None and (key == "policy" or codes):
             here = Path(path).expanduser().is_dir() or known_config(path)
             yield f"{key:<12}{path}{'' if here else _ELSEWHERE}"
     yield (
@@ -71,8 +73,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
     micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
-    raw = known_config(config.model.path) or MMADA_8B
-    length = completion_length(settings, config.model, raw)
+    length = completion_length(settings, config.model, sizes(config)[1])
     cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
@@ -122,10 +123,9 @@ def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
 
 
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:
-    raw = known_config(config.model.path)
-    if raw is None or raw.get("model_type") not in FAMILIES:
-        name, raw = ("LLaDA", LLADA_8B) if config.model.vq is None else ("MMaDA", MMADA_8B)
-        yield f"{config.model.path} is not on this machine; sizes are those of {name}-8B"
+    name, raw = sizes(config)
+    if name is not None:
+        yield f"{config.model.path} is not on this machine; sizes are those of {name}"
     parts = estimate(config, raw, tasks, world_size)
     for name, size in [*parts.items(), ("total", total(parts))]:
         unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)

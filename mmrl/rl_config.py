@@ -8,10 +8,10 @@ from typing import Any, Literal
 from mmrl.algorithms import ValueConfig, load_algorithm
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.learning_rate import check_schedule
-from mmrl.model_config import ModelConfig, check_checkpoints, check_images, check_sight
+from mmrl.model_config import ModelConfig, check_checkpoints, check_task
 from mmrl.samplers.blocks import check_blocks
 from mmrl.tasks import TaskConfig
-from models.policy import TASKS
+from models.policy import TASKS, writes_images
 from models.text import MAX_COMPLETION_LENGTH
 
 TRACKERS = ("tensorboard", "wandb")
@@ -143,10 +143,10 @@ class RLConfig:
         """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
         check_checkpoints(self.model)
         for name, task in self.tasks.items():
-            if TASKS[task.task].needs_tower:
-                check_sight(self.model, f"for the task {task.task} of tasks.{name}")
-            if TASKS[task.task].needs_vq:
-                self._check_images(f"tasks.{name}", task, check_images(self.model))
+            purpose = f"for the task {task.task} of tasks.{name}"
+            tokens = check_task(self.model, task.task, purpose)
+            if writes_images(task.task):
+                self._check_images(f"tasks.{name}", task, tokens)
             elif task.max_completion_length is None:  # others are checked with the task
                 check_blocks(task.sampler, MAX_COMPLETION_LENGTH, f"tasks.{name}.sampler")
                 if task.eval_sampler is not None and task.eval_max_completion_length is None:

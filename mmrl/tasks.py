@@ -12,12 +12,12 @@ from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import DataConfig, fitting, load_prompts
-from mmrl.model_config import ModelConfig, is_hub_id, response_length
+from mmrl.model_config import ModelConfig, image_tokens, is_hub_id
 from mmrl.pairing import check_pairing, differences
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.stream import stream_rows
 from mmrl.types import Prompt
-from models.policy import TASKS
+from models.policy import writes_images
 from models.text import MAX_COMPLETION_LENGTH
 from rewards.scoring import Scorer
 from rewards.terms import check_entries
@@ -90,8 +90,8 @@ def completion_length(task: TaskConfig, model: ModelConfig, raw: Mapping[str, An
         model: settings of the policy.
         raw: its `config.json`.
     """
-    if TASKS[task.task].needs_vq:
-        return response_length(model, raw)
+    if writes_images(task.task):
+        return image_tokens(model, raw)
     return task.max_completion_length or MAX_COMPLETION_LENGTH
 
 

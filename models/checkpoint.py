@@ -21,8 +21,8 @@ from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, write_weights
 
 FAMILIES = {"llada": llada, "llava_llada": llada_v, "mmada": mmada}
-"""`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size`, `network`,
-`IMAGE_CODES` and `VISION_TOWER`."""
+"""`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size`, `network`
+and `TASKS`."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

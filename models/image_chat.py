@@ -10,22 +10,21 @@ first piece begins with the token that begins a text.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Features, Prompt, Shown
 from models.anyres import Tiling
+from models.conversation import MARK, rendered
 from models.layouts import token_ids
 from models.text import Text
 
-MARK = "<image>"
 SYSTEM = (
     "You are a helpful language and vision assistant. You are able to understand the visual"
     " content that the user provides, and assist the user with a variety of tasks using natural"
@@ -43,6 +42,7 @@ class ImageChat:
         max_length: longest row, images and response included; None for any.
     """
 
+    writes_images: ClassVar[bool] = False
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
 
@@ -83,7 +83,7 @@ class ImageChat:
             ValueError: no image, or another number of marks than of images.
         """
         count = len(prompt.images or [])
-        parts = rendered(prompt, self.text.tokenizer).split(MARK)
+        parts = rendered(prompt, self.text.tokenizer, SYSTEM).split(MARK)
         if count == 0 or len(parts) != count + 1:
             raise ValueError(
                 f"prompt {prompt.id!r} has {count} images and {len(parts) - 1} marks {MARK}; give"
@@ -161,46 +161,6 @@ def with_images(
         row += [filler] * len(shown) + piece
         at += [*shown, *[-1] * len(piece)]
     return row, at
-
-
-def rendered(prompt: Prompt, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The conversation of a prompt as text, with a mark for every image.
-
-    Images stand where the words have marks, else where the messages have parts of images, else
-    before the first message of the user.
-    """
-    messages = prompt.messages or [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": prompt.text},
-    ]
-    parts = [_parts(message["content"]) for message in messages]
-    if any(MARK in part for words in parts for part in words if part is not None):
-        parts = [[part for part in words if part is not None] for words in parts]
-    elif not any(part is None for words in parts for part in words):
-        first = next((n for n, m in enumerate(messages) if m["role"] == "user"), 0)
-        parts[first] = [*[None] * len(prompt.images or ()), *parts[first]]
-    messages = [
-        {**message, "content": marked(words)}
-        for message, words in zip(messages, parts, strict=True)
-    ]
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return str(text)
-
-
-def _parts(content: str | Sequence[Mapping[str, Any]]) -> list[str | None]:
-    """The texts of a message, None for an image."""
-    if isinstance(content, str):
-        return [content]
-    return [None if part["type"] == "image" else part["text"] for part in content]
-
-
-def marked(parts: Sequence[str | None]) -> str:
-    """Texts and images (None) as one text; as in the public code a blank parts the mark of an image
-    from the next one, and a newline from words."""
-    text = ""
-    for part, after in zip(parts, [*parts[1:], ""], strict=True):
-        text += part if part is not None else MARK + (" " if after is None else "\n")
-    return text
 
 
 class Album:

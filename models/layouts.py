@@ -98,10 +98,14 @@ class Layouts:
     def image_to_text(self, texts: Sequence[str], codes: Tensor) -> tuple[Tensor, Tensor]:
         """Image understanding, `mmu`: ids [B, n + 3 + M] and the prompt mask (image included)."""
         text = torch.tensor([self._padded(text, self.max_text_len) for text in texts])
-        head = torch.full((len(texts), 1), self.ids["mmu"])
-        image = torch.cat((head, self._framed(codes)), 1)
+        image = self.shown(codes)
         mask = torch.cat((torch.ones_like(image), self._prompt_mask(text)), 1)
         return torch.cat((image, text), 1), mask
+
+    def shown(self, codes: Tensor) -> Tensor:
+        """What shows an image before a question, `mmu soi code×n eoi`: ids [B, n + 3]."""
+        head = codes.new_full((len(codes), 1), self.ids["mmu"])
+        return torch.cat((head, self._framed(codes)), 1)
 
     def reasoning_to_image(self, texts: Sequence[str], codes: Tensor) -> tuple[Tensor, Tensor]:
         """Reasoning, then an image, `r2i`: ids [B, 1 + M + n + 2] and the prompt mask (float).

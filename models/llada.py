@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from models.core import CoreConfig, MaskedTokenModel
+from models.task import Task
+from models.text import Text
 
 _BLOCK = "model.transformer.blocks.{i}."
-IMAGE_CODES = False
-VISION_TOWER = False
-"""Whether checkpoints write images as tokens, and so need an image tokenizer."""
+TASKS: dict[str, type[Task]] = {"text": Text}
+"""What checkpoints can do, by the names that prompts carry, and the layout of each."""
 
 KEYS = {
     "embed.weight": "model.transformer.wte.weight",

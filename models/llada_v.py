@@ -13,10 +13,13 @@ from typing import Any
 
 from models.anyres import Tiling, grids_between
 from models.core import CoreConfig, MaskedTokenModel
+from models.image_chat import ImageChat
+from models.task import Task
+from models.text import Text
 from models.vision import SO400M, Vision
 
-IMAGE_CODES = False
-VISION_TOWER = True
+TASKS: dict[str, type[Task]] = {"text": Text, "image_to_text": ImageChat}
+"""What checkpoints can do, by the names that prompts carry, and the layout of each."""
 
 _BLOCK = "model.layers.{i}."
 KEYS = {

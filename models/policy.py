@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import torch
 from PIL import Image
@@ -17,35 +17,24 @@ from mmrl.types import Canvas, Prompt
 from models.checkpoint import FAMILIES, load_model, outline, read_config, save_model
 from models.core import MaskedTokenModel
 from models.image_chat import ImageChat
+from models.image_codes_chat import ImageCodesChat
 from models.layouts import Layouts, token_ids
 from models.magvit import MagvitV2, load_vq
+from models.pixels import ImageFit
 from models.source import find_directory
+from models.task import Task
 from models.text import MAX_COMPLETION_LENGTH, Text
 from models.text_to_image import MaskPolicy, TextToImage
 from models.vision import Vision
 
-
-class Task(Protocol):
-    """How prompts of one kind become canvases, and finished canvases completions.
-
-    `needs_vq`: whether completions are images, whose number of tokens the checkpoints decide.
-    `needs_tower`: whether prompts show images to a vision tower.
-    """
-
-    needs_vq: ClassVar[bool]
-    needs_tower: ClassVar[bool]
-
-    def fits(self, prompt: Prompt) -> bool: ...
-
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas: ...
-
-    def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]: ...
+TASKS = sorted({name for family in FAMILIES.values() for name in family.TASKS})
+"""The names that prompts carry, of all families."""
 
 
-TASKS: dict[str, type[Task]] = {
-    "image_to_text": ImageChat, "text": Text, "text_to_image": TextToImage,
-}  # fmt: skip
-"""The layouts by the names that prompts carry."""
+def writes_images(task: str) -> bool:
+    """Whether completions of a task are images."""
+    layouts = [family.TASKS[task] for family in FAMILIES.values() if task in family.TASKS]
+    return any(layout.writes_images for layout in layouts)
 
 
 @dataclass
@@ -143,11 +132,12 @@ def load_policy(
     max_completion_length: int = MAX_COMPLETION_LENGTH,
     chat_template: bool | None = None,
     train_vision_tower: bool = False,
+    image_fit: ImageFit = "crop",
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
-    Every family writes text (task `text`); one with image codes also images (`text_to_image`), one
-    with a vision tower text about images (`image_to_text`).
+    Every family writes text (task `text`), one with image codes also images (`text_to_image`), and
+    one with image codes or a vision tower text about images (`image_to_text`).
 
     Args:
         path_or_hub_id: of the network and its tokenizer.
@@ -165,6 +155,8 @@ def load_policy(
         chat_template: whether a text prompt goes through the chat template; None where there is
             one. Messages always do.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
+        image_fit: how an image in a prompt becomes the square whose codes the network reads,
+            `crop` or `squash`; a vision tower tiles images of any shape.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
@@ -177,16 +169,18 @@ def load_policy(
     layouts = Layouts(tokenizer, max_prompt_length)
     text = Text(tokenizer, max_prompt_length, max_completion_length, chat_template)
     check_text(sizes, text)
-    tasks: dict[str, Task] = {"text": text}
-    if vq is not None and FAMILIES[config["model_type"]].IMAGE_CODES:
+    family, made = FAMILIES[config["model_type"]], dict[type[Task], Task]({Text: text})
+    if vq is not None and any(layout.needs_vq for layout in family.TASKS.values()):
         images = load_vq(vq, device=str(device))
         grid = image_grid(config, images, image_size)
         policy = mask_policy or config.get("mask_policy", "ignore")
-        tasks["text_to_image"] = TextToImage(layouts, images, grid, policy)
+        made[TextToImage] = TextToImage(layouts, images, grid, policy)
+        made[ImageCodesChat] = ImageCodesChat(text, layouts, images, grid, image_fit)
         check_vocabulary(sizes, layouts, images)
     if isinstance(sizes.vision, Vision):
         longest = config.get("tokenizer_model_max_length")
-        tasks["image_to_text"] = ImageChat(text, sizes.vision.tiling, longest)
+        made[ImageChat] = ImageChat(text, sizes.vision.tiling, longest)
+    tasks = {name: made[layout] for name, layout in family.TASKS.items() if layout in made}
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(directory, dtype, device, attn_implementation)
     if isinstance(network.vision, Vision):

@@ -36,6 +36,7 @@ class Text:
             so where the tokenizer has a chat template.
     """
 
+    writes_images: ClassVar[bool] = False
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = False
 

@@ -30,6 +30,7 @@ class TextToImage:
         mask_policy: what padding means.
     """
 
+    writes_images: ClassVar[bool] = True
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
 

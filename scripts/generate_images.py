@@ -30,7 +30,7 @@ from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacke
 from mmrl.model_config import (  # noqa: E402
     ModelConfig,
     check_checkpoints,
-    check_images,
+    check_task,
     policy_options,
 )
 from mmrl.randomness import generator  # noqa: E402
@@ -127,7 +127,7 @@ def checked(config: Config) -> list[Prompt]:
     """The prompts, once everything is checked that is known before the policy loads."""
     check_writable("out", Path(config.out))
     check_checkpoints(config.policy)
-    tokens = check_images(config.policy)
+    tokens = check_task(config.policy, "text_to_image", "to write images")
     if tokens is not None:
         check_blocks(config, tokens)
     find_device(config.device)

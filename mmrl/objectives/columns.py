@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from models.pixels import image_to_pixels
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -72,15 +71,3 @@ def load_rows(path: str, column: str) -> Dataset:
     if column not in rows.column_names:
         raise ConfigError(f"'{path}' has no column '{column}'; it has {rows.column_names}.")
     return rows
-
-
-def image_to_pixels(image: Image.Image, size: int) -> Tensor:
-    """Return an image as [3, size, size] in [-1, 1]: shorter side to `size`, middle crop."""
-    image = image.convert("RGB")
-    if image.size != (size, size):
-        scale = size / min(image.size)
-        width, height = (max(size, round(side * scale)) for side in image.size)
-        left, top = (width - size) // 2, (height - size) // 2
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-        image = image.crop((left, top, left + size, top + size))
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 127.5 - 1

@@ -19,7 +19,7 @@ from mmrl.objectives.text_examples import ExampleConfig
 from mmrl.picture_sources import find_picture, picture_values
 from mmrl.pictures import Pictures
 from mmrl.types import Prompt
-from models.image_chat import MARK
+from models.conversation import MARK
 
 
 class Pair(NamedTuple):

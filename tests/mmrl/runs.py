@@ -180,9 +180,14 @@ def launcher(settings: Path) -> tuple[str, ...]:
 
 def run_on_one_and_two(world: SimpleNamespace, folder: Path, words: list[str]) -> None:
     """The same run on one process and on two, in `one` and `two`; their metrics must be equal."""
+    same_on_one_and_two(folder, [*command_line(world, folder), *words])
+
+
+def same_on_one_and_two(folder: Path, words: list[str]) -> None:
+    """As `run_on_one_and_two`, with all the words of a run but its output directory."""
     one, two = folder / "one", folder / "two"
-    pair = process([*command_line(world, two), *words], *launcher(ACCELERATE / "cpu2.yaml"))
-    assert main([*command_line(world, one), *words]) == 0
+    pair = process([*words, f"output_dir={two}"], *launcher(ACCELERATE / "cpu2.yaml"))
+    assert main([*words, f"output_dir={one}"]) == 0
     assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()
     for line, other in itertools.zip_longest(metrics(one), metrics(two)):
         assert line.keys() == other.keys()

@@ -1,6 +1,10 @@
-"""Questions about shapes, from a prompt file to a trained policy and its scores."""
+"""Questions about shapes, from a prompt file to a trained policy and its scores.
+
+Once with a policy that sees images through a tower, and once with one that reads them as codes.
+"""
 
 import json
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +25,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollout import roll_out
 from mmrl.samplers import SamplerConfig
 from mmrl.tasks import Task
-from mmrl.trainer import Trainer
+from models.magvit import MagvitV2
 from models.vision import Vision
 from tests.mmrl.algorithms.test_presets import PRESETS
 from tests.mmrl.runs import (
@@ -35,7 +39,7 @@ from tests.mmrl.runs import (
     same_weights,
     trainer_of,
 )
-from tests.models.networks import write_small_llada_v
+from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SAMPLER = SamplerConfig(name="static", steps=4, eos="leave")
 NEEDS = {
@@ -49,22 +53,56 @@ NEEDS = {
 """What fits a response of eight tokens in four steps."""
 
 
-@pytest.fixture(scope="module")
-def sight(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """Paths of a small policy that sees and of questions about shapes, of every tag."""
-    folder = tmp_path_factory.mktemp("sight")
-    write_small_llada_v(folder)
+@dataclass(frozen=True)
+class Sight:
+    """A small policy and questions about shapes, of every tag.
+
+    `looks` is what runs once for every image that is looked at, `moved` the rows of a weight that
+    only images reach, and `all_trained` the settings under which everything is trained.
+    """
+
+    policy: str
+    vq: str | None
+    prompts: str
+    held_out: str
+    looks: tuple[type, str]
+    moved: tuple[str, slice]
+    all_trained: dict[str, bool]
+
+
+def written(folder: Path, family: str) -> Sight:
+    """A checkpoint of a family with the prompt files."""
     paths = {}
     for split, first in (("train", 7), ("validation", 3)):
         with (SHAPES / f"questions_{split}.jsonl").open() as lines:
             paths[split] = folder / f"{split}.jsonl"
             paths[split].write_text("".join(islice(lines, first, None, 32 * first)))
-    return SimpleNamespace(
-        policy=str(folder), prompts=str(paths["train"]), held_out=str(paths["validation"])
+    prompts = str(paths["train"]), str(paths["validation"])
+    if family == "mmada":
+        vq = str(write_small_mmada(folder) / "vq")
+        return Sight(
+            str(folder), vq, *prompts, (MagvitV2, "encode"), ("embed.weight", slice(-32, None)), {}
+        )
+    write_small_llada_v(folder)
+    tower = {"train_vision_tower": True}
+    return Sight(
+        str(folder), None, *prompts, (Vision, "_states"), ("vision.newline", slice(None)), tower
     )
 
 
-def questions(sight: SimpleNamespace, folder: Path, **changes: Any) -> RLConfig:
+@pytest.fixture(scope="module", params=["llada_v", "mmada"])
+def sight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sight:
+    """Both kinds of policy."""
+    return written(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def tower(tmp_path_factory: pytest.TempPathFactory) -> Sight:
+    """The policy that sees."""
+    return written(tmp_path_factory.mktemp("tower"), "llada_v")
+
+
+def questions(sight: Sight, folder: Path, **changes: Any) -> RLConfig:
     """A run of two steps on two questions of four answers each."""
     task = {
         "task": "image_to_text",
@@ -75,17 +113,18 @@ def questions(sight: SimpleNamespace, folder: Path, **changes: Any) -> RLConfig:
         **changes.pop("task", {}),
     }
     model = {"train_vision_tower": False, **changes.pop("model", {})}
-    config = run_config(sight, folder, task=task, model=model, **{"max_steps": 2, **changes})
-    config.model.max_prompt_length, config.model.vq = 400, None
+    world = SimpleNamespace(policy=sight.policy, prompts=sight.prompts)
+    config = run_config(world, folder, task=task, model=model, **{"max_steps": 2, **changes})
+    config.model.max_prompt_length, config.model.vq = 400, sight.vq
     return config
 
 
 def test_a_run_trains_evaluates_by_tag_and_looks_once_per_prompt_and_step(
-    sight: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sight: Sight, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    states = Vision._states
-    monkeypatch.setattr(Vision, "_states", lambda *a: looked.append(1) or states(*a))
+    look = getattr(*sight.looks)
+    monkeypatch.setattr(*sight.looks, lambda *a: looked.append(1) or look(*a))
     task = {"eval_prompts": sight.held_out, "eval_limit": 2}
     config = questions(sight, tmp_path, task=task, eval_steps=2, save_steps=2)
     run = train(config)
@@ -100,12 +139,12 @@ def test_a_run_trains_evaluates_by_tag_and_looks_once_per_prompt_and_step(
     assert len(stored) == 8 and all(isinstance(row["completion"], str) for row in stored)
     assert (run / "report.html").is_file()
     log = (run / "train.log").read_text()
-    assert "trained: vision.projector" in log and "trained: total" in log
+    assert f"trained: {sight.moved[0].rpartition('.')[0]}" in log and "trained: total" in log
 
 
-def test_a_resumed_run_is_the_run(sight: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_resumed_run_is_the_run(sight: Sight, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
-        "save_steps": 1, "save_total_limit": None, "model": {"train_vision_tower": True},
+        "save_steps": 1, "save_total_limit": None, "model": sight.all_trained,
         "task": {"rewards": [{"name": "length", "reward": lengths}]},
     }  # fmt: skip
     whole = train(questions(sight, tmp_path, **changes))
@@ -120,8 +159,8 @@ def lengths(samples: list[Any]) -> list[float]:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_starts_at_ratio_one_and_moves_the_projector(
-    sight: SimpleNamespace, tmp_path: Path, name: str
+def test_every_preset_starts_at_ratio_one_and_moves_what_images_reach(
+    sight: Sight, tmp_path: Path, name: str
 ) -> None:
     algorithm = {"name": name, "num_iterations": 2, **NEEDS.get(name, {})}
     slow = {"learning_rate": 1e-30, "warmup_steps": 1000}
@@ -131,23 +170,21 @@ def test_every_preset_starts_at_ratio_one_and_moves_the_projector(
     job = Task("shapes", config.tasks["shapes"])
     batch = roll_out(job, trainer.policy, 0, 0, 0, 1)
     batch.advantages = torch.tensor([1.0, -1.0, 0.5, -0.5])
-    before = newline(trainer).clone()
+    name, rows = sight.moved
+    weight = dict(trainer.policy.network.named_parameters())[name].detach()[rows]
+    before = weight.clone()
     values = trainer.update({"shapes": (job, batch)})
     assert values["ratio"] == 1.0 and values["approx_kl"] == 0.0 and values.get("kl", 0.0) == 0.0
     assert values["grad_norm"] > 0
     trainer.optimizer.param_groups[0]["lr"] = 1e-2
     trainer.update({"shapes": (job, batch)})
-    assert not torch.equal(before, newline(trainer))
-
-
-def newline(trainer: Trainer) -> torch.Tensor:
-    return dict(trainer.policy.network.named_parameters())["vision.newline"].detach()
+    assert not torch.equal(before, weight)
 
 
 def test_words_alone_leave_no_trained_weight_without_a_gradient(
-    sight: SimpleNamespace, tmp_path: Path
+    tower: Sight, tmp_path: Path
 ) -> None:
-    config = questions(sight, tmp_path, model={"train_vision_tower": True})
+    config = questions(tower, tmp_path, model={"train_vision_tower": True})
     network = trainer_of(config).policy.network
     ids = torch.arange(6)[None]
     with torch.no_grad():
@@ -161,47 +198,47 @@ def test_words_alone_leave_no_trained_weight_without_a_gradient(
             assert not parameter.grad.any()
 
 
-def test_a_dry_run_counts_what_is_trained(sight: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_dry_run_counts_what_is_trained(tower: Sight, tmp_path: Path) -> None:
     chosen = {"modules_to_train": ["vision.projector"]}
-    said = describe(questions(sight, tmp_path, model=chosen))
+    said = describe(questions(tower, tmp_path, model=chosen))
     assert "trained     embed" in said and "0 of" in said and "vision.projector" in said
 
 
-def test_a_checkpoint_without_a_tower_is_refused_before_it_is_loaded(
-    sight: SimpleNamespace, world: SimpleNamespace, tmp_path: Path
+def test_without_what_looks_at_images_a_run_is_refused_before_anything_is_loaded(
+    tower: Sight, world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    config = questions(sight, tmp_path)
+    config = questions(tower, tmp_path)
     config.model.path = world.policy
-    with pytest.raises(ConfigError, match=r"vision tower for the task image_to_text of tasks\.sh"):
+    with pytest.raises(ConfigError, match=r"model\.vq is None.* task image_to_text of tasks\.shap"):
         config.check_model()
 
 
 def test_a_benchmark_gives_accuracy_and_averages_over_samples(
-    sight: SimpleNamespace, tmp_path: Path, world: SimpleNamespace
+    sight: Sight, tmp_path: Path, world: SimpleNamespace
 ) -> None:
-    def settings(path: str) -> EvalConfig:
+    def settings(path: str, vq: str | None) -> EvalConfig:
         return EvalConfig(
             output_dir=str(tmp_path), task="image_to_text", prompts=sight.held_out,
-            model=ModelConfig(path=path, vq=None, max_prompt_length=400), limit=2,
+            model=ModelConfig(path=path, vq=vq, max_prompt_length=400), limit=2,
             data=DataConfig(format="dllm_rl"), sampler=SAMPLER, max_completion_length=8,
             rewards=[{"name": "answer"}], num_samples=2, device="cpu",
         )  # fmt: skip
 
-    rows = benchmark.run(settings(sight.policy))
+    rows = benchmark.run(settings(sight.policy, sight.vq))
     assert rows is not None
     [row] = rows.values()
     assert row["n"] == 4 and 0 <= row["accuracy"] == row["avg@2"] <= 1
     assert len(json.loads((tmp_path / "scores.json").read_text())["prompts"]) == 2
-    with pytest.raises(ConfigError, match="vision tower for the task image_to_text"):
-        settings(world.policy).check_places()
+    with pytest.raises(ConfigError, match="model.vq is None.* for the task image_to_text"):
+        settings(world.policy, None).check_places()
 
 
 def test_the_reference_keeps_what_is_trained_beside_an_adapter(
-    sight: SimpleNamespace, tmp_path: Path
+    tower: Sight, tmp_path: Path
 ) -> None:
     changes: dict[str, Any] = {"lora": LORA, "model": {"modules_to_train": ["vision.projector"]}}
     task = {"rewards": [{"name": "length", "reward": lengths}]}
-    config = questions(sight, tmp_path, algorithm={"beta": 0.1}, task=task, **changes)
+    config = questions(tower, tmp_path, algorithm={"beta": 0.1}, task=task, **changes)
     trainer = trainer_of(config)
     weight = dict(trainer.policy.network.named_parameters())["vision.projector.0.weight"]
     job, before = Task("shapes", config.tasks["shapes"]), weight.detach().clone()
@@ -214,11 +251,11 @@ def test_the_reference_keeps_what_is_trained_beside_an_adapter(
 
 
 def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
-    sight: SimpleNamespace, tmp_path: Path
+    tower: Sight, tmp_path: Path
 ) -> None:
     (tmp_path / "words.jsonl").write_text('{"prompt": "a", "answer": "a"}\n{"prompt": "b"}\n')
     words = []
-    for name, prompts in (("sight", sight.prompts), ("words", str(tmp_path / "words.jsonl"))):
+    for name, prompts in (("sight", tower.prompts), ("words", str(tmp_path / "words.jsonl"))):
         task = f"tasks.{name}"
         words += [
             f"{task}.prompts={prompts}",
@@ -230,7 +267,8 @@ def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
             f"{task}.algorithm={{num_iterations: 2}}",
         ]
     words += ["tasks.sight.task=image_to_text", "tasks.sight.data.format=dllm_rl"]
-    words += ["tasks.words.task=text", f"model.path={sight.policy}", "model.vq=null"]
+    words += ["tasks.words.task=text", f"model.path={tower.policy}"]
+    words += ["model.vq=null"]
     words += ["model.max_prompt_length=400", "per_device_train_batch_size=2", "max_steps=2"]
     words += ["save_steps=0", "learning_rate=1e-3", f"output_dir={tmp_path / 'run'}"]
     pair = process(words, *launcher(ACCELERATE / "cpu2.yaml"))

@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import constants
 
 from mmrl.memory import MMADA_8B, adapter_size, estimate, total
-from mmrl.model_config import ModelConfig, known_config, response_length
+from mmrl.model_config import ModelConfig, image_tokens, known_config
 from mmrl.parts import parts as parts_of_update
 from mmrl.plan import describe
 from mmrl.rl import main
@@ -218,11 +218,11 @@ def test_the_response_follows_the_image_size_or_else_the_checkpoint(
 ) -> None:
     config = run_config(world, tmp_path)
     raw = known_config(world.policy)
-    assert raw is not None and response_length(config.model, raw) == 64
+    assert raw is not None and image_tokens(config.model, raw) == 64
     config.model.image_size = 16
-    assert response_length(config.model, raw) == 16
+    assert image_tokens(config.model, raw) == 16
     config.model.vq, config.model.image_size = "showlab/magvitv2", 512
-    assert response_length(config.model, raw) == 1024
+    assert image_tokens(config.model, raw) == 1024
 
 
 def test_an_image_costs_the_same_where_its_length_is_said(

@@ -8,14 +8,7 @@ from transformers import PreTrainedTokenizerBase
 from models import save_model
 from models.magvit import MagvitConfig, MagvitV2, save_vq
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
-from tests.models.networks import CONFIG, small_network
-
-LEVELS = {
-    "encoder_ch_mult": [1, 2],
-    "encoder_num_res_blocks": [1, 1],
-    "decoder_ch_mult": [1, 2],
-    "decoder_num_res_blocks": [1, 1],
-}
+from tests.models.networks import CONFIG, LEVELS, small_network
 
 
 @pytest.fixture(scope="session")

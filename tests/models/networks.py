@@ -19,6 +19,7 @@ from models import llada_v, save_model
 from models.checkpoint import public_names
 from models.core import CoreConfig, MaskedTokenModel
 from models.llada import KEYS
+from models.magvit import MagvitConfig, MagvitV2, save_vq
 from tests.models.llada_tokenizer import small_tokenizer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -180,5 +181,36 @@ def write_small_llada_v(directory: Path) -> Path:
         if parameter.ndim > 1 or name.endswith(("bias", "newline")):
             torch.nn.init.normal_(parameter, std=0.25, generator=draw)
     model.public_config = config
+    save_model(model, directory)
+    return directory
+
+
+LEVELS = {
+    "encoder_ch_mult": [1, 2],
+    "encoder_num_res_blocks": [1, 1],
+    "decoder_ch_mult": [1, 2],
+    "decoder_num_res_blocks": [1, 1],
+}
+"""A MAGVIT-v2 whose codes show 2 x 2 pixels."""
+
+
+def write_small_mmada(directory: Path) -> Path:
+    """Write a MMaDA-type checkpoint with tokenizer whose predictions depend on what it is shown,
+    its image tokenizer in the folder `vq`; images are 8 x 8 pixels, 16 codes out of 32."""
+    tokenizer = small_tokenizer()
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(directory)
+    vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
+    draw = Generator().manual_seed(5)
+    for parameter in vq.parameters():
+        torch.nn.init.normal_(parameter, std=0.5, generator=draw)
+    save_vq(vq, directory / "vq")
+    model = small_network(seed=4, vocab_size=len(tokenizer) + vq.codebook_size)
+    sizes = {key: model.core.vocab_size for key in ("vocab_size", "embedding_size")}
+    model.public_config = {
+        **CONFIG, **sizes, "model_type": "mmada", "num_vq_tokens": 16,
+        "codebook_size": vq.codebook_size,
+        "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
+    }  # fmt: skip
     save_model(model, directory)
     return directory

@@ -18,7 +18,6 @@ from mmrl.estimators import score
 from mmrl.estimators.values import state_values
 from mmrl.pictures import Picture, Pictures
 from mmrl.precision import autocast_forward
-from mmrl.rollout import concatenate
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy
@@ -177,36 +176,6 @@ def test_a_response_ends_with_a_turn_and_has_no_other_structural_token(policy: P
     assert all(isinstance(text, str) for text in policy.decode(done, PROMPTS * 8))
 
 
-def test_what_is_seen_changes_what_is_written(policy: Policy) -> None:
-    other = Prompt("0", "image_to_text", PROMPTS[0].text, images=[picture(8, 8, 99)])
-    canvas, greedy = policy.canvas([PROMPTS[0], other]), replace(SETTINGS, temperature=0.0)
-    assert torch.equal(canvas.tokens[0], canvas.tokens[1])
-    done = sample(policy, canvas, greedy, generators(2)).canvas
-    assert not torch.equal(done.tokens[0], done.tokens[1])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {}, {"cfg_scale": 1.0}, {"block_size": 4, "cache": "prefix"},
-        {"block_size": 4, "cache": "dual"}, {"name": "emerge"}, {"eos": "leave"},
-    ],
-)  # fmt: skip
-def test_a_row_equals_the_row_alone_whatever_the_others_show(
-    settings: dict[str, object], policy: Policy
-) -> None:
-    sampler = SamplerConfig(**{"name": "static", "steps": 4, **settings})
-    prompts = [*PROMPTS, question(2, 5, 30, "?"), PROMPTS[0]]
-    together = rolled_out(policy, prompts, sampler)
-    for row, prompt in enumerate(prompts):
-        canvas = policy.canvas([prompt])
-        alone = sample(policy, canvas, sampler, generators(len(prompts))[row : row + 1])
-        width = canvas.tokens.shape[1]
-        assert torch.equal(together.canvas.tokens[row, -width:], alone.canvas.tokens[0])
-        difference = together.logprobs[row, -width:] - alone.logprobs[0]
-        assert float(difference.abs().max()) < 1e-4
-
-
 def test_an_image_is_looked_at_once_for_its_group_in_all_steps_and_passes(policy: Policy) -> None:
     group = [PROMPTS[0]] * 4 + [PROMPTS[1]] * 4
     tower = eyes(policy).tower.encoder
@@ -315,17 +284,6 @@ def test_micro_batches_score_as_the_whole_batch_and_compute_only_what_they_show(
         torch.testing.assert_close(part, whole[:, rows], atol=1e-5, rtol=0)
 
 
-def test_batches_of_different_widths_join_as_if_sampled_together(policy: Policy) -> None:
-    parts = [rolled_out(policy, [prompt]) for prompt in (*PROMPTS, PROMPTS[0])]
-    joined = concatenate(parts)
-    logprobs, _ = score(policy, joined.canvas, halves(joined.canvas))
-    for row, part in enumerate(parts):
-        width = part.canvas.tokens.shape[1]
-        hidden = halves(joined.canvas).hidden[:, row : row + 1, -width:]
-        own, _ = score(policy, part.canvas, Passes(hidden, hidden, hidden.float()))
-        torch.testing.assert_close(logprobs[:, row, -width:], own[:, 0], atol=1e-4, rtol=0)
-
-
 @torch.no_grad()
 def test_an_image_that_is_hidden_with_its_prompt_is_not_seen(policy: Policy) -> None:
     other = Prompt("0", "image_to_text", PROMPTS[0].text, images=[picture(8, 8, 99)])
@@ -352,23 +310,6 @@ def test_images_computed_at_once_are_those_computed_one_by_one(directory: Path) 
         rows.append(features.computed(policy.model).rows)
     assert len(looked) == 1 and len(features.images) == 2
     torch.testing.assert_close(rows[0], rows[1], rtol=0, atol=1e-5)
-
-
-def test_a_policy_saved_and_loaded_sees_the_same(policy: Policy, tmp_path: Path) -> None:
-    policy.save(tmp_path)
-    loaded = load(tmp_path)
-    assert torch.equal(
-        rolled_out(loaded, PROMPTS).canvas.tokens, rolled_out(policy, PROMPTS).canvas.tokens
-    )
-    assert set(loaded.tasks) == {"text", "image_to_text"}
-    assert loaded.mask_id == loaded.tokenizer.get_vocab()["<|mdm_mask|>"]
-
-
-def test_text_alone_goes_through_the_same_network(policy: Policy) -> None:
-    canvas = policy.canvas([Prompt("0", "text", "2 + 3?")])
-    assert canvas.features is None and canvas.banned == ()
-    done = sample(policy, canvas, SETTINGS, generators(1))
-    assert not bool(done.canvas.masked.any())
 
 
 @pytest.mark.parametrize(

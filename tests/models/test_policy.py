@@ -11,8 +11,7 @@ from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy, save_model
 from models.magvit import MagvitConfig, MagvitV2, save_vq
 from models.text_to_image import to_images
-from tests.models.conftest import LEVELS
-from tests.models.networks import small_network
+from tests.models.networks import LEVELS, small_network
 
 TEXTS = ["a cat", "two big dogs"]
 PROMPTS = [Prompt(str(i), "text_to_image", text) for i, text in enumerate(TEXTS)]
@@ -124,7 +123,9 @@ def test_a_policy_saved_and_loaded_is_the_same(policy: Policy, tmp_path: Path) -
 
 
 def test_prompts_of_another_task_are_refused_with_those_there_are(policy: Policy) -> None:
-    with pytest.raises(ValueError, match=r"\['mmu'\].*\['text', 'text_to_image'\]"):
+    with pytest.raises(
+        ValueError, match=r"\['mmu'\].*\['image_to_text', 'text', 'text_to_image'\]"
+    ):
         policy.canvas([Prompt("0", "mmu", "hello")])
     with pytest.raises(ValueError, match="one task at a time"):
         policy.canvas([*PROMPTS, Prompt("0", "text", "hello")])

@@ -1,8 +1,8 @@
 """The public text samplers, token for token, from the same random numbers.
 
-LLaDA's own sampler, Fast-dLLM's three and the two of MaskGRPO's trainer, on networks of random
-weights. The public vocabulary counts image codes and the mask token among the text, so these
-canvases allow them too. Steps that the public code rounds down are given rounded.
+LLaDA's own sampler, MMaDA's for understanding, Fast-dLLM's three and the two of MaskGRPO's trainer,
+on networks of random weights. The public vocabulary counts image codes and the mask token among the
+text, so these canvases allow them too. Steps that the public code rounds down are given rounded.
 """
 
 import json
@@ -35,6 +35,7 @@ def llada() -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def maskgrpo() -> SimpleNamespace:
+    """MMaDA's weights, which MaskGRPO's trainer was run with as well."""
     return bare_policy(drawn_network("mmada_maskgrpo"))
 
 
@@ -104,6 +105,27 @@ def test_static_is_mask_grpos_copy_of_it_which_sees_the_padding(
     canvas = text_canvas(cases["prompt"], 126464, MASK)
     options = GREEDY | {"reference_dtype": "float32"} | settings
     assert tokens(written(llada, canvas, options)) == cases[case]
+
+
+@pytest.mark.parametrize(
+    ("case", "settings"),
+    [
+        ("T0", {"block_size": 16}),
+        ("T0/blocks", {"block_size": 4}),
+        ("T1", {"temperature": 1.0}),
+        ("cfg", {"cfg_scale": 1.0}),
+        ("mask", {}),
+        ("random", {"target": "random"}),
+        ("uneven", {"steps": 6}),
+    ],
+)
+def test_static_is_mmadas_sampler_for_understanding(
+    maskgrpo: SimpleNamespace, case: str, settings: dict[str, Any]
+) -> None:
+    cases = CASES["mmada"]
+    attend = cases["attention_mask"] if case == "mask" else None
+    canvas = text_canvas(cases["text"], 134656, MASK, attend)
+    assert tokens(written(maskgrpo, canvas, GREEDY | settings)) == cases[f"mmu_generate/{case}"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""Questions about images as canvases, for networks that read images as tokens (MMaDA).
+
+    eos* mmu soi code×n eoi conversation | mask×n'
+
+The conversation is the prompt through the chat template, without a system text of its own, and
+begins with the token that begins a text, as in training (`Layouts.image_to_text`). The network was
+trained with one image, before all words, so that is where it stands: a prompt with several images
+is refused, and marks or parts of images only say that there is one. Padding is hidden as in
+`models.text`, whatever the mask policy of image generation is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from PIL import Image
+from torch import Tensor
+
+from mmrl.types import Canvas, Prompt
+from models.conversation import MARK, count_marks, words_alone
+from models.layouts import Layouts
+from models.magvit import MagvitV2
+from models.pixels import ImageFit, check_fit, image_to_pixels
+from models.text import Text
+
+
+@dataclass(frozen=True)
+class ImageCodesChat:
+    """Renders prompts with an image as canvases, every response position masked.
+
+    Args:
+        text: layout of the words; its `max_prompt_length` counts them without the image.
+        layouts: the checkpoint's layouts.
+        vq: its image tokenizer.
+        grid: height and width of an image in codes.
+        image_fit: how an image becomes a square.
+    """
+
+    writes_images: ClassVar[bool] = False
+    needs_vq: ClassVar[bool] = True
+    needs_tower: ClassVar[bool] = False
+
+    text: Text
+    layouts: Layouts
+    vq: MagvitV2
+    grid: tuple[int, int]
+    image_fit: ImageFit = "crop"
+
+    def __post_init__(self) -> None:
+        check_fit(self.image_fit)
+
+    def words(self, prompt: Prompt) -> list[int]:
+        """Token ids of the conversation of a prompt, its image left out.
+
+        Raises:
+            ValueError: not exactly one image, more marks than that, or messages and a tokenizer
+                without a chat template.
+        """
+        images, marks = len(prompt.images or ()), count_marks(prompt)
+        if images != 1 or marks > 1:
+            raise ValueError(
+                f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; this"
+                " checkpoint reads exactly one image, before the words. Give one, with one mark or"
+                " none"
+            )
+        ids, bos = self.text.prompt_ids(words_alone(prompt)), self.layouts.ids["bos"]
+        return ids if ids[:1] == [bos] else [bos, *ids]
+
+    def fits(self, prompt: Prompt) -> bool:
+        """Whether the words are within `max_prompt_length`; the image is not opened."""
+        return len(self.words(prompt)) <= self.text.max_prompt_length
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
+
+        The image of a prompt is opened and encoded once, however many rows show it. The twin has
+        mask tokens in place of the prompt, its image included, as in the public sampler.
+
+        Raises:
+            ValueError: a prompt that is no question about an image, or is too long.
+        """
+        words = [self.words(prompt) for prompt in prompts]
+        for prompt, row in zip(prompts, words, strict=True):
+            self._check_length(prompt, len(row))
+        shown: dict[int, list[int]] = {}
+        for prompt in prompts:
+            # by prompt, since its image may be another object whenever it is taken
+            if id(prompt) not in shown:
+                assert prompt.images is not None
+                shown[id(prompt)] = self._shown(prompt.images[0])
+        rows = [shown[id(prompt)] + row for prompt, row in zip(prompts, words, strict=True)]
+        n = self.text.max_completion_length if length is None else length
+        return self.text.laid_out(rows, n)
+
+    def decode(self, canvas: Canvas) -> list[str]:
+        """Finished canvas -> B texts, see `Text.decode`."""
+        return self.text.decode(canvas)
+
+    def codes(self, image: Image.Image) -> Tensor:
+        """[n] int64 token ids of an image, encoded alone so that no other can change them."""
+        device = next(self.vq.parameters()).device
+        pixels = image_to_pixels(image, self.grid[0] * self.vq.downsample, self.image_fit)
+        return self.vq.get_code(pixels[None].to(device))[0] + self.layouts.code_offset
+
+    def _shown(self, image: Image.Image) -> list[int]:
+        return self.layouts.shown(self.codes(image)[None])[0].tolist()
+
+    def _check_length(self, prompt: Prompt, words: int) -> None:
+        if words > self.text.max_prompt_length:
+            raise ValueError(
+                f"prompt {prompt.id!r} has {words} tokens beside its image; max_prompt_length is"
+                f" {self.text.max_prompt_length}. Raise it, or leave the prompt out."
+            )

@@ -1,0 +1,42 @@
+"""An image of any size as the square of pixels that an image tokenizer reads, as MMaDA does it.
+
+Resizing is bicubic with Pillow; sides and borders are rounded as torchvision's `Resize` and
+`CenterCrop` round them, so the codes of an image are those of the public code.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+ImageFit = Literal["crop", "squash"]
+"""How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
+resizes both sides, as MMaDA does for charts, documents and diagrams."""
+
+
+def check_fit(fit: str) -> None:
+    """Raise a ValueError for an unknown fit."""
+    if fit not in get_args(ImageFit):
+        raise ValueError(f"image_fit is {fit!r}; allowed: {', '.join(get_args(ImageFit))}")
+
+
+def image_to_pixels(image: Image.Image, size: int, fit: ImageFit = "crop") -> Tensor:
+    """An image of any mode -> [3, size, size] float32 in [-1, 1]."""
+    image = image.convert("RGB")
+    square = _middle(image, size) if fit == "crop" else _resized(image, (size, size))
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
+
+
+def _middle(image: Image.Image, size: int) -> Image.Image:
+    shorter = min(image.size)
+    width, height = (size if side == shorter else int(size * side / shorter) for side in image.size)
+    left, top = round((width - size) / 2.0), round((height - size) / 2.0)
+    return _resized(image, (width, height)).crop((left, top, left + size, top + size))
+
+
+def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)

@@ -1,0 +1,29 @@
+"""What a layout of prompts is to the rest: how one kind of prompt becomes canvases and text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from PIL import Image
+
+from mmrl.types import Canvas, Prompt
+
+
+class Task(Protocol):
+    """How prompts of one kind become canvases, and finished canvases completions.
+
+    `writes_images`: whether completions are images, whose number of tokens the checkpoints decide.
+    `needs_vq`: whether images, of prompts or completions, are codes of an image tokenizer.
+    `needs_tower`: whether prompts show images to a vision tower.
+    """
+
+    writes_images: ClassVar[bool]
+    needs_vq: ClassVar[bool]
+    needs_tower: ClassVar[bool]
+
+    def fits(self, prompt: Prompt) -> bool: ...
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas: ...
+
+    def decode(self, canvas: Canvas) -> Sequence[str | Image.Image]: ...

@@ -1,0 +1,115 @@
+"""Images drawn, images asked about and words alone, trained together on one policy."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from mmrl.data import DataConfig
+from mmrl.model_config import ModelConfig
+from mmrl.plan import describe
+from mmrl.rl import train
+from mmrl.rl_config import RLConfig
+from mmrl.samplers import SamplerConfig
+from mmrl.tasks import TaskConfig
+from mmrl.types import Sample
+from tests.mmrl.runs import RED, SHAPES, VQ, metrics, same_on_one_and_two
+
+TASKS = {"drawn": "text_to_image", "asked": "image_to_text", "read": "text"}
+WRITER = SamplerConfig(name="static", steps=4)
+
+
+def lengths(samples: list[Sample]) -> list[float]:
+    return [float(len(str(sample.completion))) for sample in samples]
+
+
+@pytest.fixture(scope="module")
+def prompts(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A prompt file for every task."""
+    folder = tmp_path_factory.mktemp("prompts")
+    with (SHAPES / "questions_train.jsonl").open() as lines:
+        (folder / "asked.jsonl").write_text("".join(islice(lines, 0, None, 400)))
+    rows = [{"prompt": "a red circle", "answer": "red"}, {"prompt": "two", "answer": "two"}]
+    (folder / "read.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"drawn": world.prompts, **{n: str(folder / f"{n}.jsonl") for n in ("asked", "read")}}
+
+
+def mixed(world: SimpleNamespace, prompts: dict[str, str], output: Path) -> RLConfig:
+    """Two steps of two prompts with two rollouts each of every task."""
+    text: dict[str, Any] = {
+        "sampler": WRITER, "max_completion_length": 8,
+        "rewards": [{"name": "length", "reward": lengths}],
+    }  # fmt: skip
+    own: dict[str, dict[str, Any]] = {
+        "drawn": {"sampler": SamplerConfig(steps=3), "rewards": [RED]},
+        "asked": {**text, "data": DataConfig(format="dllm_rl"), "algorithm": {"name": "unigrpo"}},
+        "read": {**text, "algorithm": {"name": "coupled_grpo"}},
+    }
+    tasks = {
+        name: TaskConfig(
+            task=task, prompts=prompts[name], eval_prompts=prompts[name], eval_limit=2,
+            num_prompts=2, num_generations=2,
+            **{**own[name], "algorithm": {"num_iterations": 1, **own[name].get("algorithm", {})}},
+        )
+        for name, task in TASKS.items()
+    }  # fmt: skip
+    return RLConfig(
+        output_dir=str(output), model=ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64),
+        tasks=tasks, per_device_train_batch_size=4, learning_rate=1e-3, max_steps=2,
+        save_steps=0, eval_steps=2,
+    )  # fmt: skip
+
+
+def test_three_tasks_train_one_policy_and_each_has_its_metrics(
+    world: SimpleNamespace, prompts: dict[str, str], tmp_path: Path
+) -> None:
+    run = train(mixed(world, prompts, tmp_path))
+    lines = metrics(run)
+    updates = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in updates] == [1, 2]
+    for line in updates:
+        assert line["grad_norm"] > 0
+        for name in TASKS:
+            assert {f"{name}/reward", f"{name}/reward_std", f"{name}/ratio"} <= line.keys()
+            assert line[f"{name}/ratio"] == pytest.approx(1.0, abs=1e-6)
+        assert {"asked/completions/mean_length", "read/completions/mean_length"} <= line.keys()
+        assert "drawn/completions/mean_length" not in line
+    for score in ("drawn/redness", "asked/length", "read/length"):
+        assert [line["step"] for line in lines if f"eval/{score}" in line] == [0, 2]
+    before, after = (
+        load_file(Path(p) / "model.safetensors") for p in (world.policy, run / "final")
+    )
+    assert any((before[key].float() != after[key].float()).any() for key in before)
+
+
+def test_the_plan_of_a_mixed_run_says_what_each_task_writes(
+    world: SimpleNamespace, prompts: dict[str, str], tmp_path: Path
+) -> None:
+    said = " ".join(describe(mixed(world, prompts, tmp_path)).split())
+    for name, task in TASKS.items():
+        assert f"task {name} ({task})" in said
+    assert said.count("of 8 response positions each") == 2
+    assert said.count("of 64 response positions each") == 1
+
+
+def test_a_mixed_run_is_the_same_on_two_processes(
+    world: SimpleNamespace, prompts: dict[str, str], tmp_path: Path
+) -> None:
+    words = [f"model.path={world.policy}", f"model.vq={VQ}", "model.max_prompt_length=64"]
+    for name, task in TASKS.items():
+        key = f"tasks.{name}"
+        words += [f"{key}.task={task}", f"{key}.prompts={prompts[name]}", f"{key}.num_prompts=2"]
+        words += [f"{key}.num_generations=2", f"{key}.algorithm={{num_iterations: 1, beta: 0.1}}"]
+    for name in ("asked", "read"):
+        words += [f"tasks.{name}.sampler={{name: static, steps: 4}}"]
+        words += [
+            f"tasks.{name}.max_completion_length=8",
+            f"tasks.{name}.rewards=[{{name: format}}]",
+        ]
+    words += ["tasks.drawn.sampler.steps=3", "tasks.drawn.rewards=[{name: shapes, mode: partial}]"]
+    words += ["tasks.asked.data.format=dllm_rl", "per_device_train_batch_size=2", "max_steps=2"]
+    same_on_one_and_two(tmp_path, [*words, "save_steps=0", "learning_rate=1e-3"])

@@ -1,0 +1,129 @@
+"""What a task needs of a checkpoint is known from its family, before anything is loaded."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mmrl.config import ConfigError
+from mmrl.memory import LLADA_8B, SIZES, estimate, sizes
+from mmrl.model_config import ModelConfig, check_checkpoints, check_task, known_config
+from mmrl.rl_config import RLConfig
+from mmrl.tasks import Task
+from models import load_policy
+from models.checkpoint import FAMILIES
+from models.policy import TASKS, writes_images
+from tests.mmrl.runs import run_config
+from tests.models.networks import write_small_llada_v, write_small_mmada
+
+QUESTION = '{"prompt": "which?", "image": "one.png"}\n'
+
+
+def checkpoint(folder: Path, family: str, **options: Any) -> ModelConfig:
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    return ModelConfig(path=str(folder), **options)
+
+
+def test_a_policy_can_do_what_its_family_says(tmp_path: Path) -> None:
+    for name, write in (("llava_llada", write_small_llada_v), ("mmada", write_small_mmada)):
+        folder = tmp_path / name
+        folder.mkdir()
+        vq = write(folder) / "vq"
+        policy = load_policy(folder, vq=vq if vq.is_dir() else None)
+        assert {name: type(task) for name, task in policy.tasks.items()} == FAMILIES[name].TASKS
+    assert set(TASKS) == {"image_to_text", "text", "text_to_image"}
+    assert [task for task in TASKS if writes_images(task)] == ["text_to_image"]
+
+
+@pytest.mark.parametrize(
+    ("family", "vq", "task", "named"),
+    [
+        ("llada", None, "image_to_text", "a checkpoint of type llava_llada or mmada for x. Its co"),
+        ("llada", None, "text_to_image", "a checkpoint of type mmada for x. Its config.json says"),
+        ("llava_llada", "no/vq", "text_to_image", "model.path is .* of type mmada for x"),
+        ("mmada", None, "image_to_text", "model.vq is None; it must be an image tokenizer for x"),
+        ("mmada", None, "text_to_image", "model.vq is None; it must be an image tokenizer for x"),
+    ],
+)
+def test_a_checkpoint_that_lacks_what_a_task_needs_is_refused(
+    family: str, vq: str | None, task: str, named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        check_task(checkpoint(tmp_path, family, vq=vq), task, "for x")
+
+
+@pytest.mark.parametrize(
+    ("family", "vq", "task", "tokens"),
+    [
+        ("llava_llada", None, "image_to_text", None),
+        ("llada", None, "text", None),
+        ("mmada", None, "text", None),
+        ("mmada", "showlab/magvitv2", "image_to_text", 1024),
+        ("mmada", "showlab/magvitv2", "text_to_image", 1024),
+    ],
+)
+def test_other_checkpoints_say_how_many_tokens_an_image_has(
+    family: str, vq: str | None, task: str, tokens: int | None, tmp_path: Path
+) -> None:
+    assert check_task(checkpoint(tmp_path, family, vq=vq), task, "for x") == tokens
+    # one that is not here may be of any family
+    assert check_task(ModelConfig(path="owner/name", vq=None), "image_to_text", "for x") is None
+
+
+def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_trained(
+    tmp_path: Path,
+) -> None:
+    model = checkpoint(tmp_path, "mmada", image_size=500)
+    with pytest.raises(ConfigError, match="model.image_size is 500; it must be a multiple of 16"):
+        check_task(model, "image_to_text", "for x")
+    with pytest.raises(ConfigError, match="a checkpoint with a vision tower to train"):
+        check_checkpoints(checkpoint(tmp_path, "mmada", train_vision_tower=True))
+
+
+@pytest.mark.parametrize(
+    ("vq", "tasks", "name"),
+    [
+        (None, ["text"], "LLaDA-8B"),
+        (None, ["image_to_text"], "LLaDA-V-8B"),
+        (None, ["text", "image_to_text"], "LLaDA-V-8B"),
+        ("showlab/magvitv2", ["image_to_text"], "MMaDA-8B"),
+        ("showlab/magvitv2", ["text", "text_to_image", "image_to_text"], "MMaDA-8B"),
+    ],
+)
+def test_a_policy_that_is_not_here_has_the_sizes_of_a_public_one_that_can_do_the_tasks(
+    vq: str | None, tasks: list[str], name: str, world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    config.model.path, config.model.vq = "owner/name", vq
+    [task] = config.tasks.values()
+    config.tasks = {name: SimpleNamespace(**{**vars(task), "task": name}) for name in tasks}  # type: ignore[misc]
+    assert sizes(config) == (name, SIZES[name])
+    config.model.path = world.policy
+    assert sizes(config) == (None, known_config(world.policy))
+
+
+def test_every_position_that_shows_an_image_counts_in_the_memory_estimate(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    Image.new("RGB", (64, 64)).save(tmp_path / "one.png")
+    (tmp_path / "rows.jsonl").write_text(QUESTION)
+
+    def update(task: str, raw: dict[str, Any], **model: Any) -> float:
+        (tmp_path / "words.jsonl").write_text('{"prompt": "which?"}\n')
+        prompts = str(tmp_path / ("rows.jsonl" if task == "image_to_text" else "words.jsonl"))
+        own = {"task": task, "prompts": prompts, "max_completion_length": 8}
+        config: RLConfig = run_config(world, tmp_path, task=own)
+        config.model = ModelConfig(path="owner/name", **model)
+        jobs = [Task(name, options) for name, options in config.tasks.items()]
+        return estimate(config, raw, jobs)["update"]
+
+    for name in ("MMaDA-8B", "LLaDA-V-8B"):
+        raw = SIZES[name]
+        assert update("image_to_text", raw) > 1.5 * update("text", raw)
+    large, small = (update("image_to_text", SIZES["MMaDA-8B"], image_size=n) for n in (512, 256))
+    words = update("text", SIZES["MMaDA-8B"])
+    assert (large - words) == pytest.approx(4 * (small - words))
+    assert update("text", LLADA_8B) > 0

@@ -1,0 +1,186 @@
+"""Questions about images that MMaDA reads as codes: what stands where, from image to ids."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torchvision import transforms
+from torchvision.transforms.functional import InterpolationMode
+from transformers import PreTrainedTokenizerBase
+
+from mmrl.types import Canvas, Prompt
+from models import Policy, load_policy
+from models.image_codes_chat import ImageCodesChat
+from models.layouts import Layouts
+from models.magvit import MagvitV2
+from models.pixels import ImageFit, image_to_pixels
+from models.text import Text
+from tests.models.networks import FIXTURES, write_small_mmada
+
+IMAGE = {"type": "image"}
+CODES = 16
+
+
+def picture(width: int, height: int, seed: int = 0) -> Image.Image:
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+def question(text: str = "which?", content: Any = None, images: int = 1) -> Prompt:
+    messages = None if content is None else [{"role": "user", "content": content}]
+    shown = [picture(8, 8, n) for n in range(images)]
+    return Prompt("p", "image_to_text", text, messages, shown)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_mmada(tmp_path_factory.mktemp("mmada"))
+
+
+def load(directory: Path, **options: Any) -> Policy:
+    limits = {"max_prompt_length": 60, "max_completion_length": 8}
+    return load_policy(directory, vq=directory / "vq", **limits, **options)
+
+
+@pytest.fixture(scope="module")
+def policy(directory: Path) -> Policy:
+    return load(directory)
+
+
+def layout(policy: Policy) -> ImageCodesChat:
+    task = policy.tasks["image_to_text"]
+    assert isinstance(task, ImageCodesChat)
+    return task
+
+
+def test_a_row_is_the_framed_codes_and_the_conversation(policy: Policy) -> None:
+    prompt = question()
+    canvas, task = policy.canvas([prompt]), layout(policy)
+    [row], ids = canvas.tokens.tolist(), task.layouts.ids
+    assert (row[0], row[1], row[2 + CODES]) == (ids["mmu"], ids["soi"], ids["eoi"])
+    codes = task.vq.get_code(image_to_pixels(picture(8, 8), 8)[None])[0]
+    assert row[2 : 2 + CODES] == (codes + len(policy.tokenizer)).tolist()
+    assert len(set(row[2 : 2 + CODES])) > 4
+    words = policy.canvas([replace(prompt, task="text", images=None)]).tokens[0].tolist()
+    assert row[3 + CODES :] == words and words[0] == ids["bos"]
+    assert canvas.response[0].tolist() == [False] * (len(row) - 8) + [True] * 8
+    assert canvas.attend is None and canvas.vocab == (0, len(policy.tokenizer))
+    assert (canvas.stop_ids, canvas.banned) == ((ids["eos"], ids["eot"]), ())
+
+
+def test_a_row_is_what_understanding_was_trained_with(policy: Policy) -> None:
+    """`Layouts.image_to_text` is the layout of training, where the answer follows the header."""
+    prompt = question("describe the image")
+    canvas, task = policy.canvas([prompt]), layout(policy)
+    turn = policy.tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt.text}], tokenize=False
+    )
+    trained, _ = task.layouts.image_to_text([f"{turn}a cat"], task.codes(picture(8, 8))[None])
+    width = canvas.tokens.shape[1] - 8
+    assert torch.equal(canvas.tokens[:, :width], trained[:, :width])
+
+
+def test_the_ids_are_those_of_the_public_prompting_code(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = load_file(FIXTURES / "mmada" / "cases.safetensors")["layouts/mmu/0"]
+    monkeypatch.setattr(ImageCodesChat, "codes", lambda *_: public[0, 2 : 2 + CODES])
+    words = "<|start_header_id|>user<|end_header_id|>\nhi<eot_id><|start_header_id|>"
+    task = ImageCodesChat(Text(tokenizer, 30, 4), Layouts(tokenizer, 20), MagvitV2, (4, 4))  # type: ignore[arg-type]
+    canvas = task.canvas([question(words)])
+    # of the 20 ids of text in the public row the last is an end, since its text is cut there
+    assert torch.equal(canvas.tokens[0, :-4], public[0, :-1])
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        question("<image>\nwhich?"),
+        question("<image> which?"),
+        question("which?\n<image>"),
+        question("", "which?"),
+        question("", "<image>\nwhich?"),
+        question("", [IMAGE, {"type": "text", "text": "which?"}]),
+        question("", [{"type": "text", "text": "which?"}, IMAGE]),
+        question("", [{"type": "text", "text": "<image>\nwhich?"}]),
+    ],
+)
+def test_wherever_the_image_was_it_stands_before_the_words(prompt: Prompt, policy: Policy) -> None:
+    assert torch.equal(policy.canvas([prompt]).tokens, policy.canvas([question()]).tokens)
+
+
+def test_an_image_is_encoded_once_for_its_group_and_without_gradient(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    encode = MagvitV2.encode
+    monkeypatch.setattr(
+        MagvitV2, "encode", lambda *a: seen.append(torch.is_grad_enabled()) or encode(*a)
+    )
+    one, two = question(), question("how many?")
+    assert policy.canvas([one] * 4 + [two] * 4).features is None
+    assert seen == [False, False]
+
+
+def test_shorter_words_are_padded_on_the_left_where_nothing_is_attended_to(policy: Policy) -> None:
+    canvas = policy.canvas([question("?"), question("which colour?")])
+    padding = len("which colour?") - len("?")
+    assert canvas.attend is not None
+    assert canvas.attend.sum(1).diff().tolist() == [padding]
+    assert not bool(canvas.attend[0, :padding].any()) and bool(canvas.attend[0, padding:].all())
+
+
+@pytest.mark.parametrize("size", [(8, 8), (24, 8), (9, 31), (40, 17), (5, 6)])
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+def test_pixels_are_those_of_the_public_transform(size: tuple[int, int], fit: ImageFit) -> None:
+    resize = transforms.Resize(8 if fit == "crop" else (8, 8), InterpolationMode.BICUBIC)
+    centred = transforms.Normalize([0.5] * 3, [0.5] * 3)
+    steps = [resize, transforms.CenterCrop((8, 8)), transforms.ToTensor(), centred]
+    public = transforms.Compose(steps)
+    assert torch.equal(image_to_pixels(picture(*size), 8, fit), public(picture(*size)))
+
+
+def test_how_an_image_becomes_a_square_is_a_setting(directory: Path) -> None:
+    wide = replace(question(), images=[picture(24, 8)])
+    canvases: list[Canvas] = [load(directory, image_fit=fit).canvas([wide]) for fit in FITS]
+    assert not torch.equal(canvases[0].tokens, canvases[1].tokens)
+    with pytest.raises(ValueError, match="image_fit is 'stretch'; allowed: crop, squash"):
+        load(directory, image_fit="stretch")
+
+
+FITS: tuple[ImageFit, ...] = ("crop", "squash")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named"),
+    [
+        (question(images=0), "prompt 'p' has 0 images and 0 marks <image>; .* exactly one image"),
+        (question(images=2), "prompt 'p' has 2 images"),
+        (question("<image> or <image>?"), "prompt 'p' has 1 images and 2 marks"),
+        (question("x" * 60), r"prompt 'p' has \d+ tokens beside its image; .* is 60"),
+    ],
+)
+def test_prompts_that_cannot_be_laid_out_are_named(
+    prompt: Prompt, named: str, policy: Policy
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        policy.canvas([prompt])
+
+
+def test_a_checkpoint_without_a_chat_template_takes_the_words_as_they_are(
+    directory: Path, policy: Policy
+) -> None:
+    bare = load(directory, chat_template=False).canvas([question()]).tokens[0].tolist()
+    words = policy.tokenizer("which?", add_special_tokens=False)["input_ids"]
+    assert bare[3 + CODES : -8] == [layout(policy).layouts.ids["bos"], *words]
+
+
+def test_without_its_image_tokenizer_a_policy_reads_no_images(directory: Path) -> None:
+    assert set(load_policy(directory, vq=None).tasks) == {"text"}
+    with pytest.raises(ValueError, match="one task at a time out of"):
+        load_policy(directory, vq=None).canvas([question()])

@@ -1,0 +1,156 @@
+"""What every family promises for questions about images, whether it sees them or reads them."""
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Generator
+
+from mmrl.estimators import score
+from mmrl.pictures import Picture, Pictures
+from mmrl.rollout import concatenate
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Canvas, Passes, Prompt, Rollout
+from models import Policy, load_policy
+from tests.models.networks import write_small_llada_v, write_small_mmada
+
+SETTINGS = SamplerConfig(name="static", steps=4)
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "llada_v": write_small_llada_v, "mmada": write_small_mmada,
+}  # fmt: skip
+
+
+def load(directory: Path) -> Policy:
+    vq = directory / "vq"
+    limits = {"max_prompt_length": 300, "max_completion_length": 8}
+    return load_policy(directory, vq=vq if vq.is_dir() else None, **limits)
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    return load(WRITERS[request.param](tmp_path_factory.mktemp(request.param)))
+
+
+def picture(width: int, height: int, seed: int) -> Image.Image:
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+def question(number: int, width: int, height: int, text: str = "which colour?") -> Prompt:
+    image = picture(width, height, number)
+    return Prompt(str(number), "image_to_text", text, images=[image])
+
+
+PROMPTS = [question(0, 8, 8), question(1, 20, 9, "how many shapes are there?")]
+
+
+def generators(rows: int) -> list[Generator]:
+    return [Generator().manual_seed(row) for row in range(rows)]
+
+
+def rolled_out(policy: Policy, prompts: list[Prompt], sampler: SamplerConfig = SETTINGS) -> Rollout:
+    return sample(policy, policy.canvas(prompts), sampler, generators(len(prompts)))
+
+
+def halves(canvas: Canvas) -> Passes:
+    """Two passes that hide and score every other response position."""
+    even = torch.arange(canvas.tokens.shape[1]) % 2 == 0
+    hidden = torch.stack((canvas.response & even, canvas.response & ~even))
+    return Passes(hidden, hidden, torch.ones(hidden.shape))
+
+
+def test_what_is_shown_changes_what_is_written(policy: Policy) -> None:
+    other = replace(PROMPTS[0], images=[picture(8, 8, 99)])
+    greedy = replace(SETTINGS, temperature=0.0)
+    done = sample(policy, policy.canvas([PROMPTS[0], other]), greedy, generators(2)).canvas
+    written = done.tokens[done.response].view(2, -1)
+    assert not torch.equal(written[0], written[1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {}, {"cfg_scale": 1.0}, {"block_size": 4, "cache": "prefix"},
+        {"block_size": 4, "cache": "dual"}, {"name": "emerge"}, {"eos": "leave"},
+    ],
+)  # fmt: skip
+def test_a_row_equals_the_row_alone_whatever_the_others_show(
+    settings: dict[str, object], policy: Policy
+) -> None:
+    sampler = SamplerConfig(**{"name": "static", "steps": 4, **settings})
+    prompts = [*PROMPTS, question(2, 5, 30, "?"), PROMPTS[0]]
+    together = rolled_out(policy, prompts, sampler)
+    for row, prompt in enumerate(prompts):
+        canvas = policy.canvas([prompt])
+        alone = sample(policy, canvas, sampler, generators(len(prompts))[row : row + 1])
+        width = canvas.tokens.shape[1]
+        assert torch.equal(together.canvas.tokens[row, -width:], alone.canvas.tokens[0])
+        difference = together.logprobs[row, -width:] - alone.logprobs[0]
+        assert float(difference.abs().max()) < 1e-4
+
+
+def test_a_response_is_text_of_the_tokenizer(policy: Policy) -> None:
+    done = rolled_out(policy, PROMPTS * 4).canvas
+    written = done.tokens[done.response]
+    assert int(written.min()) >= 0 and int(written.max()) < len(policy.tokenizer)
+    assert not bool(torch.isin(written, torch.tensor([policy.mask_id, *done.banned])).any())
+    assert all(isinstance(text, str) for text in policy.decode(done, PROMPTS * 4))
+
+
+def test_the_twin_of_guidance_has_masks_in_place_of_the_prompt(policy: Policy) -> None:
+    canvas = policy.canvas(PROMPTS)
+    assert canvas.uncond_tokens is not None
+    assert bool((canvas.uncond_tokens == policy.mask_id).all())
+    assert canvas.attend is not None and canvas.uncond_attend is not None
+    assert torch.equal(canvas.attend, canvas.uncond_attend)
+
+
+def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer, opened = io.BytesIO(), []
+    picture(20, 9, 1).save(buffer, "PNG")
+    monkeypatch.setattr(Picture, "open", lambda p, was=Picture.open: opened.append(1) or was(p))
+    prompt = Prompt("1", "image_to_text", "?", images=Pictures([Picture(buffer.getvalue())]))
+    assert policy.fits(prompt) and not opened
+    canvas = policy.canvas([prompt] * 4)
+    assert len(opened) == 1
+    given = policy.canvas([replace(prompt, images=[picture(20, 9, 1)])])
+    assert torch.equal(canvas.tokens[:1], given.tokens)
+    if canvas.features is not None and given.features is not None:
+        assert torch.equal(canvas.features.at[:1], given.features.at)
+        assert torch.equal(canvas.features.rows, given.features.rows)
+
+
+def test_batches_of_different_widths_join_as_if_sampled_together(policy: Policy) -> None:
+    parts = [rolled_out(policy, [prompt]) for prompt in (*PROMPTS, PROMPTS[0])]
+    joined = concatenate(parts)
+    logprobs, _ = score(policy, joined.canvas, halves(joined.canvas))
+    for row, part in enumerate(parts):
+        width = part.canvas.tokens.shape[1]
+        hidden = halves(joined.canvas).hidden[:, row : row + 1, -width:]
+        own, _ = score(policy, part.canvas, Passes(hidden, hidden, hidden.float()))
+        torch.testing.assert_close(logprobs[:, row, -width:], own[:, 0], atol=1e-4, rtol=0)
+
+
+def test_a_policy_saved_and_loaded_writes_the_same(policy: Policy, tmp_path: Path) -> None:
+    policy.save(tmp_path)
+    loaded = load(tmp_path)
+    # an image tokenizer is no part of a checkpoint
+    loaded.tasks = {**loaded.tasks, "image_to_text": policy.tasks["image_to_text"]}
+    assert torch.equal(
+        rolled_out(loaded, PROMPTS).canvas.tokens, rolled_out(policy, PROMPTS).canvas.tokens
+    )
+    assert loaded.mask_id == loaded.tokenizer.get_vocab()["<|mdm_mask|>"]
+
+
+def test_text_alone_goes_through_the_same_network(policy: Policy) -> None:
+    canvas = policy.canvas([Prompt("0", "text", "2 + 3?")])
+    assert canvas.features is None and canvas.banned == ()
+    done = sample(policy, canvas, SETTINGS, generators(1))
+    assert not bool(done.canvas.masked.any())
