@@ -98,6 +98,14 @@ class ImageChat:
         """Whether words and whole row are within their limits."""
         return self._excess(prompt, self.pieces(prompt), self.text.max_completion_length) is None
 
+    def positions(self, prompt: Prompt) -> int:
+        """How many positions the images of a prompt take; none is opened."""
+        return sum(self.tiling.rows(*size) for size in prompt.image_sizes)
+
+    def album(self) -> Album:
+        """For the images of a batch."""
+        return Album(self.tiling, self.ids["eos"])
+
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with `length` masked positions; no network has seen its images yet.
 
@@ -108,13 +116,13 @@ class ImageChat:
             ValueError: a prompt that is no question about images, or is too long.
         """
         n = self.text.max_completion_length if length is None else length
-        album, rows, places = Album(self.tiling), [], []
+        album, rows, places = self.album(), [], []
         for prompt in prompts:
             pieces = self.pieces(prompt)
             if (excess := self._excess(prompt, pieces, n)) is not None:
                 raise ValueError(f"prompt {prompt.id!r} {excess}, or leave the prompt out.")
-            shown = [album.places(prompt.images or (), n) for n in range(len(pieces) - 1)]
-            row, at = with_images(pieces, shown, self.ids["eos"])
+            shown = [album.stands(prompt.images or (), n) for n in range(len(pieces) - 1)]
+            row, at = with_images(pieces, shown)
             rows.append(row)
             places.append(at)
         canvas = self.text.laid_out(rows, n)
@@ -134,7 +142,7 @@ class ImageChat:
         if words > self.text.max_prompt_length:
             limit = self.text.max_prompt_length
             return f"has {words} tokens beside its images; max_prompt_length is {limit}. Raise it"
-        whole = words + n + sum(self.tiling.rows(*size) for size in prompt.image_sizes)
+        whole = words + n + self.positions(prompt)
         if self.max_length is not None and whole > self.max_length:
             return (
                 f"takes {whole} tokens with its images and {n} of completion, and the checkpoint"
@@ -143,41 +151,44 @@ class ImageChat:
         return None
 
 
-def with_images(
-    pieces: Sequence[list[int]], places: Sequence[Sequence[int]], filler: int
-) -> tuple[list[int], list[int]]:
+Stands = tuple[list[int], list[int]]
+"""What stands for an image or a whole prompt: token ids, and which embedding stands in the place of
+each, -1 where the token does."""
+
+
+def with_images(pieces: Sequence[list[int]], images: Sequence[Stands]) -> Stands:
     """A row of words with images between them.
 
     Args:
-        pieces: token ids before, between and behind the images, see `ImageChat.pieces`.
-        places: the embeddings that stand for each image.
-        filler: id that stands where an embedding does.
-
-    Returns:
-        Token ids, and which embedding stands there, -1 where a token does.
+        pieces: token ids before, between and behind the images.
+        images: what stands for each of them.
     """
     row, at = list(pieces[0]), [-1] * len(pieces[0])
-    for shown, piece in zip(places, pieces[1:], strict=True):
-        row += [filler] * len(shown) + piece
-        at += [*shown, *[-1] * len(piece)]
+    for (ids, places), piece in zip(images, pieces[1:], strict=True):
+        row += [*ids, *piece]
+        at += [*places, *[-1] * len(piece)]
     return row, at
+
+
+def image_key(images: Sequence[Image.Image], number: int) -> Hashable:
+    """Equal for the same image of prompts: of the same `images`, or of the same source of a file.
+
+    Not the image itself, which may be another object whenever it is taken.
+    """
+    sources = getattr(images, "sources", None)
+    return (id(images), number) if sources is None else id(sources[number])
 
 
 class Album:
     """The images of a batch of prompts, each opened and cut once."""
 
-    def __init__(self, tiling: Tiling) -> None:
-        self.tiling, self.count = tiling, 0
+    def __init__(self, tiling: Tiling, filler: int) -> None:
+        self.tiling, self.filler, self.count = tiling, filler, 0
         self.images: dict[Hashable, tuple[Shown, Tensor, range]] = {}
 
-    def places(self, images: Sequence[Image.Image], number: int) -> range:
-        """Which embeddings stand for an image of a prompt.
-
-        The same `images` show the same, and so do others of a file that have the same source.
-        """
-        # not the image itself, which may be another object whenever it is taken
-        sources = getattr(images, "sources", None)
-        key = (id(images), number) if sources is None else id(sources[number])
+    def stands(self, images: Sequence[Image.Image], number: int) -> Stands:
+        """What stands for an image of a prompt: the filler, and embeddings in its place."""
+        key = image_key(images, number)
         if key not in self.images:
             image, tiling = images[number], self.tiling
             size = image.size
@@ -185,9 +196,12 @@ class Album:
             places = range(self.count, self.count + shown.rows)
             self.images[key] = shown, tiling.cut(image), places
             self.count += shown.rows
-        return self.images[key][2]
+        places = self.images[key][2]
+        return [self.filler] * len(places), list(places)
 
-    def features(self, at: Tensor) -> Features:
-        """The images with their pixels, standing at the places `at` [B, L]."""
+    def features(self, at: Tensor) -> Features | None:
+        """The images with their pixels, standing at the places `at` [B, L]; None without images."""
+        if not self.images:
+            return None
         shown, tiles, _ = zip(*self.images.values(), strict=True)
         return Features(at, tuple(shown), torch.cat(tiles))
