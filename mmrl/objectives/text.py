@@ -23,15 +23,13 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmrl.config import NotHereError, check, component
+from mmrl.config import NotHereError, check
+from mmrl.features import Features
 from mmrl.model_config import ModelConfig, is_hub_id
-from mmrl.objectives.corruptions import CORRUPTIONS
-from mmrl.objectives.corruptions.corruption import draw_chance
-from mmrl.objectives.masked import NetworkConfig
-from mmrl.objectives.objective import outline_of
-from mmrl.objectives.packed_rows import Rows, lay_out
-from mmrl.objectives.text_examples import Example, ExampleConfig, filled
-from mmrl.objectives.text_pieces import piece, shown
+from mmrl.objectives.masked_config import NetworkConfig
+from mmrl.objectives.objective import outline_of, without_weights
+from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_policy import (
     VisionConfig,
     blank,
@@ -41,47 +39,33 @@ from mmrl.objectives.text_policy import (
     tasks_of,
     text_layout,
 )
-from mmrl.objectives.text_rows import Tasks, load_examples
-from mmrl.picture_sources import picture_root
-from mmrl.randomness import generator
-from mmrl.rows import read_rows
-from mmrl.stream import stream_positions, stream_rows
+from mmrl.objectives.text_rows import Tasks
+from mmrl.objectives.text_source import Source, SourceConfig, examples_of
 from mmrl.trainable import check_patterns, train_parts
 from models.checkpoint import outline
 from models.core import MaskedTokenModel
-from models.image_chat import Album
+from models.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
 from models.source import find_directory
 from models.text import Text
 from models.vision import Vision
 
 
 @dataclass(kw_only=True)
-class CompletionConfig(ExampleConfig):
+class CompletionConfig(SourceConfig):
     """Options of the `text` objective."""
 
-    data: str = ""
-    """.jsonl, .json or .parquet file, or a hub data set, of examples."""
-    data_config: str | None = None
-    """Configuration of a hub data set."""
-    data_split: str | None = None
-    """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
     eval_data: str = ""
     """The same as `data` for `eval_steps`; empty evaluates nothing."""
     eval_split: str | None = None
     """Its split."""
     eval_examples: int = 256
     """At most this many of them."""
-    corruption: dict[str, Any] = field(default_factory=lambda: {"name": "random"})
-    """`name` and options: random, semi_ar, block, trace, left_to_right."""
-    normalization: Literal["sequence", "token"] = "sequence"
-    """What n_i is: the length of the completion, or the mean length over the data, so that every
-    token counts the same in every batch."""
-    packing: bool = False
-    """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
     model: str = ""
     """Checkpoint to continue from; a new network when empty."""
     tokenizer: str = ""
     """Directory of the tokenizer of a new network."""
+    vq: str = ""
+    """Path or hub id of the image tokenizer, for pictures under a MMaDA-type checkpoint."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Sizes of a new network; unused when `model` is given."""
     vision: VisionConfig | None = None
@@ -100,13 +84,15 @@ class CompletionConfig(ExampleConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.data != "", "objective.data", self.data, "a file or data set of completions")
         check(self.eval_examples >= 1, "objective.eval_examples", self.eval_examples, "at least 1")
-        component(CORRUPTIONS, self.corruption, where="objective.corruption")
         check(
             bool(self.model) != bool(self.tokenizer),
             "objective.model, objective.tokenizer", (self.model, self.tokenizer),
             "a checkpoint to continue from, or a tokenizer for a new network",
+        )  # fmt: skip
+        check(
+            bool(self.model) or not self.vq,
+            "objective.vq", self.vq, "empty for a new network", "It reads no codes of images.",
         )  # fmt: skip
         check(
             self.vision is None or (not self.model and self.train_vision_tower),
@@ -118,17 +104,6 @@ class CompletionConfig(ExampleConfig):
             self.modules_to_train is None or bool(self.model),
             "objective.modules_to_train", self.modules_to_train, "null for a new network",
         )  # fmt: skip
-        continued = CORRUPTIONS[self.corruption["name"]].continued
-        check(
-            continued or self.fill == "none" or self.trained_padding is None,
-            "objective.trained_padding", self.trained_padding,
-            f"null with corruption {self.corruption['name']!r}", "It has no unwritten rest.",
-        )  # fmt: skip
-        check(
-            self.normalization == "sequence" or self.fill != "batch",
-            "objective.normalization", self.normalization, "sequence with fill: batch",
-            "The mean length is not known beforehand.",
-        )  # fmt: skip
 
 
 class Completions:
@@ -138,19 +113,17 @@ class Completions:
 
     def __init__(self, config: CompletionConfig, seed: int, batch_size: int) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        kind = CORRUPTIONS[config.corruption["name"]]
-        self.corruption = kind(component(CORRUPTIONS, config.corruption, "objective.corruption"))
         self.text = _text(config)
         raw = {} if config.model else _new(config, self.text)
         network = outline(find_directory(config.model)) if config.model else blank(raw)
         _choose(network, config)
-        self.tasks = tasks_of(self.text, network)
-        self.examples = examples_of(config, self.tasks, config.data, config.data_split)
+        vq = load_vq(config.vq) if config.vq else None
+        self.tasks = tasks_of(self.text, network, vq)
+        self.source = Source(config, self.tasks, seed)
         self.eval_examples: list[Example] = []
         if config.eval_data:
             held_out = examples_of(config, self.tasks, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
-        self.mean_length = self._mean_length()
         if config.model:
             self.policy = old_policy(config.model, self.tasks)
         else:
@@ -176,17 +149,17 @@ class Completions:
             network = blank(_new(config, text))
         assert isinstance(network, MaskedTokenModel)
         _choose(network, config)
-        tasks = tasks_of(text, network)
+        vq = outline_of("objective.vq", config.vq, vq_outline) if config.vq else None
+        if vq is None and config.vq:  # one of the hub counts as the public one
+            vq = without_weights(lambda: MagvitV2(MagvitConfig()))
+        tasks = tasks_of(text, network, vq if isinstance(vq, MagvitV2) else None)
         sources = ((config.data, config.data_split), (config.eval_data, config.eval_split))
         counts = [_counted(config, tasks, source, split) for source, split in sources if source]
         return network, ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> Rows:
         """This rank's examples of micro-batch `step`, corrupted and laid out."""
-        places = stream_positions(step, rank, world_size, self.batch_size)
-        numbers = stream_rows(self.seed, places, len(self.examples))
-        names = [("corruption", place) for place in places]
-        return self._rows([self.examples[n] for n in numbers], names)
+        return self.source.batch(step, rank, world_size, self.batch_size)
 
     def loss(self, batch: Rows) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of rows from `batch`, how many tokens it scores, and how full the rows are."""
@@ -198,17 +171,13 @@ class Completions:
     def entropies(self, batch: Rows) -> Tensor:
         """[N] cross-entropy in nats of the scored tokens in row-major order."""
         scored = batch.weight > 0
-        seen = {}
-        if batch.features is not None:
-            shown = batch.features
-            seen = {"images": shown.source, "shown": shown.images, "feature_at": shown.at}
         logits = self.module(
             input_ids=batch.ids,
             attention_mask=batch.attention_mask,
             positions=scored,
             columns=self.text.vocab,
             position_ids=batch.position_ids,
-            **seen,
+            **_seen(batch.features),
         ).logits
         targets = batch.targets[scored] - self.text.vocab[0]
         return F.cross_entropy(logits.float(), targets, reduction="none")
@@ -223,30 +192,22 @@ class Completions:
         for first in range(0, len(self.eval_examples), self.batch_size):
             part = self.eval_examples[first : first + self.batch_size]
             names = [("evaluation", first + n) for n in range(len(part))]
-            losses.append(float(self.loss(self._rows(part, names))[0]) * len(part))
+            rows = self.source.rows(part, names).to(self.policy.device)
+            if rows.features is not None:
+                # a call of its own: processes that share the weights keep pace with calls that
+                # look at images or read tokens
+                rows.features = rows.features.computed(self.module)
+            losses.append(float(self.loss(rows)[0]) * len(part))
         return {"eval/loss": sum(losses) / len(self.eval_examples)} if losses else {}
 
-    def _rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
-        examples, chat = filled(examples, self.config), self.tasks.image_to_text
-        album = None if chat is None else Album(chat.tiling)
-        pieces = []
-        for n, (example, name) in enumerate(zip(examples, names, strict=True)):
-            chance = draw_chance(example.trained, generator(self.seed, *name))
-            view = self.corruption(example.order[: example.trained], chance)
-            scale = (self.mean_length or example.trained) * len(examples)
-            given = shown(example, album, self.text.ids["eos"])
-            pieces.append(piece(example, given, view, n, scale, self.text.ids["mask"]))
-        capacity = self.config.max_length if self.config.packing else 0
-        rows = lay_out(pieces, capacity, self.text.ids["eos"])
-        if album is not None and album.images:
-            rows.features = album.features(rows.at)
-        return rows
 
-    def _mean_length(self) -> float | None:
-        if self.config.normalization == "sequence":
-            return None
-        whole = filled(self.examples, self.config)
-        return sum(example.trained for example in whole) / len(whole)
+def _seen(features: Features | None) -> dict[str, Any]:
+    """What a forward pass takes of the images that its rows show, computed already or in it."""
+    if features is None:
+        return {}
+    if features.rows is not None:
+        return {"features": features.rows, "feature_at": features.at}
+    return {"images": features.source, "shown": features.images, "feature_at": features.at}
 
 
 def _text(config: CompletionConfig) -> Text:
@@ -277,16 +238,6 @@ def _choose(network: MaskedTokenModel, config: CompletionConfig) -> None:
     if isinstance(network.vision, Vision):
         network.vision.train_tower(False)
     train_parts(network, wanted, seed=0)
-
-
-def examples_of(
-    config: CompletionConfig, tasks: Tasks, source: str, split: str | None
-) -> list[Example]:
-    """The examples of a data set; see `load_examples`."""
-    rows = read_rows(source, config.data_config, split)
-    recorded = CORRUPTIONS[config.corruption["name"]].recorded
-    root = picture_root(source, config.image_root, "objective.image_root")
-    return load_examples(rows, source, config, tasks, root, recorded)
 
 
 def _counted(config: CompletionConfig, tasks: Tasks, source: str, split: str | None) -> str:

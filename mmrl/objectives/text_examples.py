@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from PIL import Image
@@ -17,6 +17,9 @@ from mmrl.formats import FORMATS
 @dataclass(kw_only=True)
 class ExampleConfig:
     """How rows become examples."""
+
+    where: ClassVar[str] = "objective"
+    """Dotted key of these settings, for messages."""
 
     format: str = "rows"
     """Data set whose columns the rows have, see `mmrl.formats`; `rows` leaves them as they are."""
@@ -56,18 +59,18 @@ class ExampleConfig:
     the others are always masked, like the unwritten rest of a sampler's canvas."""
 
     def __post_init__(self) -> None:
-        check_choice("objective.format", self.format, FORMATS)
+        where, padding = self.where, self.trained_padding
+        check_choice(f"{where}.format", self.format, FORMATS)
         for end in self.ends:
-            check(end in ("eot", "eos"), "objective.ends", self.ends, "a list of eot, eos")
-        check(self.max_length >= 2, "objective.max_length", self.max_length, "at least 2")
-        padding = self.trained_padding
+            check(end in ("eot", "eos"), f"{where}.ends", self.ends, "a list of eot, eos")
+        check(self.max_length >= 2, f"{where}.max_length", self.max_length, "at least 2")
         check(
             padding is None or padding >= 0,
-            "objective.trained_padding", padding, "null or at least 0",
+            f"{where}.trained_padding", padding, "null or at least 0",
         )  # fmt: skip
         check(
             (self.completion_length > 0) == (self.fill in ("completion", "blocks")),
-            "objective.completion_length", self.completion_length,
+            f"{where}.completion_length", self.completion_length,
             "positive with fill: completion or blocks, and 0 without",
         )  # fmt: skip
 
@@ -85,7 +88,7 @@ class Example:
         padding: id that stands behind the end of a completion.
         images: of the prompt, opened when they are taken.
         cuts: how many words stand before each image.
-        rows: embeddings that stand for the images, by the sizes in their headers.
+        rows: positions that the images take, by the sizes in their headers.
     """
 
     prompt: Tensor

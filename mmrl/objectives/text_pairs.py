@@ -45,7 +45,7 @@ def read_pairs(
     """
     row = _formatted(row, place, config)
     beside = [
-        find_picture(value, root, place, "objective.image_root")
+        find_picture(value, root, place, f"{config.where}.image_root")
         for value in picture_values(row, place)
     ]
     completion = row.get(config.completion_column)
@@ -57,9 +57,9 @@ def read_pairs(
         if value is None:
             raise ConfigError(
                 f"{place} has neither '{config.messages_column}' nor '{column}'; it has"
-                f" {sorted(row)}. Name the columns with objective.<name>_column."
+                f" {sorted(row)}. Name the columns with {config.where}.<name>_column."
             )
-    return row, [Pair(_prompt(given, beside, place, root), completion)]
+    return row, [Pair(_prompt(given, beside, place, config, root), completion)]
 
 
 def _formatted(row: Any, place: str, config: ExampleConfig) -> dict[str, Any]:
@@ -72,18 +72,20 @@ def _formatted(row: Any, place: str, config: ExampleConfig) -> dict[str, Any]:
         return FORMATS[config.format](row)
     except KeyError as error:
         raise ConfigError(
-            f"{place} has no {error.args[0]!r}, which objective.format {config.format} reads; it"
-            f" has {sorted(row)}. Choose another format."
+            f"{place} has no {error.args[0]!r}, which {config.where}.format {config.format} reads;"
+            f" it has {sorted(row)}. Choose another format."
         ) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{place}: {error}.") from error
 
 
-def _prompt(given: Any, beside: list[Any], place: str, root: Path | None) -> Prompt | list[int]:
+def _prompt(
+    given: Any, beside: list[Any], place: str, config: ExampleConfig, root: Path | None
+) -> Prompt | list[int]:
     if isinstance(given, str):
         return prompt_of(given, None, beside, place)
     if is_conversation(given):
-        return prompt_of("", *_shown(given, beside, place, root), place)
+        return prompt_of("", *_shown(given, beside, place, config, root), place)
     if beside:
         raise ConfigError(f"{place} has pictures, and a prompt of token ids to show them in.")
     return given
@@ -98,7 +100,7 @@ def _answers(
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant" and n > 0]
     if not answers:
         raise ConfigError(f"{place}: no message answers another; one has the role 'assistant'.")
-    messages, pictures = _shown(turns[: answers[-1] + 1], beside, place, root)
+    messages, pictures = _shown(turns[: answers[-1] + 1], beside, place, config, root)
     if _pictures_in(messages[-1:]):
         raise ConfigError(f"{place}: the last answer holds a picture, and answers are words.")
     marked = bool(pictures) and any(MARK in text_of(message) for message in messages)
@@ -110,12 +112,12 @@ def _answers(
 
 
 def _shown(
-    turns: Sequence[Any], beside: list[Any], place: str, root: Path | None
+    turns: Sequence[Any], beside: list[Any], place: str, config: ExampleConfig, root: Path | None
 ) -> tuple[list[Message], list[Any]]:
     """Messages with bare parts, and their pictures in order."""
     messages, own = read_messages(turns, place)
     named = [
-        None if value is None else find_picture(value, root, place, "objective.image_root")
+        None if value is None else find_picture(value, root, place, f"{config.where}.image_root")
         for value in own
     ]
     return placed(messages, named, beside, place)

@@ -9,24 +9,25 @@ from mmrl.objectives.corruptions.corruption import View
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_examples import Example
 from models.image_chat import Album, with_images
+from models.image_codes_chat import CodesAlbum
 
 
-def shown(example: Example, album: Album | None, filler: int) -> tuple[Tensor, Tensor]:
+def shown(example: Example, album: Album | CodesAlbum | None) -> tuple[Tensor, Tensor]:
     """The prompt of an example with its images, which are opened here.
 
     Args:
         example: P words and their images.
         album: of the micro-batch; None where no example has images.
-        filler: id that stands where an embedding does.
 
     Returns:
-        Token ids, and which embedding stands there (-1: a token does), int64 [P + embeddings].
+        Token ids, and which embedding stands in place of each (-1: the token does), int64 [P and
+        what stands for the images].
     """
     if album is None or not example.cuts:
         return example.prompt, torch.full_like(example.prompt, -1)
-    places = [album.places(example.images, n) for n in range(len(example.cuts))]
+    images = [album.stands(example.images, n) for n in range(len(example.cuts))]
     words = [part.tolist() for part in example.prompt.tensor_split(example.cuts)]
-    row, at = with_images(words, places, filler)
+    row, at = with_images(words, images)
     return torch.tensor(row), torch.tensor(at)
 
 
@@ -42,7 +43,7 @@ def piece(
 
     Args:
         example: n completion tokens.
-        given: ids [P] of its prompt with its images and which embedding stands there, see `shown`.
+        given: its prompt of P positions, see `shown`.
         view: of its `trained` tokens, m columns.
         number: of the piece in its micro-batch.
         scale: divides the weights.

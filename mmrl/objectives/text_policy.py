@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import check
-from mmrl.objectives.masked import NetworkConfig
+from mmrl.objectives.masked_config import NetworkConfig
 from mmrl.objectives.objective import without_weights
 from mmrl.objectives.text_rows import Tasks
 from mmrl.randomness import generator
@@ -16,9 +16,13 @@ from models.anyres import grids_between
 from models.checkpoint import FAMILIES, load_model, new_model
 from models.core import MaskedTokenModel
 from models.image_chat import ImageChat
+from models.image_codes_chat import ImageCodesChat
+from models.layouts import Layouts
 from models.llada import BACKBONE
-from models.policy import Policy, check_text, load_tokenizer
+from models.magvit import MagvitV2
+from models.policy import Policy, check_text, check_vocabulary, image_grid, load_tokenizer
 from models.source import find_directory
+from models.task import Task
 from models.text import Text
 from models.vision import Vision
 
@@ -75,14 +79,25 @@ def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: 
     return Text(load_tokenizer(directory), length, chat_template=chat_template)
 
 
-def tasks_of(text: Text, network: MaskedTokenModel) -> Tasks:
+def tasks_of(text: Text, network: MaskedTokenModel, vq: MagvitV2 | None = None) -> Tasks:
     """The layouts of a network; its weights are not needed.
 
+    Args:
+        text: layout of words.
+        network: with its `public_config`.
+        vq: image tokenizer, for a network that reads images as codes.
+
     Raises:
-        ValueError: it sees, and its tokenizer has no chat template.
+        ValueError: it sees, and its tokenizer has no chat template; or it has no row for a code.
     """
-    vision = network.vision
-    return Tasks(text, ImageChat(text, vision.tiling) if isinstance(vision, Vision) else None)
+    if isinstance(network.vision, Vision):
+        return Tasks(text, ImageChat(text, network.vision.tiling))
+    if vq is None:
+        return Tasks(text)
+    layouts = Layouts(text.tokenizer, text.max_prompt_length)
+    check_vocabulary(network, layouts, vq)
+    grid = image_grid(network.public_config, vq, None)
+    return Tasks(text, ImageCodesChat(text, layouts, vq, grid))
 
 
 def old_policy(path_or_hub_id: str, tasks: Tasks) -> Policy:
@@ -117,7 +132,9 @@ def blank(raw: dict[str, Any]) -> MaskedTokenModel:
 
 
 def _policy(network: MaskedTokenModel, tasks: Tasks) -> Policy:
-    layouts = {name: task for name, task in tasks._asdict().items() if task is not None}
+    layouts: dict[str, Task] = {"text": tasks.text}
+    if tasks.image_to_text is not None:
+        layouts["image_to_text"] = tasks.image_to_text
     return Policy(network, tasks.text.tokenizer, layouts, network)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -22,17 +23,30 @@ from mmrl.objectives.text_examples import Example, ExampleConfig
 from mmrl.objectives.text_pairs import Pair, read_pairs
 from mmrl.pictures import Pictures, check_pictures
 from mmrl.types import Prompt
-from models.image_chat import ImageChat
+from models.image_chat import Album, ImageChat
+from models.image_codes_chat import CodesAlbum, ImageCodesChat
 from models.text import Text
 
 logger = logging.getLogger(__name__)
 
 
-class Tasks(NamedTuple):
-    """Layouts of a checkpoint: of words, and of questions about images where it sees."""
+@dataclass
+class Tasks:
+    """Layouts of a checkpoint: of words, and of questions about images where it takes them."""
 
     text: Text
-    image_to_text: ImageChat | None = None
+    image_to_text: ImageChat | ImageCodesChat | None = None
+
+    @cached_property
+    def codes(self) -> CodesAlbum | None:
+        """Images as codes, which never change, so that each is encoded once in a run."""
+        chat = self.image_to_text
+        return chat.album() if isinstance(chat, ImageCodesChat) else None
+
+    def album(self) -> Album | CodesAlbum | None:
+        """For the images of a micro-batch; None where there are no images."""
+        chat = self.image_to_text
+        return chat.album() if isinstance(chat, ImageChat) else self.codes
 
 
 def load_examples(
@@ -107,24 +121,26 @@ def _example(
 def _given(given: Prompt | list[int], place: str, tasks: Tasks) -> Example:
     """An example without its completion."""
     nothing, shown = torch.zeros(0, dtype=torch.long), {}
-    layout: Text | ImageChat = tasks.text
+    layout: Text | ImageChat | ImageCodesChat = tasks.text
     if not isinstance(given, Prompt):
         pieces = [_checked_ids(given, f"{place}: the prompt", tasks.text)]
     elif given.images is None:
         pieces = [tasks.text.prompt_ids(given)]
     elif tasks.image_to_text is None:
-        raise ConfigError(f"{place} has pictures, and the network has no vision tower to see them.")
+        raise ConfigError(
+            f"{place} has pictures, and the network cannot see them: it has neither a vision tower"
+            " nor image codes and their tokenizer."
+        )
     else:
         layout = tasks.image_to_text
         pieces = _pieces(given, layout)
-        sizes, ends = given.image_sizes, accumulate(len(piece) for piece in pieces[:-1])
-        shown = {"images": given.images, "cuts": tuple(ends)}
-        shown["rows"] = sum(layout.tiling.rows(*size) for size in sizes)
+        cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
+        shown = {"images": given.images, "cuts": cuts, "rows": layout.positions(given)}
     words = torch.tensor([token for piece in pieces for token in piece], dtype=torch.long)
     return Example(words, nothing, nothing, 0, layout.stop_ids[0], **shown)
 
 
-def _pieces(prompt: Prompt, chat: ImageChat) -> list[list[int]]:
+def _pieces(prompt: Prompt, chat: ImageChat | ImageCodesChat) -> list[list[int]]:
     try:
         return chat.pieces(prompt)
     except ValueError as error:  # named by its place already
@@ -158,7 +174,7 @@ def _reason(example: Example, config: ExampleConfig) -> str:
         return "the completion is empty"
     room = _room(example, config)
     if room < (1 if config.overlong == "cut" else len(example.completion)):
-        return "longer than objective.max_length or objective.completion_length"
+        return f"longer than {config.where}.max_length or {config.where}.completion_length"
     return ""
 
 

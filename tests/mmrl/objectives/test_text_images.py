@@ -21,6 +21,8 @@ from tests.mmrl.objectives.completions import SIZES, completions, gradients, vis
 from tests.mmrl.objectives.image_completions import ROWS, TOWER, seeing, settings, write
 from tests.mmrl.objectives.test_packed_rows import CORRUPTIONS
 
+SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes" / "checkpoints"
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -130,7 +132,7 @@ def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
     messages = [{"role": role, "content": content} for role, content in turns]
     path = write(tmp_path / "rows.jsonl", [{"messages": messages, "image": ROWS[1]["image"]}])
     objective = seeing(path, batch_size=2, turns="all")
-    assert len(objective.examples) == 2 and not opened
+    assert len(objective.source.examples) == 2 and not opened
     batch = objective.batch(0, 0, 1)
     assert len(opened) == 1 and batch.features is not None and len(batch.features.images) == 1
     assert batch.features.source is not None and batch.features.source.dtype == torch.uint8
@@ -237,3 +239,24 @@ def test_settings_that_cannot_train_are_named(
 def test_a_network_without_a_tower_has_none_to_train(data: Path) -> None:
     with pytest.raises(ConfigError, match="objective.train_vision_tower is True"):
         completions(data, train_vision_tower=True)
+
+
+@torch.no_grad()
+def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(tmp_path: Path) -> None:
+    model = {"model": str(SHAPES / "mmada"), "vq": str(SHAPES / "magvit")}
+    path = write(tmp_path / "rows.jsonl", ROWS[:2])
+    objective = seeing(path, batch_size=2, fill="completion", completion_length=8, **model)
+    batch, eos = objective.batch(0, 0, 1), objective.text.ids["eos"]
+    assert batch.features is None and float(objective.loss(batch)[0]) > 0
+    for prompt in load_prompts(str(path), "image_to_text", DataConfig()):
+        canvas = objective.policy.canvas([prompt], 8)
+        given = canvas.tokens[~canvas.response]
+        row = row_of(batch, given)
+        answer = objective.text.tokenizer(prompt.answer)["input_ids"]
+        end = [*answer, objective.text.ids["eot"], *[eos] * 8]
+        assert batch.targets[row, len(given) : len(given) + 8].tolist() == end[:8]
+    for picture in (ROWS[3], {**ROWS[0], "question": "<image> <image>"}):
+        with pytest.raises(ConfigError, match="reads exactly one image"):
+            seeing(write(tmp_path / "more.jsonl", [picture]), **model)
+    with pytest.raises(ConfigError, match="nor image codes and their tokenizer"):
+        seeing(path, model=model["model"])
