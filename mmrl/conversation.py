@@ -24,8 +24,16 @@ IMAGE: Message = {"type": "image"}
 _IMAGE_KEYS = ("image", "image_url", "url", "path")
 
 
+def read_prompt(given: Sequence[Any], place: str) -> tuple[list[Message], list[Any]]:
+    """The messages of a row, which end with the user; see `read_messages`."""
+    messages, pictures = read_messages(given, place)
+    if not messages or messages[-1]["role"] != "user":
+        raise ConfigError(f"{place}: the messages must end with one of the user.")
+    return messages, pictures
+
+
 def read_messages(given: Sequence[Any], place: str) -> tuple[list[Message], list[Any]]:
-    """The messages of a row, which end with the user.
+    """Messages of a row.
 
     Returns:
         The messages, and for each of their pictures what stands for it; None for a bare part.
@@ -44,8 +52,6 @@ def read_messages(given: Sequence[Any], place: str) -> tuple[list[Message], list
         content, found = _content(message["content"], place)
         messages.append({**message, "content": content})
         pictures += found
-    if not messages or messages[-1]["role"] != "user":
-        raise ConfigError(f"{place}: the messages must end with one of the user.")
     return messages, pictures
 
 
@@ -65,7 +71,7 @@ def placed(
         ConfigError: not as many pictures as parts.
     """
     if not own:
-        return (_in_front(messages, len(column)) if column else messages), list(column)
+        return (_in_front(messages, len(column), place) if column else messages), list(column)
     bare = sum(value is None for value in own)
     if bare == 0 and not column:
         return messages, list(own)
@@ -117,7 +123,10 @@ def _picture(part: Mapping[str, Any]) -> Any:
     return value["url"] if isinstance(value, dict) and "url" in value else value
 
 
-def _in_front(messages: list[Message], pictures: int) -> list[Message]:
-    first = next(n for n, message in enumerate(messages) if message["role"] == "user")
+def _in_front(messages: list[Message], pictures: int, place: str) -> list[Message]:
+    users = [n for n, message in enumerate(messages) if message["role"] == "user"]
+    if not users:
+        raise ConfigError(f"{place} has pictures and no message of a user to show them in.")
+    first = users[0]
     content = user_message(text_of(messages[first]), pictures)["content"]
     return [*messages[:first], {**messages[first], "content": content}, *messages[first + 1 :]]

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.conversation import placed, read_messages, text_of, user_message
+from mmrl.conversation import placed, read_prompt, text_of, user_message
 from mmrl.formats import FORMATS
-from mmrl.picture_sources import find_picture
+from mmrl.picture_sources import IMAGE_KEYS, find_picture, picture_root, picture_values
 from mmrl.pictures import Pictures, check_pictures
 from mmrl.questions import hint, lettered
 from mmrl.rows import read_rows
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 PROMPT_KEYS = ("messages", "prompt", "question", "text")
 """Where the prompt of a row may stand; the first that is there is taken."""
-IMAGE_KEYS = ("images", "image")
-"""Where its pictures may stand."""
 WITHOUT_IMAGES = ("text", "text_to_image")
 """Tasks whose prompts are words alone."""
 
@@ -88,7 +86,8 @@ def load_prompts(
             name file and line.
     """
     data = data or DataConfig()
-    stem, root, prompts = Path(path_or_hub_id).stem, _image_root(path_or_hub_id, data), []
+    root = picture_root(path_or_hub_id, data.image_root)
+    stem, prompts = Path(path_or_hub_id).stem, []
     for n, (place, row) in enumerate(read_rows(path_or_hub_id, data.config, data.split)):
         if _is_wanted(row, data.where):
             row = _adapted(row, place, data)
@@ -101,16 +100,6 @@ def load_prompts(
     pictures = [prompt.images for prompt in kept if isinstance(prompt.images, Pictures)]
     check_pictures(pictures, path_or_hub_id)
     return kept
-
-
-def _image_root(source: str, data: DataConfig) -> Path | None:
-    """Folder of the pictures; None for a hub data set, which has none on this machine."""
-    if data.image_root is not None:
-        root = Path(data.image_root).expanduser()
-        check(root.is_dir(), "data.image_root", data.image_root, "a folder, or null")
-        return root
-    here = Path(source)
-    return here if here.is_dir() else here.parent if here.is_file() else None
 
 
 def _check_ids(prompts: Sequence[Prompt]) -> None:
@@ -197,9 +186,9 @@ def _prompt(
     row: dict[str, Any], place: str, task: str, default_id: str, data: DataConfig, root: Path | None
 ) -> Prompt:
     key = next((key for key in PROMPT_KEYS if row.get(key) is not None), "prompt")
-    pictures, messages, text = _pictures(row, place), None, row.get(key)
+    pictures, messages, text = picture_values(row, place), None, row.get(key)
     if isinstance(text, list):
-        messages, own = read_messages(text, place)
+        messages, own = read_prompt(text, place)
         _check_unworded(place, data)
         messages, pictures = placed(messages, own, pictures, place)
         text = text_of(messages[-1])
@@ -224,14 +213,6 @@ def _prompt(
         metadata={k: v for k, v in row.items() if k not in ("id", "answer", key, *IMAGE_KEYS)},
         place=place,
     )  # fmt: skip
-
-
-def _pictures(row: dict[str, Any], place: str) -> list[Any]:
-    """What stands for pictures beside the words of a row."""
-    columns = [row[key] for key in IMAGE_KEYS if row.get(key) is not None]
-    if len(columns) > 1:
-        raise ConfigError(f"{place} has both of {', '.join(IMAGE_KEYS)}; keep one.")
-    return [value for each in columns for value in (each if isinstance(each, list) else [each])]
 
 
 def _check_unworded(place: str, data: DataConfig) -> None:

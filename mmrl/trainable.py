@@ -72,12 +72,13 @@ def unread_parameters(network: MaskedTokenModel) -> set[str]:
     return set() if vision is None else {f"vision.{name}" for name in vision.unread}  # type: ignore[union-attr]
 
 
-def check_patterns(network: MaskedTokenModel, model: ModelConfig) -> None:
+def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "model") -> None:
     """Refuse patterns that name nothing, or nothing that can be trained.
 
     Args:
         network: of the checkpoint; its weights are not needed.
         model: settings.
+        where: dotted key of the settings, for messages.
 
     Raises:
         ConfigError: a pattern fits no parameter.
@@ -86,7 +87,7 @@ def check_patterns(network: MaskedTokenModel, model: ModelConfig) -> None:
     known = ", ".join(dict.fromkeys(_part(name) for name, _ in network.named_parameters()))
     for pattern in model.modules_to_train or ():
         check(
-            any(matches(name, [pattern]) for name in names), "model.modules_to_train", pattern,
+            any(matches(name, [pattern]) for name in names), f"{where}.modules_to_train", pattern,
             "patterns of names of the network", f"It has {known}.",
         )  # fmt: skip
 

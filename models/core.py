@@ -295,8 +295,8 @@ class MaskedTokenModel(nn.Module):
                 that hold several; None counts from the left end of the row. Not with `cache`.
             features: [N, D] embeddings that stand in place of tokens, shared by all rows.
             feature_at: [B, L] int64, which of them stands at a position, -1 where a token does.
-            images, shown: instead of all others, images whose embeddings are wanted; what `vision`
-                makes of them is returned, see `models.vision`.
+            images, shown: images to be looked at, see `models.vision`. Their embeddings are the
+                `features` of this pass; without input, what `vision` makes of them is returned.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
@@ -306,7 +306,10 @@ class MaskedTokenModel(nn.Module):
             ValueError: both or neither input given, or shapes that do not fit.
         """
         if images is not None and self.vision is not None:
-            return self.vision(images, shown)
+            seen = self.vision(images, shown)
+            if input_ids is None and inputs_embeds is None:
+                return seen
+            features = seen.rows
         x = self.hidden_states(
             input_ids, inputs_embeds, attention_mask, positions, cache, position_ids, features,
             feature_at,

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from mmrl.types import Canvas, Features, Prompt, Shown
@@ -56,6 +57,16 @@ class ImageChat:
         names |= {"header": "<|start_header_id|>", "end_header": "<|end_header_id|>"}
         return token_ids(self.text.tokenizer, names)
 
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The end of a turn, which ends a response and stands behind its end."""
+        return (self.ids["eot"],)
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """What no response takes."""
+        return tuple(self.ids[key] for key in ("eos", "bos", "header", "end_header"))
+
     def __post_init__(self) -> None:
         if not self.text.tokenizer.chat_template:
             raise ValueError(
@@ -87,6 +98,14 @@ class ImageChat:
         """Whether words and whole row are within their limits."""
         return self._excess(prompt, self.pieces(prompt), self.text.max_completion_length) is None
 
+    def positions(self, prompt: Prompt) -> int:
+        """How many positions the images of a prompt take; none is opened."""
+        return sum(self.tiling.rows(*size) for size in prompt.image_sizes)
+
+    def album(self) -> Album:
+        """For the images of a batch."""
+        return Album(self.tiling, self.ids["eos"])
+
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with `length` masked positions; no network has seen its images yet.
 
@@ -97,24 +116,20 @@ class ImageChat:
             ValueError: a prompt that is no question about images, or is too long.
         """
         n = self.text.max_completion_length if length is None else length
-        album, rows, places = Album(self.tiling), [], []
+        album, rows, places = self.album(), [], []
         for prompt in prompts:
             pieces = self.pieces(prompt)
             if (excess := self._excess(prompt, pieces, n)) is not None:
                 raise ValueError(f"prompt {prompt.id!r} {excess}, or leave the prompt out.")
-            row, at = list(pieces[0]), [-1] * len(pieces[0])
-            for number, piece in enumerate(pieces[1:]):
-                shown = album.places(prompt, number)
-                row += [self.ids["eos"]] * len(shown) + piece
-                at += [*shown, *[-1] * len(piece)]
+            shown = [album.stands(prompt.images or (), n) for n in range(len(pieces) - 1)]
+            row, at = with_images(pieces, shown)
             rows.append(row)
             places.append(at)
         canvas = self.text.laid_out(rows, n)
         width = canvas.tokens.shape[1] - n
         at = torch.tensor([[-1] * (width - len(row)) + row + [-1] * n for row in places])
-        banned = tuple(self.ids[key] for key in ("eos", "bos", "header", "end_header"))
         return replace(
-            canvas, features=album.features(at), stop_ids=(self.ids["eot"],), banned=banned
+            canvas, features=album.features(at), stop_ids=self.stop_ids, banned=self.banned
         )
 
     def decode(self, canvas: Canvas) -> list[str]:
@@ -127,7 +142,7 @@ class ImageChat:
         if words > self.text.max_prompt_length:
             limit = self.text.max_prompt_length
             return f"has {words} tokens beside its images; max_prompt_length is {limit}. Raise it"
-        whole = words + n + sum(self.tiling.rows(*size) for size in prompt.image_sizes)
+        whole = words + n + self.positions(prompt)
         if self.max_length is not None and whole > self.max_length:
             return (
                 f"takes {whole} tokens with its images and {n} of completion, and the checkpoint"
@@ -145,27 +160,57 @@ def _check_marks(prompt: Prompt, marks: int) -> None:
         )
 
 
+Stands = tuple[list[int], list[int]]
+"""What stands for an image or a whole prompt: token ids, and which embedding stands in the place of
+each, -1 where the token does."""
+
+
+def with_images(pieces: Sequence[list[int]], images: Sequence[Stands]) -> Stands:
+    """A row of words with images between them.
+
+    Args:
+        pieces: token ids before, between and behind the images.
+        images: what stands for each of them.
+    """
+    row, at = list(pieces[0]), [-1] * len(pieces[0])
+    for (ids, places), piece in zip(images, pieces[1:], strict=True):
+        row += [*ids, *piece]
+        at += [*places, *[-1] * len(piece)]
+    return row, at
+
+
+def image_key(images: Sequence[Image.Image], number: int) -> Hashable:
+    """Equal for the same image of prompts: of the same `images`, or of the same source of a file.
+
+    Not the image itself, which may be another object whenever it is taken.
+    """
+    sources = getattr(images, "sources", None)
+    return (id(images), number) if sources is None else id(sources[number])
+
+
 class Album:
     """The images of a batch of prompts, each opened and cut once."""
 
-    def __init__(self, tiling: Tiling) -> None:
-        self.tiling, self.count = tiling, 0
+    def __init__(self, tiling: Tiling, filler: int) -> None:
+        self.tiling, self.filler, self.count = tiling, filler, 0
         self.images: dict[Hashable, tuple[Shown, Tensor, range]] = {}
 
-    def places(self, prompt: Prompt, number: int) -> range:
-        """Which embeddings stand for an image of a prompt; the same prompt shows the same."""
-        key = id(prompt), number  # not the image, which may be another object whenever it is taken
+    def stands(self, images: Sequence[Image.Image], number: int) -> Stands:
+        """What stands for an image of a prompt: the filler, and embeddings in its place."""
+        key = image_key(images, number)
         if key not in self.images:
-            assert prompt.images is not None
-            image, tiling = prompt.images[number], self.tiling
+            image, tiling = images[number], self.tiling
             size = image.size
             shown = Shown(*size, tiling.count(*size), tiling.rows(*size))
             places = range(self.count, self.count + shown.rows)
             self.images[key] = shown, tiling.cut(image), places
             self.count += shown.rows
-        return self.images[key][2]
+        places = self.images[key][2]
+        return [self.filler] * len(places), list(places)
 
-    def features(self, at: Tensor) -> Features:
-        """The images with their pixels, standing at the places `at` [B, L]."""
+    def features(self, at: Tensor) -> Features | None:
+        """The images with their pixels, standing at the places `at` [B, L]; None without images."""
+        if not self.images:
+            return None
         shown, tiles, _ = zip(*self.images.values(), strict=True)
         return Features(at, tuple(shown), torch.cat(tiles))

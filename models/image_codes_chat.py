@@ -11,15 +11,17 @@ is refused, and marks or parts of images only say that there is one. Padding is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from PIL import Image
 from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
 from models.conversation import MARK, count_marks, words_alone
+from models.image_chat import Stands, image_key
 from models.layouts import Layouts
 from models.magvit import MagvitV2
 from models.pixels import ImageFit, check_fit, image_to_pixels
@@ -72,6 +74,33 @@ class ImageCodesChat:
         ids, bos = self.text.prompt_ids(words_alone(prompt)), self.layouts.ids["bos"]
         return ids if ids[:1] == [bos] else [bos, *ids]
 
+    def pieces(self, prompt: Prompt) -> list[list[int]]:
+        """Token ids of the words before and behind the image; before it there are none.
+
+        Raises:
+            ValueError: see `words`.
+        """
+        return [[], self.words(prompt)]
+
+    def positions(self, prompt: Prompt) -> int:
+        """How many positions the image takes; it is not opened."""
+        frame = self.layouts.shown(torch.zeros(1, 0, dtype=torch.long)).shape[1]
+        return frame + self.grid[0] * self.grid[1]
+
+    def album(self) -> CodesAlbum:
+        """For the images of a batch, or of many: codes are kept."""
+        return CodesAlbum(self)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """What ends an answer, as in every text."""
+        return self.text.stop_ids
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """What no response takes: nothing that another text may hold."""
+        return ()
+
     def fits(self, prompt: Prompt) -> bool:
         """Whether the words are within `max_prompt_length`; the image is not opened."""
         return len(self.words(prompt)) <= self.text.max_prompt_length
@@ -88,13 +117,11 @@ class ImageCodesChat:
         words = [self.words(prompt) for prompt in prompts]
         for prompt, row in zip(prompts, words, strict=True):
             self._check_length(prompt, len(row))
-        shown: dict[int, list[int]] = {}
-        for prompt in prompts:
-            # by prompt, since its image may be another object whenever it is taken
-            if id(prompt) not in shown:
-                assert prompt.images is not None
-                shown[id(prompt)] = self._shown(prompt.images[0])
-        rows = [shown[id(prompt)] + row for prompt, row in zip(prompts, words, strict=True)]
+        album = self.album()
+        rows = [
+            album.stands(prompt.images or (), 0)[0] + row
+            for prompt, row in zip(prompts, words, strict=True)
+        ]
         n = self.text.max_completion_length if length is None else length
         return self.text.laid_out(rows, n)
 
@@ -108,12 +135,29 @@ class ImageCodesChat:
         pixels = image_to_pixels(image, self.grid[0] * self.vq.downsample, self.image_fit)
         return self.vq.get_code(pixels[None].to(device))[0] + self.layouts.code_offset
 
-    def _shown(self, image: Image.Image) -> list[int]:
-        return self.layouts.shown(self.codes(image)[None])[0].tolist()
-
     def _check_length(self, prompt: Prompt, words: int) -> None:
         if words > self.text.max_prompt_length:
             raise ValueError(
                 f"prompt {prompt.id!r} has {words} tokens beside its image; max_prompt_length is"
                 f" {self.text.max_prompt_length}. Raise it, or leave the prompt out."
             )
+
+
+class CodesAlbum:
+    """Images as the tokens that show them, each opened and encoded once."""
+
+    def __init__(self, chat: ImageCodesChat) -> None:
+        self.chat = chat
+        self.images: dict[Hashable, Tensor] = {}
+
+    def stands(self, images: Sequence[Image.Image], number: int) -> Stands:
+        """What stands for an image of a prompt: its tokens."""
+        key = image_key(images, number)
+        if key not in self.images:
+            codes = self.chat.codes(images[number]).cpu()
+            self.images[key] = self.chat.layouts.shown(codes[None])[0].int()
+        ids = self.images[key].tolist()
+        return ids, [-1] * len(ids)
+
+    def features(self, at: Tensor) -> None:
+        """None: nothing stands in place of tokens."""

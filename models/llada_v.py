@@ -41,7 +41,7 @@ KEYS = {
 }
 """Core tensor name -> public tensor name; `{i}` is the block number, a final dot marks a prefix."""
 
-_FIXED = {
+FIXED = {
     "attention_bias": False,
     "hidden_act": "silu",
     "rope_scaling": None,
@@ -53,6 +53,7 @@ _FIXED = {
     "mm_use_im_start_end": False,
     "mm_use_im_patch_token": False,
 }
+"""Keys that are the same for every LLaDA-V-type checkpoint, where they are given."""
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
@@ -61,7 +62,7 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
     Raises:
         ValueError: a key is missing, or asks for a variant that no public checkpoint uses.
     """
-    for key, value in _FIXED.items():
+    for key, value in FIXED.items():
         if config.get(key, value) != value:
             raise ValueError(f"config.json: {key} is {config[key]!r}; only {value!r} is supported")
     heads, width = _required(config, "num_attention_heads"), _required(config, "hidden_size")
@@ -98,7 +99,7 @@ def network(core: CoreConfig, config: Mapping[str, Any]) -> MaskedTokenModel:
     """
     model = MaskedTokenModel(core)
     sizes = tower_sizes(config)
-    kept = sizes["num_hidden_layers"] + _FIXED["mm_vision_select_layer"] + 1
+    kept = sizes["num_hidden_layers"] + FIXED["mm_vision_select_layer"] + 1
     model.vision = Vision({**sizes, "num_hidden_layers": kept}, core.hidden_size, tiling(config))
     return model
 

@@ -117,7 +117,7 @@ class Text:
         keep = None if bool(attend.all()) else attend
         return Canvas(
             tokens, columns >= width, keep, self.vocab, self.ids["mask"],
-            torch.full_like(tokens, self.ids["mask"]), keep, None, self._ends,
+            torch.full_like(tokens, self.ids["mask"]), keep, None, self.stop_ids,
         )  # fmt: skip
 
     def decode(self, canvas: Canvas) -> list[str]:
@@ -132,12 +132,13 @@ class Text:
         return [self._text(row) for row in rows]
 
     @property
-    def _ends(self) -> tuple[int, ...]:
+    def stop_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text; the first stands behind its end."""
         return self.ids["eos"], self.ids["eot"]
 
     def _text(self, row: Tensor) -> str:
         ids = row.tolist()
-        end = min((ids.index(token) for token in self._ends if token in ids), default=len(ids))
+        end = min((ids.index(token) for token in self.stop_ids if token in ids), default=len(ids))
         return str(self.tokenizer.decode(ids[:end], skip_special_tokens=True))
 
     def _check(self, prompts: Sequence[Prompt], rows: Sequence[list[int]]) -> None:

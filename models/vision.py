@@ -3,7 +3,8 @@
 The tower is transformers' SigLIP with eager attention, which agrees with the public code bit for
 bit; the hidden states of its last kept layer are taken before the final norm, whose weights a
 checkpoint holds all the same. Images are computed one by one, so that what stands for an image does
-not depend on the others of its batch.
+not depend on the others of its batch, in no bit; who trains on other people's answers and so
+compares nothing may have them computed at once (`one_by_one`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Vision(nn.Module):
         config = SiglipVisionConfig(**sizes, vision_use_head=False)
         config._attn_implementation = "eager"
         self.tiling = tiling
+        self.one_by_one = True
         self.tower = SiglipVisionModel(config)
         # follows from the sizes, and on the meta device it would never be filled
         self.tower.embeddings.register_buffer("position_ids", None)
@@ -75,20 +77,23 @@ class Vision(nn.Module):
         ]
 
     def forward(self, images: Tensor, shown: Sequence[Shown]) -> Seen:
-        """Embeddings of images, one image after the other.
+        """Embeddings of images, in their order.
 
         Args:
             images: [T, 3, H, W] uint8 tiles of all images, or the states [T, n, W] that the tower
                 made of them.
             shown: the images.
         """
-        parts = images.split([image.tiles for image in shown])
-        states = torch.cat([self._states(part) for part in parts]) if images.ndim == 4 else images
+        tiles = [image.tiles for image in shown]
+        states = images.split(tiles) if self.one_by_one else (images,)
+        if images.ndim == 4:
+            states = [self._states(part) for part in states]
+        projected = torch.cat([self.projector(part) for part in states]).split(tiles)
         rows = [
-            self.tiling.arrange(self.projector(part), self.newline, image.width, image.height)
-            for part, image in zip(states.split([i.tiles for i in shown]), shown, strict=True)
+            self.tiling.arrange(part, self.newline, image.width, image.height)
+            for part, image in zip(projected, shown, strict=True)
         ]
-        return Seen(torch.cat(rows), self._source(images, states))
+        return Seen(torch.cat(rows), self._source(images, torch.cat(list(states))))
 
     def _states(self, tiles: Tensor) -> Tensor:
         """[T, 3, H, W] uint8 -> [T, n, W]."""

@@ -2,6 +2,11 @@
 
 python datasets/shapes/write_questions.py out=DIR
 python datasets/shapes/write_questions.py out=DIR pairs=40000 seed=1 size=32
+python datasets/shapes/write_questions.py out=DIR pairs=120000 descriptions=40 careless=40
+
+`descriptions` is the share of the pairs, in per cent, that describe a scene instead of answering a
+question about it, `careless` that of the questions whose answer is a careless one; see
+`question_pairs.py`.
 """
 
 from __future__ import annotations
@@ -15,10 +20,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import arguments  # noqa: E402
+from question_pairs import pairs  # noqa: E402
 from questions import ROWS, data_url, picture, question_rows  # noqa: E402
 
 logger = logging.getLogger("shapes")
-DEFAULTS = {"out": "", "pairs": "0", "seed": "1", "size": "32"}
+DEFAULTS = {
+    "out": "", "pairs": "0", "seed": "1", "size": "32", "descriptions": "0", "careless": "0",
+}  # fmt: skip
 
 
 def file_rows(split: str) -> list[dict[str, Any]]:
@@ -38,33 +46,10 @@ def write_files(folder: Path) -> list[Path]:
     return paths
 
 
-def pairs(count: int, seed: int, size: int = 32) -> dict[str, list[Any]]:
-    """Training questions with their answers.
-
-    Args:
-        count: how many.
-        seed: the same seed gives the same pairs; 0 begins as the committed file was drawn.
-        size: side of the images in pixels.
-
-    Returns:
-        Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets stores
-        them), `prompt`, `completion` (the letter, or the short answer), `tag` and `form`.
-    """
-    rows = question_rows("train", count, seed)
-    return {
-        "image": [{"bytes": picture(row["scene"], size), "path": None} for row in rows],
-        "prompt": [row["question"] for row in rows],
-        "completion": [row["ground_truth_answer"] for row in rows],
-        "tag": [row["tag"] for row in rows],
-        "form": [row["form"] for row in rows],
-    }
-
-
-def write_pairs(path: Path, count: int, seed: int, size: int = 32) -> None:
+def write_pairs(path: Path, columns: dict[str, list[Any]]) -> None:
     """Write pairs as a parquet that `datasets.load_dataset` reads as images."""
     from datasets import Dataset, Features, Image, Value
 
-    columns = pairs(count, seed, size)
     texts = {name: Value("string") for name in columns if name != "image"}
     features = Features({"image": Image(), **texts})
     Dataset.from_dict(columns, features=features).to_parquet(str(path))
@@ -74,11 +59,16 @@ def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
     settings = arguments.read(words, DEFAULTS)
     folder = Path(settings["out"])
+    shares = {name: int(settings[name]) / 100 for name in ("descriptions", "careless")}
+    for name, share in shares.items():
+        if share > 1:
+            raise ValueError(f"{name}={settings[name]} is not a share in per cent, from 0 to 100.")
     folder.mkdir(parents=True, exist_ok=True)
     paths = write_files(folder)
     if count := int(settings["pairs"]):
         paths.append(folder / "question_pairs.parquet")
-        write_pairs(paths[-1], count, int(settings["seed"]), int(settings["size"]))
+        seed, size = int(settings["seed"]), int(settings["size"])
+        write_pairs(paths[-1], pairs(count, seed, size, **shares))
     for path in paths:
         logger.info("wrote %s", path)
 

@@ -80,6 +80,16 @@ def completion(row: dict[str, Any]) -> str:
     return _written(work(row["expression"])[0])
 
 
+def steps(row: dict[str, Any]) -> str:
+    """The steps alone; a reward reads the last number."""
+    return "\n".join(work(row["expression"])[0])
+
+
+def careless_steps(row: dict[str, Any], rng: random.Random) -> str:
+    """The first step alone."""
+    return work(row["expression"])[0][0]
+
+
 def careless(row: dict[str, Any], rng: random.Random) -> str:
     """The same, but stopped after the first step."""
     return _written(work(row["expression"])[0][:1])

@@ -41,15 +41,15 @@ class Kind(NamedTuple):
 
 COUNTDOWN = Kind(countdown.rows, countdown.completion)
 ARITHMETIC = Kind(arithmetic.rows, arithmetic.completion, arithmetic.careless)
+SMALL = partial(arithmetic.rows, largest=9, largest_factor=9)
 SETS = {
     "countdown": COUNTDOWN,
     "countdown_small": COUNTDOWN._replace(rows=partial(countdown.rows, largest=20)),
     "countdown_four": COUNTDOWN._replace(rows=partial(countdown.rows, numbers=4)),
     "sudoku": Kind(sudoku.rows, sudoku.completion, sudoku.careless),
     "arithmetic": ARITHMETIC,
-    "arithmetic_small": ARITHMETIC._replace(
-        rows=partial(arithmetic.rows, largest=9, largest_factor=9)
-    ),
+    "arithmetic_small": ARITHMETIC._replace(rows=SMALL),
+    "arithmetic_steps": Kind(SMALL, arithmetic.steps, arithmetic.careless_steps),
 }
 COMMITTED = ("countdown", "countdown_small", "sudoku", "arithmetic", "arithmetic_small")
 HELD_OUT_ROWS = {"validation": 128, "test": 256}

@@ -8,6 +8,8 @@ masked positions, weighted by the configuration:
     text            each token masked with p; sum CE / p / length
 
 with u, t uniform in [0, 1) per row and eps = 1e-3 (MMaDA, arXiv 2505.15809; LLaDA, 2502.09992).
+Texts are the captions of the images; `questions` and `completions` put answers in their place, laid
+out as they are sampled and with the loss of `mmrl.objectives.text`.
 Deviations from the public training script: image logits are normalised over the image codes only,
 the distribution that samplers and RL use, and the visible frame tokens carry no loss; padding left
 of an image prompt is really masked when the checkpoint says `mask_policy: key_padding`.
@@ -17,90 +19,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from mmrl.config import check
 from mmrl.objectives.columns import load_images, load_texts
+from mmrl.objectives.masked_config import PARTS, MaskedConfig
+from mmrl.objectives.masked_policy import (
+    layouts_of,
+    new_policy,
+    old_policy,
+    public_config,
+    tasks_of,
+)
 from mmrl.objectives.objective import outline_of, without_weights
-from mmrl.randomness import generator
+from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.text_rows import Tasks
+from mmrl.objectives.text_source import Source
+from mmrl.randomness import generator, stable_seed
 from mmrl.stream import stream_positions, stream_rows
-from models.checkpoint import new_model, outline
+from models.checkpoint import outline
 from models.core import MaskedTokenModel
-from models.layouts import Layouts
-from models.llada import BACKBONE, core_config
-from models.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
-from models.policy import Policy, image_grid, load_policy, load_tokenizer
+from models.llada import core_config
+from models.magvit import MagvitConfig, MagvitV2, vq_outline
+from models.policy import load_tokenizer
 from models.text_to_image import TextToImage
 
 EPS = 1e-3
-PARTS = ("text_to_image", "image_to_text", "text")
-
-
-@dataclass(kw_only=True)
-class NetworkConfig:
-    """Sizes of a new network, by the names of LLaDA's config.json."""
-
-    d_model: int = 192
-    n_layers: int = 6
-    n_heads: int = 6
-    mlp_hidden_size: int = 512
-    rope_theta: float = 500000.0
-
-
-@dataclass(kw_only=True)
-class MaskedConfig:
-    """Options of the `masked` objective."""
-
-    data: str = ""
-    """Parquet of training pairs, or a folder of them: an image and its prompt per row."""
-    image_column: str = "image"
-    text_column: str = "prompt"
-    model: str = ""
-    """Checkpoint to continue from; a new network when empty."""
-    tokenizer: str = ""
-    """Directory of the tokenizer of a new network."""
-    vq: str = ""
-    """Path or hub id of the image tokenizer."""
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-    """Sizes of a new network; unused when `model` is given."""
-    image_size: int = 256
-    max_prompt_length: int = 256
-    mask_policy: Literal["ignore", "key_padding"] = "key_padding"
-    """What padding means in a new network; recorded in its config.json."""
-    cond_dropout_prob: float = 0.1
-    """Share of text-to-image rows whose text is dropped, for classifier-free guidance."""
-    shares: dict[str, float] = field(default_factory=lambda: {"text_to_image": 1.0})
-    """Share of every batch that goes to each of text_to_image, image_to_text, text."""
-    weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 1.0))
-    """Weight of each part in the loss."""
-    instruction: str = "describe the image"
-    """User turn of the image-to-text part."""
-    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
-    """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
-    save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-
-    def __post_init__(self) -> None:
-        check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")
-        check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
-        for key in ("image_size", "max_prompt_length"):
-            check(getattr(self, key) >= 1, f"objective.{key}", getattr(self, key), "at least 1")
-        known = set(self.shares) <= set(PARTS) and set(self.weights) <= set(PARTS)
-        check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
-        total = sum(self.shares.values())
-        check(abs(total - 1) < 1e-6, "objective.shares", self.shares, "shares that add up to 1")
-        check(
-            bool(self.model) != bool(self.tokenizer),
-            "objective.model, objective.tokenizer",
-            (self.model, self.tokenizer),
-            "a checkpoint to continue from, or a tokenizer for a new network",
-        )
 
 
 @dataclass
@@ -114,6 +63,8 @@ class Corrupted:
     targets: Tensor
     weight: Tensor
     columns: tuple[int, int] | None
+    places: Tensor | None = None
+    """Position of each token in its own text, for rows that hold several."""
 
 
 class Masked:
@@ -126,24 +77,33 @@ class Masked:
         self.images = load_images(config.data, config.image_column, config.image_size)
         self.texts = load_texts(config.data, config.text_column)
         self.policy = old_policy(config) if config.model else new_policy(config, seed)
+        self.sources = _sources(config, tasks_of(self.policy), seed)
         self.policy.network.float().train().requires_grad_(True)
         self.policy.network.set_attention(config.attn_implementation)
         self.module: nn.Module = self.policy.network
 
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
-        """The network without weights, and how many pairs there are."""
+        """The network without weights, and how many pairs and answers there are."""
         load_images(config.data, config.image_column, config.image_size)
-        pairs = f"{len(load_texts(config.data, config.text_column))} pairs of {config.data}"
+        said = f"{len(load_texts(config.data, config.text_column))} pairs of {config.data}"
         vq = outline_of("objective.vq", config.vq, vq_outline)
-        if config.model:
-            return outline_of("objective.model", config.model, outline), pairs
-        layouts = Layouts(load_tokenizer(Path(config.tokenizer)), config.max_prompt_length)
         # a tokenizer of the hub counts as the public one
         vq = vq or without_weights(lambda: MagvitV2(MagvitConfig()))
         assert isinstance(vq, MagvitV2)
-        core = core_config(public_config(config, layouts, vq))
-        return without_weights(lambda: MaskedTokenModel(core)), pairs
+        if config.model:
+            network = outline_of("objective.model", config.model, outline)
+            if network is None:
+                return None, said
+        tokenizer = load_tokenizer(Path(config.model or config.tokenizer).expanduser())
+        layouts = layouts_of(config, tokenizer, vq)
+        if not config.model:
+            core = core_config(public_config(config, layouts.layouts, vq))
+            network = without_weights(lambda: MaskedTokenModel(core))
+        sources = _sources(config, Tasks(layouts.text, layouts), 0).values()
+        return network, ", ".join(
+            [said, *(f"{len(s.examples)} completions of {s.config.data}" for s in sources)]
+        )
 
     @cached_property
     def codes(self) -> Tensor:
@@ -167,9 +127,10 @@ class Masked:
 
     def batch(self, step: int, rank: int, world_size: int) -> list[Corrupted]:
         """This rank's rows of micro-batch `step`, corrupted, part by part."""
-        places = stream_positions(step, rank, world_size, self.batch_size)
+        where = step, rank, world_size
+        places = stream_positions(*where, self.batch_size)
         rows = stream_rows(self.seed, places, len(self.texts))
-        draw = generator(self.seed, "corruption", step, rank, world_size)
+        draw = generator(self.seed, "corruption", *where)
         corrupt = {
             "text_to_image": self._text_to_image,
             "image_to_text": self._image_to_text,
@@ -178,7 +139,9 @@ class Masked:
         parts = []
         for name, count in _split(self.config.shares, len(rows)).items():
             mine, rows = rows[:count], rows[count:]
-            if mine:
+            if mine and name in self.sources:
+                parts.append(self._answered(name, self.sources[name].batch(*where, len(mine))))
+            elif mine:
                 parts.append(corrupt[name](mine, draw))
         return parts
 
@@ -194,6 +157,7 @@ class Masked:
                 attention_mask=attend,
                 positions=hidden,
                 columns=part.columns,
+                position_ids=None if part.places is None else part.places.to(device),
             ).logits
             start = part.columns[0] if part.columns else 0
             targets = part.targets.to(device)[hidden] - start
@@ -242,6 +206,13 @@ class Masked:
         weight = hidden / rate / answer.sum(1, keepdim=True) / len(ids)
         return self._corrupted(part, ids, None, hidden, weight, 0)
 
+    def _answered(self, part: str, rows: Rows) -> Corrupted:
+        scored, vocab = rows.weight > 0, self.sources[part].tasks.text.vocab
+        return Corrupted(
+            part, rows.ids, rows.attention_mask, scored, rows.targets, rows.weight, vocab,
+            rows.position_ids,
+        )  # fmt: skip
+
     def _corrupted(
         self,
         part: str,
@@ -269,45 +240,13 @@ def cosine_mask(rows: int, length: int, draw: Generator) -> Tensor:
     return torch.rand(rows, length, generator=draw).argsort(1) < count
 
 
-def new_policy(config: MaskedConfig, seed: int) -> Policy:
-    """A fresh network behind the given tokenizers, with a config.json in MMaDA's format."""
-    tokenizer, vq = load_tokenizer(Path(config.tokenizer)), load_vq(config.vq)
-    layouts = Layouts(tokenizer, config.max_prompt_length)
-    raw = public_config(config, layouts, vq)
-    draw = generator(seed, "initial weights")
-    network = new_model(core_config(raw), raw, draw)
-    grid = image_grid(raw, vq, config.image_size)
-    task = TextToImage(layouts, vq, grid, config.mask_policy)
-    return Policy(network, tokenizer, {"text_to_image": task}, network)
-
-
-def public_config(config: MaskedConfig, layouts: Layouts, vq: MagvitV2) -> dict[str, Any]:
-    """MMaDA's config.json of a new network; `mask_policy` is ours, read by `load_policy`."""
-    sizes, ids = config.network, layouts.ids
-    rows = layouts.code_offset + vq.codebook_size
+def _sources(config: MaskedConfig, tasks: Tasks, seed: int) -> dict[str, Source]:
+    """The answers that parts learn in place of captions."""
+    given = {"image_to_text": config.questions, "text": config.completions}
     return {
-        "model_type": "mmada",
-        "architectures": ["MMadaModelLM"],
-        "d_model": sizes.d_model,
-        "n_layers": sizes.n_layers,
-        "n_heads": sizes.n_heads,
-        "n_kv_heads": sizes.n_heads,
-        "mlp_ratio": 4,
-        "mlp_hidden_size": sizes.mlp_hidden_size,
-        "rope_theta": sizes.rope_theta,
-        "max_sequence_length": 4096,
-        "vocab_size": rows,
-        "embedding_size": rows,
-        "new_vocab_size": rows,
-        "llm_vocab_size": layouts.code_offset,
-        "codebook_size": vq.codebook_size,
-        "num_vq_tokens": (config.image_size // vq.downsample) ** 2,
-        "num_new_special_tokens": 0,
-        "mask_token_id": ids["mask"],
-        "eos_token_id": ids["eos"],
-        "pad_token_id": ids["eos"],
-        "mask_policy": config.mask_policy,
-        **BACKBONE,
+        part: Source(source, tasks, stable_seed(seed, part))
+        for part, source in given.items()
+        if source is not None
     }
 
 
@@ -317,13 +256,3 @@ def _split(shares: dict[str, float], count: int) -> dict[str, int]:
     largest = max(shares, key=lambda name: shares[name])
     counts[largest] += count - sum(counts.values())
     return counts
-
-
-def old_policy(config: MaskedConfig) -> Policy:
-    """The checkpoint to continue from."""
-    return load_policy(
-        config.model,
-        vq=config.vq,
-        image_size=config.image_size,
-        max_prompt_length=config.max_prompt_length,
-    )

@@ -7,11 +7,13 @@ piece has the same logits packed and alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+
+from mmrl.features import Features
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Rows:
         block: [R, L] int64, order of attention within the piece, see `pair_mask`.
         copy: [R, L] bool, corrupted copies of tokens that also stand clean in the piece.
         piece: [R, L] int64, number of the piece, -1 on padding.
+        at: [R, L] int64, which embedding of an image stands there, -1 where a token does.
+        features: the images themselves; None without.
         simple: every row is one piece in which all attend to all.
         padded: there is padding.
     """
@@ -37,6 +41,8 @@ class Rows:
     block: Tensor
     copy: Tensor
     piece: Tensor
+    at: Tensor
+    features: Features | None = None
     simple: bool = True
     padded: bool = False
 
@@ -46,7 +52,8 @@ class Rows:
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Rows:
         """The same rows on another device."""
         moved = {k: v.to(device, non_blocking=non_blocking) for k, v in _tensors(self).items()}
-        return Rows(**moved, simple=self.simple, padded=self.padded)
+        seen = None if self.features is None else self.features.to(device)
+        return replace(self, **moved, features=seen)
 
     @property
     def attention_mask(self) -> Tensor | None:
@@ -70,7 +77,7 @@ def lay_out(pieces: Sequence[Rows], capacity: int, padding_id: int) -> Rows:
         padding_id: token behind the end of a row.
     """
     order = first_fit([len(piece) for piece in pieces], capacity)
-    fill = {"ids": padding_id, "targets": padding_id, "piece": -1}
+    fill = {"ids": padding_id, "targets": padding_id, "piece": -1, "at": -1}
     columns = {}
     for name in _tensors(pieces[0]):
         rows = [torch.cat([_tensors(pieces[n])[name] for n in row]) for row in order]

@@ -2,16 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mmrl.objectives.masked import NetworkConfig
+from mmrl.config import check
+from mmrl.objectives.masked_config import NetworkConfig
+from mmrl.objectives.objective import without_weights
+from mmrl.objectives.text_rows import Tasks
 from mmrl.randomness import generator
-from models.checkpoint import load_model, new_model
-from models.llada import BACKBONE, core_config
-from models.policy import Policy, check_text, load_tokenizer
+from models import llada_v
+from models.anyres import grids_between
+from models.checkpoint import FAMILIES, load_model, new_model
+from models.core import MaskedTokenModel
+from models.image_chat import ImageChat
+from models.image_codes_chat import ImageCodesChat
+from models.layouts import Layouts
+from models.llada import BACKBONE
+from models.magvit import MagvitV2
+from models.policy import Policy, check_text, check_vocabulary, image_grid, load_tokenizer
 from models.source import find_directory
+from models.task import Task
 from models.text import Text
+from models.vision import Vision
+
+
+@dataclass(kw_only=True)
+class VisionConfig:
+    """Sizes of a new vision tower, by the names of SigLIP's config.json, and how images are cut.
+
+    As in LLaDA-V the features are taken before the last layer, which is not built: of
+    `num_hidden_layers` one less computes and is stored.
+    """
+
+    hidden_size: int = 128
+    intermediate_size: int = 256
+    num_hidden_layers: int = 5
+    num_attention_heads: int = 4
+    image_size: int = 32
+    """Side of a tile in pixels."""
+    patch_size: int = 8
+    image_grid_pinpoints: str = "(1x1),...,(1x1)"
+    """Grids of tiles to choose from, beside the one tile of the whole image."""
+    max_tiles: int = 1
+    """A larger grid is shrunk to about this many tiles: the number in `anyres_max_`."""
+
+    def __post_init__(self) -> None:
+        where = "objective.vision"
+        for key, value in asdict(self).items():
+            if isinstance(value, int):
+                check(value >= 1, f"{where}.{key}", value, "at least 1")
+        layers, heads = self.num_hidden_layers, self.num_attention_heads
+        check(layers >= 2, f"{where}.num_hidden_layers", layers, "at least 2")
+        check(
+            self.hidden_size % heads == 0,
+            f"{where}.hidden_size", self.hidden_size, f"a multiple of {heads}, the heads",
+        )  # fmt: skip
+        fits = self.image_size % self.patch_size == 0
+        check(fits, f"{where}.image_size", self.image_size, f"a multiple of {self.patch_size}")
+        grids_between(self.image_grid_pinpoints)
+
+    @property
+    def tower(self) -> dict[str, int]:
+        """The sizes alone."""
+        rest = ("image_grid_pinpoints", "max_tiles")
+        return {key: value for key, value in asdict(self).items() if key not in rest}
 
 
 def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: int) -> Text:
@@ -24,27 +79,77 @@ def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: 
     return Text(load_tokenizer(directory), length, chat_template=chat_template)
 
 
-def old_policy(path_or_hub_id: str, text: Text) -> Policy:
+def tasks_of(text: Text, network: MaskedTokenModel, vq: MagvitV2 | None = None) -> Tasks:
+    """The layouts of a network; its weights are not needed.
+
+    Args:
+        text: layout of words.
+        network: with its `public_config`.
+        vq: image tokenizer, for a network that reads images as codes.
+
+    Raises:
+        ValueError: it sees, and its tokenizer has no chat template; or it has no row for a code.
+    """
+    if isinstance(network.vision, Vision):
+        return Tasks(text, ImageChat(text, network.vision.tiling))
+    if vq is None:
+        return Tasks(text)
+    layouts = Layouts(text.tokenizer, text.max_prompt_length)
+    check_vocabulary(network, layouts, vq)
+    grid = image_grid(network.public_config, vq, None)
+    return Tasks(text, ImageCodesChat(text, layouts, vq, grid))
+
+
+def old_policy(path_or_hub_id: str, tasks: Tasks) -> Policy:
     """A checkpoint to continue from.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model`.
     """
     network = load_model(path_or_hub_id)
-    check_text(network, text)
-    return Policy(network, text.tokenizer, {"text": text}, network)
+    check_text(network, tasks.text)
+    return _policy(network, tasks)
 
 
-def new_policy(sizes: NetworkConfig, text: Text, max_length: int, seed: int) -> Policy:
-    """A LLaDA-type network with fresh weights behind the tokenizer of the layout."""
-    raw = public_config(sizes, text, max_length)
-    network = new_model(core_config(raw), raw, generator(seed, "initial weights"))
-    return Policy(network, text.tokenizer, {"text": text}, network)
+def new_policy(raw: dict[str, Any], tasks: Tasks, seed: int) -> Policy:
+    """A network with fresh weights behind the tokenizer of the layouts.
+
+    Args:
+        raw: its config.json, from `public_config`.
+        tasks: the layouts.
+        seed: of the weights.
+    """
+    core = FAMILIES[raw["model_type"]].core_config(raw)
+    return _policy(new_model(core, raw, generator(seed, "initial weights")), tasks)
 
 
-def public_config(sizes: NetworkConfig, text: Text, max_length: int) -> dict[str, Any]:
-    """LLaDA's config.json of a new network."""
-    rows = text.vocab[1]
+def blank(raw: dict[str, Any]) -> MaskedTokenModel:
+    """The network of a config.json on the meta device."""
+    family = FAMILIES[raw["model_type"]]
+    network = without_weights(lambda: family.network(family.core_config(raw), raw))
+    assert isinstance(network, MaskedTokenModel)
+    return network
+
+
+def _policy(network: MaskedTokenModel, tasks: Tasks) -> Policy:
+    layouts: dict[str, Task] = {"text": tasks.text}
+    if tasks.image_to_text is not None:
+        layouts["image_to_text"] = tasks.image_to_text
+    return Policy(network, tasks.text.tokenizer, layouts, network)
+
+
+def public_config(
+    sizes: NetworkConfig, text: Text, max_length: int, vision: VisionConfig | None = None
+) -> dict[str, Any]:
+    """config.json of a new network: LLaDA's, or LLaDA-V's with the sizes of a vision tower."""
+    longest, rows = max(4096, max_length), text.vocab[1]
+    ids = {
+        "mask_token_id": text.ids["mask"],
+        "eos_token_id": text.ids["eos"],
+        "pad_token_id": text.ids["eos"],
+    }
+    if vision is not None:
+        return _seeing(sizes, vision, longest) | ids | {"vocab_size": rows}
     return {
         "model_type": "llada",
         "architectures": ["LLaDAModelLM"],
@@ -55,11 +160,33 @@ def public_config(sizes: NetworkConfig, text: Text, max_length: int) -> dict[str
         "mlp_ratio": 4,
         "mlp_hidden_size": sizes.mlp_hidden_size,
         "rope_theta": sizes.rope_theta,
-        "max_sequence_length": max(4096, max_length),
+        "max_sequence_length": longest,
         "vocab_size": rows,
         "embedding_size": rows,
-        "mask_token_id": text.ids["mask"],
-        "eos_token_id": text.ids["eos"],
-        "pad_token_id": text.ids["eos"],
+        **ids,
         **BACKBONE,
+    }
+
+
+def _seeing(sizes: NetworkConfig, vision: VisionConfig, longest: int) -> dict[str, Any]:
+    """LLaDA-V's keys; `vision` is ours, for the public tower has the sizes of its name."""
+    return {
+        **llada_v.FIXED,
+        "model_type": "llava_llada",
+        "architectures": ["LlavaLLaDAModelLM"],
+        "hidden_size": sizes.d_model,
+        "num_hidden_layers": sizes.n_layers,
+        "num_attention_heads": sizes.n_heads,
+        "num_key_value_heads": sizes.n_heads,
+        "intermediate_size": sizes.mlp_hidden_size,
+        "rope_theta": sizes.rope_theta,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": longest,
+        "tokenizer_model_max_length": longest,
+        "tie_word_embeddings": False,
+        "use_mm_proj": True,
+        "mm_hidden_size": vision.hidden_size,
+        "image_aspect_ratio": f"anyres_max_{vision.max_tiles}",
+        "image_grid_pinpoints": vision.image_grid_pinpoints,
+        "vision": vision.tower,
     }

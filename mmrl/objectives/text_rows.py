@@ -1,34 +1,60 @@
-"""Rows of a data set as examples: columns, conversations, recorded token ids and orders.
+"""Rows of a data set as examples: token ids of prompts and completions, recorded orders, lengths.
 
-A row has `messages`, or a prompt and a completion. Prompts go through the checkpoint's layout, so
-a completion begins exactly where a sampled one would. A prompt or completion given as token ids is
-taken as it is: what a model wrote need not be decoded and tokenised again.
+Prompts go through the checkpoint's layouts, those with pictures through that of questions about
+images, so a completion begins exactly where a sampled one would. Pictures stay closed; how many
+positions they take follows from the sizes in their headers.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.data import IMAGE_KEYS
 from mmrl.objectives.text_examples import Example, ExampleConfig
+from mmrl.objectives.text_pairs import Pair, read_pairs
+from mmrl.pictures import Pictures, check_pictures
 from mmrl.types import Prompt
+from models.image_chat import Album, ImageChat
+from models.image_codes_chat import CodesAlbum, ImageCodesChat
 from models.text import Text
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Tasks:
+    """Layouts of a checkpoint: of words, and of questions about images where it takes them."""
+
+    text: Text
+    image_to_text: ImageChat | ImageCodesChat | None = None
+
+    @cached_property
+    def codes(self) -> CodesAlbum | None:
+        """Images as codes, which never change, so that each is encoded once in a run."""
+        chat = self.image_to_text
+        return chat.album() if isinstance(chat, ImageCodesChat) else None
+
+    def album(self) -> Album | CodesAlbum | None:
+        """For the images of a micro-batch; None where there are no images."""
+        chat = self.image_to_text
+        return chat.album() if isinstance(chat, ImageChat) else self.codes
 
 
 def load_examples(
     rows: Iterable[tuple[str, Any]],
     source: str,
     config: ExampleConfig,
-    text: Text,
+    tasks: Tasks,
+    root: Path | None = None,
     recorded: bool = False,
 ) -> list[Example]:
     """Examples of a data set, in its order; what is left out is counted and logged.
@@ -37,7 +63,8 @@ def load_examples(
         rows: with their places, see `mmrl.rows.read_rows`.
         source: file or hub id, for messages.
         config: columns, ends and lengths.
-        text: layout of the checkpoint.
+        tasks: layouts of the checkpoint.
+        root: folder of the pictures, see `mmrl.picture_sources`.
         recorded: whether every completion needs a recorded order.
 
     Raises:
@@ -45,8 +72,9 @@ def load_examples(
     """
     examples, left_out = [], Counter[str]()
     for place, row in rows:
-        for prompt, completion in _pairs(row, place, config):
-            example = _example(prompt, completion, row, place, config, text, recorded)
+        row, pairs = read_pairs(row, place, config, root)
+        for pair in pairs:
+            example = _example(pair, row, place, config, tasks, recorded)
             reason = _reason(example, config)
             if reason:
                 left_out[reason] += 1
@@ -57,75 +85,66 @@ def load_examples(
     if not examples:
         reasons = ", ".join(sorted(left_out)) or "it has no rows"
         raise ConfigError(f"'{source}' holds nothing to learn: {reasons}.")
+    check_pictures([e.images for e in examples if isinstance(e.images, Pictures)], source)
     return examples
 
 
-def _pairs(row: Any, place: str, config: ExampleConfig) -> Iterator[tuple[Any, Any]]:
-    """(prompt, completion) of every answer to learn in a row."""
-    if not isinstance(row, dict):
-        raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
-    if any(row.get(key) for key in IMAGE_KEYS):
-        raise ConfigError(f"{place} has pictures, and the objective text learns words alone.")
-    if row.get(config.messages_column) is None:
-        for column in (config.prompt_column, config.completion_column):
-            if row.get(column) is None:
-                raise ConfigError(
-                    f"{place} has neither '{config.messages_column}' nor '{column}'; it has"
-                    f" {sorted(row)}. Name the columns with objective.<name>_column."
-                )
-        yield row[config.prompt_column], row[config.completion_column]
-        return
-    messages = row[config.messages_column]
-    if not _is_conversation(messages):
-        raise ConfigError(f"{place}: '{config.messages_column}' is no list of role and content.")
-    answers = [n for n, turn in enumerate(messages) if turn["role"] == "assistant" and n > 0]
-    if not answers:
-        raise ConfigError(f"{place}: no message answers another; one has the role 'assistant'.")
-    for n in answers if config.turns == "all" else answers[-1:]:
-        # stripped, as the chat template does with the same answer in a later prompt
-        yield messages[:n], messages[n]["content"].strip()
-
-
 def _example(
-    prompt: Any,
-    completion: Any,
-    row: dict[str, Any],
+    pair: Pair,
+    row: Mapping[str, Any],
     place: str,
     config: ExampleConfig,
-    text: Text,
+    tasks: Tasks,
     recorded: bool,
 ) -> Example:
-    given = _prompt_ids(prompt, place, text)
-    written, ends = completion, []
-    if isinstance(completion, str):
-        written = text.tokenizer(completion, add_special_tokens=False)["input_ids"]
-        ends = [text.ids[end] for end in config.ends]
-    ids = _checked_ids(written, f"{place}: '{config.completion_column}'", text)
+    example, written, ends = _given(pair.given, place, tasks), pair.completion, []
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        written = str(written)
+    if isinstance(written, str):
+        written = tasks.text.tokenizer(written, add_special_tokens=False)["input_ids"]
+        banned = tasks.image_to_text.banned if example.images and tasks.image_to_text else ()
+        ends = [tasks.text.ids[end] for end in config.ends if tasks.text.ids[end] not in banned]
+    ids = _checked_ids(written, f"{place}: '{config.completion_column}'", tasks.text)
     order = list(range(len(ids)))
     if recorded:
         order = _recorded_order(row.get(config.order_column), len(ids), place, config.order_column)
     last = max(order, default=-1)
     order = [*order, *(last + n + 1 for n in range(len(ends)))]
-    whole = torch.tensor([*ids, *ends], dtype=torch.long)
-    return Example(
-        torch.tensor(given, dtype=torch.long), whole, torch.tensor(order, dtype=torch.long),
-        len(whole) if ids else 0,
-    )  # fmt: skip
+    return replace(
+        example,
+        completion=torch.tensor([*ids, *ends], dtype=torch.long),
+        order=torch.tensor(order, dtype=torch.long),
+        trained=len(ids) + len(ends) if ids else 0,
+    )
 
 
-def _prompt_ids(prompt: Any, place: str, text: Text) -> list[int]:
-    if isinstance(prompt, str):
-        return text.prompt_ids(Prompt(place, "text", prompt))
-    if _is_conversation(prompt):
-        return text.prompt_ids(Prompt(place, "text", "", prompt))
-    return _checked_ids(prompt, f"{place}: the prompt", text)
+def _given(given: Prompt | list[int], place: str, tasks: Tasks) -> Example:
+    """An example without its completion."""
+    nothing, shown = torch.zeros(0, dtype=torch.long), {}
+    layout: Text | ImageChat | ImageCodesChat = tasks.text
+    if not isinstance(given, Prompt):
+        pieces = [_checked_ids(given, f"{place}: the prompt", tasks.text)]
+    elif given.images is None:
+        pieces = [tasks.text.prompt_ids(given)]
+    elif tasks.image_to_text is None:
+        raise ConfigError(
+            f"{place} has pictures, and the network cannot see them: it has neither a vision tower"
+            " nor image codes and their tokenizer."
+        )
+    else:
+        layout = tasks.image_to_text
+        pieces = _pieces(given, layout)
+        cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
+        shown = {"images": given.images, "cuts": cuts, "rows": layout.positions(given)}
+    words = torch.tensor([token for piece in pieces for token in piece], dtype=torch.long)
+    return Example(words, nothing, nothing, 0, layout.stop_ids[0], **shown)
 
 
-def _is_conversation(value: Any) -> bool:
-    return bool(value) and isinstance(value, list) and all(
-        isinstance(turn, dict) and isinstance(turn.get("content"), str) and turn.get("role")
-        for turn in value
-    )  # fmt: skip
+def _pieces(prompt: Prompt, chat: ImageChat | ImageCodesChat) -> list[list[int]]:
+    try:
+        return chat.pieces(prompt)
+    except ValueError as error:  # named by its place already
+        raise ConfigError(f"{error}.") from error
 
 
 def _checked_ids(value: Any, what: str, text: Text) -> list[int]:
@@ -155,18 +174,21 @@ def _reason(example: Example, config: ExampleConfig) -> str:
         return "the completion is empty"
     room = _room(example, config)
     if room < (1 if config.overlong == "cut" else len(example.completion)):
-        return "longer than objective.max_length or objective.completion_length"
+        return f"longer than {config.where}.max_length or {config.where}.completion_length"
     return ""
 
 
 def _room(example: Example, config: ExampleConfig) -> int:
     """Longest completion behind the prompt."""
-    room = config.max_length - len(example.prompt)
-    return min(room, config.completion_length) if config.completion_length else room
+    room, whole = config.max_length - example.given, config.completion_length
+    if config.fill == "blocks":
+        return room // whole * whole
+    return min(room, whole) if whole else room
 
 
 def _cut(example: Example, room: int) -> Example:
     kept = min(len(example.completion), room)
     return replace(
-        example, completion=example.completion[:kept], order=example.order[:kept], trained=kept
-    )
+        example, completion=example.completion[:kept], order=example.order[:kept],
+        trained=min(example.trained, kept),
+    )  # fmt: skip

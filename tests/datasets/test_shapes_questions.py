@@ -1,5 +1,6 @@
 """Questions about the shapes world: true by the pixels, balanced, disjoint, readable and scored."""
 
+import io
 import json
 import re
 from collections import Counter, defaultdict
@@ -13,6 +14,8 @@ from PIL import Image
 
 from mmrl.data import DataConfig, load_prompts
 from mmrl.types import Prompt, Sample
+from models.image_chat import SYSTEM
+from models.policy import load_tokenizer
 from rewards import build_reward
 from rewards.shapes_detector import DetectedObject, detect
 from tests import by_path
@@ -21,7 +24,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 SPLITS = ("train", "validation", "test")
 load = partial(by_path.load, FOLDER)
 render, prompts = load("render"), load("prompts")
-questions, write = load("questions"), load("write_questions")
+questions, completions = load("questions"), load("question_pairs")
+write = load("write_questions")
 
 
 @cache
@@ -224,3 +228,52 @@ def test_supervised_pairs_load_as_images_with_answers(tmp_path: Path) -> None:
     for split in SPLITS:
         written = (tmp_path / f"questions_{split}.jsonl").read_text(encoding="utf-8").splitlines()
         assert [json.loads(line)["id"] for line in written] == [r["id"] for r in rows_of(split)]
+
+
+def test_a_description_names_what_the_pixels_show() -> None:
+    found = completions.pairs(60, seed=4, descriptions=1.0)
+    assert set(found["prompt"]) == {completions.DESCRIBE}
+    for image, text in zip(found["image"], found["completion"], strict=True):
+        objects = detect(Image.open(io.BytesIO(image["bytes"]))).objects
+        words, _, background = text.rpartition(" on ")
+        named = [tuple(part.split()[1:]) for part in words.split(", ")]
+        cells = [(o.color, o.shape, f"{round(8 * o.box[0])}{round(8 * o.box[1])}") for o in objects]
+        assert sorted(named) == sorted(cells) and background in render.BACKGROUNDS
+        assert [place[::-1] for *_, place in named] == sorted(place[::-1] for *_, place in named)
+
+
+def test_a_careless_answer_is_one_of_the_choices_and_right_less_often() -> None:
+    rows = questions.question_rows("train", 800, seed=2)
+    for tag, options in questions.ANSWERS.items():
+        mine = [row for row in rows if row["tag"] == tag]
+        said = [completions.answer(row, hurried=True) for row in mine]
+        for row, text in zip(mine, said, strict=True):
+            allowed = "ABCD"[: len(row["choices"])] if row["form"] == "choice" else options
+            assert text in allowed, (row["question"], text)
+        right = [t == row["ground_truth_answer"] for row, t in zip(mine, said, strict=True)]
+        assert sum(right) / len(right) < 0.7, tag
+
+
+def test_shares_of_descriptions_and_careless_answers_are_kept() -> None:
+    found = completions.pairs(800, seed=6, descriptions=0.5, careless=0.4)
+    right = completions.pairs(800, seed=6)
+    described = [tag == "description" for tag in found["tag"]]
+    assert 0.44 < sum(described) / 800 < 0.56
+    rest = [n for n in range(800) if not described[n]]
+    wrong = sum(found["completion"][n] != right["completion"][n] for n in rest)
+    assert 0.15 < wrong / len(rest) < 0.4  # some careless answers are right
+    assert all(found["prompt"][n] == right["prompt"][n] for n in rest)
+    with pytest.raises(ValueError, match="careless=101 is not a share"):
+        write.main(["out=unused", "careless=101"])
+
+
+def test_every_answer_is_one_token_and_the_system_text_another() -> None:
+    tokenizer = load_tokenizer(FOLDER / "tokenizer_questions")
+    answers = [word for words in questions.ANSWERS.values() for word in words]
+    for text in (*answers, *"ABCD", SYSTEM):
+        assert len(tokenizer(text)["input_ids"]) == 1, text
+    for split in SPLITS:
+        for row in rows_of(split):
+            tokens = tokenizer.tokenize(row["question"])
+            words = re.findall(r"[a-z]+|[^a-z\s]|\n", row["question"])
+            assert len(tokens) <= len(words) + row["question"].count(". ")

@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from mmrl.adapter import LoraSettings
 from mmrl.checkpoint import checkpoint_steps
 from mmrl.model_config import ModelConfig, policy_options
-from mmrl.objectives.masked import MaskedConfig, NetworkConfig, new_policy
+from mmrl.objectives.masked_config import MaskedConfig, NetworkConfig
+from mmrl.objectives.masked_policy import new_policy
 from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollout import RolloutBatch, roll_out

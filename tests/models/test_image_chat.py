@@ -156,7 +156,8 @@ def test_pictures_of_a_file_are_measured_unopened_and_opened_once_for_their_grou
     buffer, opened = io.BytesIO(), []
     picture(20, 9, 1).save(buffer, "PNG")
     monkeypatch.setattr(Picture, "open", lambda p, was=Picture.open: opened.append(1) or was(p))
-    prompt = Prompt("1", "image_to_text", "?", images=Pictures([Picture(buffer.getvalue())] * 2))
+    sources = [Picture(buffer.getvalue()) for _ in range(2)]
+    prompt = Prompt("1", "image_to_text", "?", images=Pictures(sources))
     assert policy.fits(prompt) and not opened
     canvas = policy.canvas([prompt] * 4)
     assert len(opened) == 2
@@ -296,6 +297,19 @@ def test_an_image_that_is_hidden_with_its_prompt_is_not_seen(policy: Policy) -> 
         passes = Passes(hidden, canvas.response[None], hidden.float())
         scores.append(score(policy, canvas, passes)[0])
     assert torch.equal(*scores)
+
+
+@torch.no_grad()
+def test_images_computed_at_once_are_those_computed_one_by_one(directory: Path) -> None:
+    policy = load(directory)
+    features = policy.tasks["image_to_text"].canvas(PROMPTS).features
+    assert features is not None and features.source is not None
+    rows = [features.computed(policy.model).rows]
+    eyes(policy).one_by_one = False
+    with counted(eyes(policy).tower.encoder) as looked:
+        rows.append(features.computed(policy.model).rows)
+    assert len(looked) == 1 and len(features.images) == 2
+    torch.testing.assert_close(rows[0], rows[1], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.objectives.masked import NetworkConfig
+from mmrl.objectives.masked_config import NetworkConfig
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.objectives.text_examples import Example
@@ -58,8 +58,8 @@ def ids(objective: Completions, text: str) -> list[int]:
 def example_of(objective: Completions, batch: Rows, row: int) -> Example:
     """The example that a row holds."""
     ids = batch.targets[row, batch.piece[row] >= 0].tolist()
-    whole = [[*e.prompt.tolist(), *e.completion.tolist()] for e in objective.examples]
-    return objective.examples[next(n for n, e in enumerate(whole) if e == ids[: len(e)])]
+    whole = [[*e.prompt.tolist(), *e.completion.tolist()] for e in objective.source.examples]
+    return objective.source.examples[next(n for n, e in enumerate(whole) if e == ids[: len(e)])]
 
 
 def gradients(objective: Completions, batches: list[Rows]) -> tuple[float, Tensor]:

@@ -6,6 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,9 +19,19 @@ from torch import Generator, Tensor
 
 from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
-from mmrl.objectives.masked import EPS, Corrupted, Masked, MaskedConfig, NetworkConfig, cosine_mask
+from mmrl.data import DataConfig, load_prompts
+from mmrl.objectives.masked import EPS, Corrupted, Masked, cosine_mask
+from mmrl.objectives.masked_config import (
+    CompletionsConfig,
+    MaskedConfig,
+    NetworkConfig,
+    QuestionsConfig,
+)
 from mmrl.sft import SFTConfig, train
+from mmrl.types import Prompt
 from models import load_model
+from models.image_codes_chat import ImageCodesChat
+from models.magvit import MagvitV2
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
 PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a square"]
@@ -170,6 +182,118 @@ def test_a_dry_run_knows_the_network_that_is_trained(pairs: Path) -> None:
         Masked.outline(MaskedConfig(**options(pairs, vq="./nowhere")))
 
 
+QUESTIONS = [("what is there?", "a ring"), ("how many?", "2"), ("what color?", "blue")]
+SUMS = [("compute 1+2", "1+2=3"), ("compute 2*2*3", "2*2=4\n4*3=12")]
+ANSWERS = {"ends": ["eos"], "max_length": 140, "fill": "blocks", "completion_length": 4}
+
+
+@pytest.fixture(scope="module")
+def answers(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Options that put questions and sums in the place of captions."""
+    folder = tmp_path_factory.mktemp("answers")
+    images = [row["image"] for row in pq.read_table(pairs).to_pylist()]
+    questions = [
+        {"question": q, "answer": a, "image": images[n % 2]} for n, (q, a) in enumerate(QUESTIONS)
+    ]
+    pq.write_table(pyarrow.Table.from_pylist(questions), folder / "questions.parquet")
+    rows = [json.dumps({"prompt": p, "completion": c}) for p, c in SUMS]
+    (folder / "sums.jsonl").write_text("\n".join(rows))
+    columns = {"prompt_column": "question", "completion_column": "answer"}
+    named = {"data": str(folder / "questions.parquet"), **ANSWERS, **columns}
+    return {
+        "questions": QuestionsConfig(**named),
+        "completions": CompletionsConfig(data=str(folder / "sums.jsonl"), **ANSWERS),
+        "shares": {"text_to_image": 0.4, "image_to_text": 0.4, "text": 0.2},
+    }
+
+
+@torch.no_grad()
+def test_questions_and_completions_are_trained_as_they_are_sampled(
+    pairs: Path, answers: dict[str, Any]
+) -> None:
+    masked = objective(pairs, batch_size=10, **answers)
+    parts = {part.part: part for part in masked.batch(0, 0, 1)}
+    assert {name: len(part.ids) for name, part in parts.items()} == {
+        "text_to_image": 4, "image_to_text": 4, "text": 2,
+    }  # fmt: skip
+    eos = masked.policy.tokenizer.eos_token_id
+    config = masked.config.questions
+    assert config is not None
+    data = DataConfig(columns={"prompt": "question"})
+    asked = load_prompts(config.data, "image_to_text", data)
+    summed = [Prompt(p, "text", p, answer=c) for p, c in SUMS]
+    for name, prompts in (("image_to_text", asked), ("text", summed)):
+        part, found = parts[name], set()
+        for row, targets in enumerate(part.targets):
+            for prompt in prompts:
+                answer = masked.policy.tokenizer(prompt.answer)["input_ids"]
+                length = -(-(len(answer) + 1) // 4) * 4
+                canvas = masked.policy.canvas([prompt], length)
+                width = canvas.tokens.shape[1]
+                written = [*answer, *[eos] * (length - len(answer))]
+                given = canvas.tokens[~canvas.response]
+                if torch.equal(targets[: len(given)], given):
+                    found.add(prompt.text)
+                    assert targets[len(given) : width].tolist() == written
+                    assert part.attend is None or part.attend[row].sum() == width
+                    assert not part.hidden[row, : len(given)].any()
+        assert len(found) >= 2, name
+    assert parts["image_to_text"].columns == (0, len(masked.policy.tokenizer))
+
+
+@torch.no_grad()
+def test_the_loss_of_answers_is_the_weighted_entropy_of_what_is_hidden(
+    pairs: Path, answers: dict[str, Any]
+) -> None:
+    weights = {"text_to_image": 1.0, "image_to_text": 0.5, "text": 0.25}
+    masked = objective(pairs, batch_size=10, weights=weights, **answers)
+    batch = masked.batch(1, 0, 1)
+    loss, metrics = masked.loss(batch)
+    total = sum(weights[name] * float(metrics[f"loss/{name}"]) for name in weights)
+    assert loss == pytest.approx(total, rel=1e-5)
+    for part in batch[1:]:
+        expected = (entropies(masked, part) * part.weight).sum()
+        assert metrics[f"loss/{part.part}"] == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_each_image_of_questions_is_encoded_once_in_a_run(
+    pairs: Path, answers: dict[str, Any]
+) -> None:
+    masked = objective(pairs, batch_size=10, **answers)
+    chat, encoded = masked.sources["image_to_text"].tasks.image_to_text, list[int]()
+    assert isinstance(chat, ImageCodesChat)
+    was = MagvitV2.get_code
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MagvitV2, "get_code", lambda *a: encoded.append(1) or was(*a))
+        for step in range(4):
+            masked.sources["image_to_text"].batch(step, 0, 1, 4)
+    assert len(encoded) == len(QUESTIONS)
+
+
+def test_captions_are_drawn_the_same_beside_answers(pairs: Path, answers: dict[str, Any]) -> None:
+    shares = answers["shares"]
+    [plain, beside] = [
+        objective(pairs, batch_size=10, **changes).batch(2, 0, 1)[0]
+        for changes in ({"shares": shares}, answers)
+    ]
+    assert torch.equal(plain.ids, beside.ids) and torch.equal(plain.hidden, beside.hidden)
+
+
+def test_a_dry_run_counts_the_answers(pairs: Path, answers: dict[str, Any]) -> None:
+    _, said = Masked.outline(MaskedConfig(**options(pairs, **answers)))
+    assert said.startswith(f"4 pairs of {pairs}, 3 completions of ")
+    assert said.endswith("sums.jsonl") and "2 completions" in said
+
+
+def test_a_run_learns_the_three_together(
+    pairs: Path, tmp_path: Path, answers: dict[str, Any]
+) -> None:
+    changes = {k: vars(v) if hasattr(v, "data") else v for k, v in answers.items()}
+    first = run(pairs, tmp_path / "first", **changes)
+    second = run(pairs, tmp_path / "second", **changes, model=str(first.final), tokenizer="")
+    assert second.loss < first.loss
+
+
 def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
     settings = {"name": "masked", **options(pairs, **changes)}
     settings["network"] = vars(NETWORK)
@@ -201,6 +325,7 @@ def test_a_run_may_start_from_the_model_of_another(pairs: Path, tmp_path: Path) 
         ({"model": "somewhere"}, "objective.model, objective.tokenizer"),
         ({"shares": {"text_to_image": 0.5}}, "objective.shares"),
         ({"shares": {"video": 1.0}}, "objective.shares"),
+        ({"questions": QuestionsConfig(data="-")}, "objective.questions"),
     ],
 )
 def test_settings_that_cannot_train_are_named(
@@ -208,3 +333,14 @@ def test_settings_that_cannot_train_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         MaskedConfig(**options(pairs, **change))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, "objective.questions.data"), ({"data": "-", "fill": "blocks"}, "questions.completion_l")],
+)
+def test_settings_of_answers_are_named_by_their_place(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        QuestionsConfig(**options)

@@ -49,7 +49,7 @@ def test_every_completion_token_is_learned_with_its_ends_and_nothing_of_the_prom
             learned.setdefault(targets, set()).update(scored)
             assert targets[-2:] == (eot, eos)
     assert len(learned) == len(ROWS)
-    for example in objective.examples:
+    for example in objective.source.examples:
         ids = (*example.prompt.tolist(), *example.completion.tolist())
         assert learned[ids] == set(range(len(example.prompt), len(example)))
 
@@ -94,12 +94,12 @@ def test_ends_and_padding_are_learned_as_the_options_say(
 def test_token_normalisation_divides_by_the_mean_length_of_the_data(data: Path) -> None:
     each, mean = (completions(data, normalization=name) for name in ("sequence", "token"))
     rows, scaled = each.batch(0, 0, 1), mean.batch(0, 0, 1)
-    lengths = [len(example.completion) for example in each.examples]
-    assert mean.mean_length == pytest.approx(sum(lengths) / len(lengths))
+    lengths = [len(example.completion) for example in each.source.examples]
+    assert mean.source.mean_length == pytest.approx(sum(lengths) / len(lengths))
     for row in range(len(rows)):
         own = len(example_of(each, rows, row).completion)
-        assert mean.mean_length and torch.allclose(
-            rows.weight[row] * own, scaled.weight[row] * mean.mean_length
+        assert mean.source.mean_length and torch.allclose(
+            rows.weight[row] * own, scaled.weight[row] * mean.source.mean_length
         )
 
 

@@ -6,7 +6,7 @@ import torch
 
 from mmrl.objectives.corruptions.corruption import Chance
 from mmrl.objectives.packed_rows import lay_out
-from mmrl.objectives.text import piece
+from mmrl.objectives.text_pieces import piece, shown
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import completions, write_rows
@@ -27,11 +27,14 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
     path = write_rows(tmp_path / "trace.jsonl", [row])
     replayed = completions(path, corruption={"name": "trace"})
     replayed.module.load_state_dict(objective.module.state_dict())
-    [example] = replayed.examples
+    [example] = replayed.source.examples
     slices, found = len(example.order.unique()), torch.zeros(8)
     for n in range(slices):
-        view = replayed.corruption(example.order, Chance((n + 0.5) / slices, *torch.rand(2, 8)))
-        rows = lay_out([piece(example, view, 0, 1.0, policy.mask_id)], 0, 0)
+        view = replayed.source.corruption(
+            example.order, Chance((n + 0.5) / slices, *torch.rand(2, 8))
+        )
+        given = shown(example, None)
+        rows = lay_out([piece(example, given, view, 0, 1.0, policy.mask_id)], 0, 0)
         logits = replayed.module(input_ids=rows.ids).logits[0, -8:]
         logits[:, policy.mask_id] = -torch.inf  # a sampler never writes it
         logprobs = logits.log_softmax(-1).gather(1, rows.targets[0, -8:, None])[:, 0]
@@ -49,6 +52,6 @@ def test_blocks_are_those_of_the_sampler_whatever_the_length_of_the_prompt(data:
         written = rollout.written_at[0, canvas.response[0]]
         for block in range(2):
             chance = Chance((block + 0.5) / 2, torch.ones(8), torch.zeros(8))
-            view = objective.corruption(torch.arange(8), chance)
+            view = objective.source.corruption(torch.arange(8), chance)
             assert torch.equal(view.weight > 0, written // 2 == block)
             assert torch.equal(view.hidden, written >= 2 * block)

@@ -1,0 +1,90 @@
+"""Supervised pairs about scenes of the shapes world: questions, and descriptions of what is seen.
+
+A description names every object with its cell, line by line as one reads, and the background:
+
+    small red ring 25, large blue cross 41 on tan        (column 2, row 5; column 4, row 1)
+
+A careless answer is what somebody says who looked at half of what was asked: all of the shape are
+counted or found whatever their colour, the colour is that of the other shape, the side is the
+opposite one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from questions import LETTERS, picture, question_rows
+from render import SIZES
+
+Row = dict[str, Any]
+
+DESCRIBE = "describe the image"
+OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"}
+
+
+def pairs(
+    count: int, seed: int, size: int = 32, descriptions: float = 0.0, careless: float = 0.0
+) -> dict[str, list[Any]]:
+    """Training questions with answers, and descriptions of their scenes.
+
+    Args:
+        count: how many pairs.
+        seed: the same seed gives the same pairs; 0 begins as the committed file was drawn.
+        size: side of the images in pixels.
+        descriptions: share of the pairs that ask for a description of the scene instead.
+        careless: share of the questions with a careless answer.
+
+    Returns:
+        Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets stores
+        them), `prompt`, `completion` (the letter, the short answer, or the description), `tag` and
+        `form`.
+    """
+    rng = np.random.default_rng([seed, *b"pairs"])
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("image", "prompt", "completion", "tag", "form")
+    }
+    for row in question_rows("train", count, seed):
+        described, hurried = rng.random(2) < (descriptions, careless)
+        values = (
+            {"bytes": picture(row["scene"], size), "path": None},
+            DESCRIBE if described else row["question"],
+            description(row["scene"]) if described else answer(row, bool(hurried)),
+            "description" if described else row["tag"],
+            "description" if described else row["form"],
+        )
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
+    return columns
+
+
+def answer(row: Row, hurried: bool = False) -> str:
+    """What is right, or what somebody says who looked carelessly, as a letter where choices are."""
+    if not hurried:
+        return row["ground_truth_answer"]
+    said = careless(row)
+    return LETTERS[row["choices"].index(said)] if row["form"] == "choice" else said
+
+
+def careless(row: Row) -> str:
+    """The careless answer to a question; sometimes it is right."""
+    objects = row["scene"]["objects"]
+    if row["tag"] == "count":
+        return str(sum(item["class"] == objects[0]["class"] for item in objects))
+    if row["tag"] == "color":
+        return objects[0]["color"]
+    if row["tag"] == "existence":
+        return "yes"  # something of the shape is always there
+    right = row["ground_truth_answer"]
+    return OPPOSITE[row["choices"][LETTERS.index(right)] if row["form"] == "choice" else right]
+
+
+def description(scene: Row) -> str:
+    """Size, colour, shape, column and row of every object, and the background."""
+    names = {cells: name for name, cells in SIZES.items()}
+    seen = sorted(scene["objects"], key=lambda item: (item["row"], item["column"]))
+    words = [
+        f"{names[item['size']]} {item['color']} {item['class']} {item['column']}{item['row']}"
+        for item in seen
+    ]
+    return f"{', '.join(words)} on {scene['background']}"

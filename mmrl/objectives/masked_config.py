@@ -1,0 +1,96 @@
+"""Options of the `masked` objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from mmrl.config import check
+from mmrl.objectives.text_source import SourceConfig
+
+PARTS = ("text_to_image", "image_to_text", "text")
+
+
+@dataclass(kw_only=True)
+class NetworkConfig:
+    """Sizes of a new network, by the names of LLaDA's config.json."""
+
+    d_model: int = 192
+    n_layers: int = 6
+    n_heads: int = 6
+    mlp_hidden_size: int = 512
+    rope_theta: float = 500000.0
+
+
+@dataclass(kw_only=True)
+class QuestionsConfig(SourceConfig):
+    """Questions about images, one image each, and their answers."""
+
+    where: ClassVar[str] = "objective.questions"
+
+
+@dataclass(kw_only=True)
+class CompletionsConfig(SourceConfig):
+    """Prompts of words and their completions."""
+
+    where: ClassVar[str] = "objective.completions"
+
+
+@dataclass(kw_only=True)
+class MaskedConfig:
+    """Options of the `masked` objective."""
+
+    data: str = ""
+    """Parquet of training pairs, or a folder of them: an image and its prompt per row."""
+    image_column: str = "image"
+    text_column: str = "prompt"
+    model: str = ""
+    """Checkpoint to continue from; a new network when empty."""
+    tokenizer: str = ""
+    """Directory of the tokenizer of a new network."""
+    vq: str = ""
+    """Path or hub id of the image tokenizer."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """Sizes of a new network; unused when `model` is given."""
+    image_size: int = 256
+    max_prompt_length: int = 256
+    mask_policy: Literal["ignore", "key_padding"] = "key_padding"
+    """What padding means in a new network; recorded in its config.json."""
+    cond_dropout_prob: float = 0.1
+    """Share of text-to-image rows whose text is dropped, for classifier-free guidance."""
+    shares: dict[str, float] = field(default_factory=lambda: {"text_to_image": 1.0})
+    """Share of every batch that goes to each of text_to_image, image_to_text, text."""
+    weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 1.0))
+    """Weight of each part in the loss."""
+    instruction: str = "describe the image"
+    """User turn of the image-to-text part."""
+    questions: QuestionsConfig | None = None
+    """What the image-to-text part learns instead of captions: rows with a picture, as the `text`
+    objective reads them."""
+    completions: CompletionsConfig | None = None
+    """What the text part learns instead of captions: rows with a prompt and a completion."""
+    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
+    """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+
+    def __post_init__(self) -> None:
+        check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")
+        check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
+        for key in ("image_size", "max_prompt_length"):
+            check(getattr(self, key) >= 1, f"objective.{key}", getattr(self, key), "at least 1")
+        known = set(self.shares) <= set(PARTS) and set(self.weights) <= set(PARTS)
+        check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
+        for key, part in (("questions", "image_to_text"), ("completions", "text")):
+            learned = self.shares.get(part, 0.0) > 0
+            given = getattr(self, key) is not None
+            check(
+                learned or not given, f"objective.{key}", "given", f"null where {part} has no share"
+            )
+        total = sum(self.shares.values())
+        check(abs(total - 1) < 1e-6, "objective.shares", self.shares, "shares that add up to 1")
+        check(
+            bool(self.model) != bool(self.tokenizer),
+            "objective.model, objective.tokenizer",
+            (self.model, self.tokenizer),
+            "a checkpoint to continue from, or a tokenizer for a new network",
+        )

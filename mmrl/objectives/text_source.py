@@ -1,0 +1,114 @@
+"""A data set of completions as corrupted rows: the examples of a micro-batch, and their masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mmrl.config import check, component
+from mmrl.objectives.corruptions import CORRUPTIONS
+from mmrl.objectives.corruptions.corruption import draw_chance
+from mmrl.objectives.packed_rows import Rows, lay_out
+from mmrl.objectives.text_examples import Example, ExampleConfig, filled
+from mmrl.objectives.text_pieces import piece, shown
+from mmrl.objectives.text_rows import Tasks, load_examples
+from mmrl.picture_sources import picture_root
+from mmrl.randomness import generator
+from mmrl.rows import read_rows
+from mmrl.stream import stream_positions, stream_rows
+
+
+@dataclass(kw_only=True)
+class SourceConfig(ExampleConfig):
+    """A data set of completions, and how they are corrupted."""
+
+    data: str = ""
+    """.jsonl, .json or .parquet file, or a hub data set, of examples."""
+    data_config: str | None = None
+    """Configuration of a hub data set."""
+    data_split: str | None = None
+    """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
+    corruption: dict[str, Any] = field(default_factory=lambda: {"name": "random"})
+    """`name` and options: random, semi_ar, block, trace, left_to_right."""
+    normalization: Literal["sequence", "token"] = "sequence"
+    """What n_i is: the length of the completion, or the mean length over the data, so that every
+    token counts the same in every batch."""
+    packing: bool = False
+    """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = self.where
+        check(self.data != "", f"{where}.data", self.data, "a file or data set of completions")
+        component(CORRUPTIONS, self.corruption, where=f"{where}.corruption")
+        continued = CORRUPTIONS[self.corruption["name"]].continued
+        check(
+            continued or self.fill == "none" or self.trained_padding is None,
+            f"{where}.trained_padding", self.trained_padding,
+            f"null with corruption {self.corruption['name']!r}", "It has no unwritten rest.",
+        )  # fmt: skip
+        check(
+            self.normalization == "sequence" or self.fill != "batch",
+            f"{where}.normalization", self.normalization, "sequence with fill: batch",
+            "The mean length is not known beforehand.",
+        )  # fmt: skip
+
+
+class Source:
+    """The examples of a data set, and rows of them.
+
+    Args:
+        config: settings.
+        tasks: layouts of the checkpoint.
+        seed: of the order of examples and of every mask.
+    """
+
+    def __init__(self, config: SourceConfig, tasks: Tasks, seed: int) -> None:
+        self.config, self.tasks, self.seed = config, tasks, seed
+        kind, where = CORRUPTIONS[config.corruption["name"]], f"{config.where}.corruption"
+        self.corruption = kind(component(CORRUPTIONS, config.corruption, where))
+        self.examples = examples_of(config, tasks)
+        self.mean_length = self._mean_length()
+
+    def batch(self, step: int, rank: int, world_size: int, count: int) -> Rows:
+        """The `count` examples of a rank in micro-batch `step`, corrupted and laid out."""
+        places = stream_positions(step, rank, world_size, count)
+        numbers = stream_rows(self.seed, places, len(self.examples))
+        names = [("corruption", place) for place in places]
+        return self.rows([self.examples[n] for n in numbers], names)
+
+    def rows(self, examples: list[Example], names: list[tuple[str, int]]) -> Rows:
+        """Examples corrupted and laid out.
+
+        Args:
+            examples: of one micro-batch.
+            names: of their draws.
+        """
+        ids, album = self.tasks.text.ids, self.tasks.album()
+        pieces = []
+        for n, (example, name) in enumerate(zip(filled(examples, self.config), names, strict=True)):
+            chance = draw_chance(example.trained, generator(self.seed, *name))
+            view = self.corruption(example.order[: example.trained], chance)
+            scale = (self.mean_length or example.trained) * len(examples)
+            pieces.append(piece(example, shown(example, album), view, n, scale, ids["mask"]))
+        rows = lay_out(pieces, self.config.max_length if self.config.packing else 0, ids["eos"])
+        rows.features = None if album is None else album.features(rows.at)
+        return rows
+
+    def _mean_length(self) -> float | None:
+        if self.config.normalization == "sequence":
+            return None
+        whole = filled(self.examples, self.config)
+        return sum(example.trained for example in whole) / len(whole)
+
+
+def examples_of(
+    config: SourceConfig, tasks: Tasks, source: str | None = None, split: str | None = None
+) -> list[Example]:
+    """The examples of a data set, that of the settings by default; see `load_examples`."""
+    if source is None:
+        source, split = config.data, config.data_split
+    rows = read_rows(source, config.data_config, split)
+    recorded = CORRUPTIONS[config.corruption["name"]].recorded
+    root = picture_root(source, config.image_root, f"{config.where}.image_root")
+    return load_examples(rows, source, config, tasks, root, recorded)

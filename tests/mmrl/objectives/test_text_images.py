@@ -1,0 +1,262 @@
+"""Answers about images: what is trained is what is sampled, and what learns from it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mmrl.config import ConfigError, component
+from mmrl.data import DataConfig, load_prompts
+from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.text import CompletionConfig, Completions
+from mmrl.pictures import Picture
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.sft import SFTConfig, train
+from models import load_policy
+from models.vision import Vision
+from tests.mmrl.objectives.completions import SIZES, completions, gradients, visits
+from tests.mmrl.objectives.image_completions import ROWS, TOWER, seeing, settings, write
+from tests.mmrl.objectives.test_packed_rows import CORRUPTIONS
+
+SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes" / "checkpoints"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four questions about pictures of several sizes."""
+    return write(tmp_path_factory.mktemp("rows") / "rows.jsonl", ROWS)
+
+
+def row_of(batch: Rows, words: Tensor) -> int:
+    """The row that begins with these ids."""
+    starts = [torch.equal(row[: len(words)], words) for row in batch.targets]
+    return starts.index(True)
+
+
+def vision_of(objective: Completions) -> Vision:
+    vision = objective.policy.network.vision
+    assert isinstance(vision, Vision)
+    return vision
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("n", [4, 6])
+def test_a_trained_row_is_the_sampled_canvas_with_the_answer_and_the_end_of_its_turn(
+    data: Path, n: int
+) -> None:
+    objective = seeing(data, fill="completion", completion_length=n)
+    eot = objective.text.ids["eot"]
+    batch = objective.batch(0, 0, 1)
+    assert batch.features is not None and batch.features.source is not None
+    trained = vision_of(objective)(batch.features.source, batch.features.images).rows
+    for prompt in load_prompts(str(data), "image_to_text", DataConfig()):
+        canvas = objective.policy.canvas([prompt], n)
+        [tokens], [response] = canvas.tokens, canvas.response
+        assert canvas.features is not None and canvas.features.rows is not None
+        row = row_of(batch, tokens[~response])
+        assert int((batch.piece[row] >= 0).sum()) == len(tokens)
+        answer = objective.text.tokenizer(prompt.answer)["input_ids"]
+        written = batch.targets[row, : len(tokens)][response].tolist()
+        assert written == [*answer, *[eot] * (n - len(answer))]
+        assert canvas.stop_ids[0] == eot  # what the sampler puts behind the end
+        at = batch.features.at[row, : len(tokens)]
+        assert torch.equal(at >= 0, canvas.features.at[0] >= 0)
+        shown = trained[at[at >= 0]]
+        torch.testing.assert_close(shown, canvas.features.rows, rtol=0, atol=1e-5)
+
+
+def test_answers_about_images_have_no_end_that_is_never_sampled_and_words_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    rows = [ROWS[0], {"question": "how many", "answer": "red"}]
+    objective = seeing(write(tmp_path / "rows.jsonl", rows), fill="blocks", completion_length=4)
+    eot, eos = objective.text.ids["eot"], objective.text.ids["eos"]
+    batch = objective.batch(0, 0, 1)
+    ends = {
+        tuple(batch.targets[row, batch.piece[row] >= 0][-3:].tolist()) for row in range(len(batch))
+    }
+    assert ends == {(eot, eot, eot), (eot, eos, eos)}
+
+
+@pytest.mark.parametrize("tower", [True, False])
+def test_the_projector_always_learns_and_the_tower_only_if_wanted(
+    data: Path, tmp_path: Path, tower: bool
+) -> None:
+    first = seeing(data)
+    first.save(tmp_path)
+    objective = seeing(data, model=str(tmp_path), train_vision_tower=tower)
+    gradients(objective, visits(objective, 2))
+    learning = {
+        name
+        for name, p in objective.module.named_parameters()
+        if p.grad is not None and bool(p.grad.any())
+    }
+    assert {"vision.newline", "vision.projector.0.weight", "blocks.0.attn.q.weight"} <= learning
+    assert any(name.startswith("vision.tower.encoder") for name in learning) == tower
+    silent = {name for name, p in objective.module.named_parameters() if not p.requires_grad}
+    assert all(name.startswith("vision.tower") for name in silent) and bool(silent)
+
+
+def test_patterns_name_what_is_trained(data: Path, tmp_path: Path) -> None:
+    seeing(data).save(tmp_path)
+    objective = seeing(data, model=str(tmp_path), modules_to_train=["vision.projector"])
+    trained = {name for name, p in objective.module.named_parameters() if p.requires_grad}
+    assert trained and all(name.startswith("vision.projector") for name in trained)
+    loss, gradient = gradients(objective, [objective.batch(0, 0, 1)])
+    assert loss > 0 and bool(gradient.any())
+    with pytest.raises(ConfigError, match=r"objective\.modules_to_train is 'vison'"):
+        seeing(data, model=str(tmp_path), modules_to_train=["vison"])
+
+
+def test_words_alone_leave_every_trained_weight_with_a_gradient(tmp_path: Path) -> None:
+    rows = [ROWS[0], {"question": "how many", "answer": "red"}]
+    objective = seeing(write(tmp_path / "rows.jsonl", rows), batch_size=1)
+    words = next(batch for batch in visits(objective, 2) if batch.features is None)
+    gradients(objective, [words])
+    for name, parameter in objective.module.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        if name.startswith("vision.") and parameter.grad is not None:
+            assert not parameter.grad.any()
+
+
+def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    was = Picture.open
+    monkeypatch.setattr(Picture, "open", lambda picture: opened.append(1) or was(picture))
+    turns = [("user", "how many?"), ("assistant", "2"), ("user", "is"), ("assistant", "yes")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    path = write(tmp_path / "rows.jsonl", [{"messages": messages, "image": ROWS[1]["image"]}])
+    objective = seeing(path, batch_size=2, turns="all")
+    assert len(objective.source.examples) == 2 and not opened
+    batch = objective.batch(0, 0, 1)
+    assert len(opened) == 1 and batch.features is not None and len(batch.features.images) == 1
+    assert batch.features.source is not None and batch.features.source.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])
+def test_an_example_counts_the_same_packed_or_alone(data: Path, corruption: dict[str, Any]) -> None:
+    whole = seeing(data, corruption=corruption)
+    loss, gradient = gradients(whole, [whole.batch(0, 0, 1)])
+    packed = seeing(data, corruption=corruption, packing=True, max_length=400)
+    rows = packed.batch(0, 0, 1)
+    assert len(rows) < len(ROWS) and not rows.simple
+    alone = seeing(data, batch_size=1, corruption=corruption)
+    for objective, batches in ((packed, [rows]), (alone, visits(alone, len(ROWS)))):
+        other, slope = gradients(objective, batches)
+        assert other == pytest.approx(loss, rel=1e-4)
+        torch.testing.assert_close(slope, gradient, rtol=1e-2, atol=1e-5)
+
+
+def test_the_loss_depends_on_the_picture(data: Path) -> None:
+    objective = seeing(data)
+    batch = objective.batch(0, 0, 1)
+    loss = float(objective.loss(batch)[0].detach())
+    assert batch.features is not None and batch.features.source is not None
+    batch.features.source = 255 - batch.features.source
+    assert float(objective.loss(batch)[0].detach()) != loss
+
+
+def run(data: Path, output: Path, **changes: Any) -> Path:
+    """A run of four steps; returns the directory of its model."""
+    objective = {"name": "text", **settings(data, **changes)}
+    objective |= {"network": SIZES} | ({"vision": TOWER} if "vision" in objective else {})
+    values: dict[str, Any] = {"max_steps": 4, "logging_steps": 2, "per_device_train_batch_size": 4}
+    values |= {"optimizer": "muon", "learning_rate": 1e-2, "bf16": True}
+    train(SFTConfig(output_dir=str(output), objective=objective, **values))
+    return output / "final"
+
+
+def test_a_new_network_is_saved_as_llada_v_answers_and_can_be_continued(
+    data: Path, tmp_path: Path
+) -> None:
+    first = run(data, tmp_path / "first", attn_implementation="eager")
+    raw = json.loads((first / "config.json").read_text())
+    assert (raw["model_type"], raw["architectures"]) == ("llava_llada", ["LlavaLLaDAModelLM"])
+    assert raw["image_aspect_ratio"] == "anyres_max_4" and raw["mm_hidden_size"] == 12
+    assert raw["vision"]["num_hidden_layers"] == 3  # of which the last is not built
+    policy = load_policy(first, vq=None, max_prompt_length=100)
+    assert len(vision_of_policy(policy.network.vision).tower.encoder.layers) == 2
+    prompts = load_prompts(str(data), "image_to_text", DataConfig())
+    settings_ = SamplerConfig(name="static", steps=2, eos="leave")
+    rollout = sample(policy, policy.canvas(prompts, 4), settings_, torch.Generator().manual_seed(0))
+    assert len(policy.decode(rollout.canvas, prompts)) == len(prompts)
+    second = run(data, tmp_path / "second", model=str(first), train_vision_tower=True)
+    losses = [
+        held_out(data, **start) for start in ({}, *({"model": str(p)} for p in (first, second)))
+    ]
+    assert losses[0] > losses[1] > losses[2]
+
+
+def vision_of_policy(module: nn.Module | None) -> Vision:
+    assert isinstance(module, Vision)
+    return module
+
+
+def held_out(data: Path, **start: Any) -> float:
+    with torch.no_grad():
+        return seeing(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
+
+
+def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
+    trained = seeing(data)
+    outline, words = Completions.outline(trained.config)
+    assert outline is not None and words == f"4 completions of {data}"
+    sizes = [
+        {n: (p.shape, p.requires_grad) for n, p in one.named_parameters()}
+        for one in (outline, trained.module)
+    ]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_vision_tower": False}, "objective.vision"),
+        ({"model": "somewhere", "tokenizer": ""}, "objective.vision"),
+        ({"modules_to_train": ["vision"]}, "objective.modules_to_train"),
+        ({"vision": {**TOWER, "patch_size": 3}}, "objective.vision.image_size is 8"),
+        ({"vision": {**TOWER, "num_hidden_layers": 1}}, "objective.vision.num_hidden_layers"),
+        ({"vision": {**TOWER, "num_attention_heads": 5}}, "objective.vision.hidden_size is 12"),
+        ({"vision": {**TOWER, "heads": 5}}, "objective.vision.heads"),
+        ({"format": "dllm"}, "objective.format is 'dllm'.*Did you mean"),
+        ({"image_root": "./nowhere"}, "objective.image_root is './nowhere'"),
+    ],
+)
+def test_settings_that_cannot_train_are_named(
+    data: Path, change: dict[str, Any], message: str
+) -> None:
+    options = {"name": "text", **settings(data), "network": SIZES, "vision": TOWER, **change}
+    with pytest.raises(ConfigError, match=message):
+        config: CompletionConfig = component({"text": Completions}, options, where="objective")
+        Completions.outline(config)
+
+
+def test_a_network_without_a_tower_has_none_to_train(data: Path) -> None:
+    with pytest.raises(ConfigError, match="objective.train_vision_tower is True"):
+        completions(data, train_vision_tower=True)
+
+
+@torch.no_grad()
+def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(tmp_path: Path) -> None:
+    model = {"model": str(SHAPES / "mmada"), "vq": str(SHAPES / "magvit")}
+    path = write(tmp_path / "rows.jsonl", ROWS[:2])
+    objective = seeing(path, batch_size=2, fill="completion", completion_length=8, **model)
+    batch, eos = objective.batch(0, 0, 1), objective.text.ids["eos"]
+    assert batch.features is None and float(objective.loss(batch)[0]) > 0
+    for prompt in load_prompts(str(path), "image_to_text", DataConfig()):
+        canvas = objective.policy.canvas([prompt], 8)
+        given = canvas.tokens[~canvas.response]
+        row = row_of(batch, given)
+        answer = objective.text.tokenizer(prompt.answer)["input_ids"]
+        end = [*answer, objective.text.ids["eot"], *[eos] * 8]
+        assert batch.targets[row, len(given) : len(given) + 8].tolist() == end[:8]
+    for picture in (ROWS[3], {**ROWS[0], "question": "<image> <image>"}):
+        with pytest.raises(ConfigError, match="reads exactly one image"):
+            seeing(write(tmp_path / "more.jsonl", [picture]), **model)
+    with pytest.raises(ConfigError, match="nor image codes and their tokenizer"):
+        seeing(path, model=model["model"])
