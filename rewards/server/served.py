@@ -134,7 +134,7 @@ class Served:
 def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     """Score a batch; where the reward raises, every sample alone, so that one fails for itself."""
     try:
-        scores = validated(reward(samples), len(samples))
+        scores = validated(reward(samples), samples)
     except NETWORK_ERRORS as error:
         return [Problem(code="unreachable", message=_text(error))] * len(samples)
     except (Exception, SystemExit) as error:  # a reward is foreign code
