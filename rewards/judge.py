@@ -129,10 +129,7 @@ class JudgeReward:
         ]
         scores = self._scores({key: request for own in asked for key, request in own})
         results = [
-            _result(
-                [scores[key] for key, _ in own],
-                self.cutting is not None and sample.chunks is not None,
-            )
+            _result([scores[key] for key, _ in own], self._is_cut(sample))
             for own, sample in zip(asked, samples, strict=True)
         ]
         if any(isinstance(result, Exception) for result in results):
