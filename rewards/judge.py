@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.config import ConfigError, check
 from mmrl.types import Chunk, Cutting, Sample
@@ -52,6 +52,9 @@ class JudgeReward:
     Raises:
         ConfigError: an option that cannot be, a template, key or package that is missing.
     """
+
+    scale: ClassVar[str] = "the template's; 1 to 5, of chunks -1 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt",)
 
     model: str
     """Name under which the server has it, or directory or hub id (backend: transformers)."""

@@ -155,13 +155,20 @@ def exact_values(policy: Any) -> Tensor:
     return values
 
 
+def outcome(rewards: Tensor, passes: Passes) -> Tensor:
+    """[B] rewards of whole rollouts -> [B, L], earned up to the last position."""
+    earned = torch.zeros(passes.scored.shape[1:])
+    earned[:, -1] = rewards
+    return earned
+
+
 def test_a_baseline_leaves_the_expected_gradient_as_it_is() -> None:
     policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
     expected = expected_gradient(policy, rewards)
     with torch.no_grad():
         values = state_values(value_network(), rollout.canvas, passes)
     assert float(values.std()) > 0.5
-    advantages = appraise(values, rewards, passes.scored, ValueConfig()).advantages
+    advantages = appraise(values, outcome(rewards, passes), passes.scored, ValueConfig()).advantages
     found = expected_gradient(policy, advantages)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
     assert float(expected.abs().max()) > 0.01
@@ -171,18 +178,22 @@ def test_a_baseline_leaves_the_expected_gradient_as_it_is() -> None:
 def test_with_a_shorter_reach_it_does_so_if_the_values_are_right(lam: float) -> None:
     policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
     expected, settings = expected_gradient(policy, rewards), ValueConfig(lam=lam)
-    right = appraise(exact_values(policy), rewards, passes.scored, settings).advantages
+    right = appraise(
+        exact_values(policy), outcome(rewards, passes), passes.scored, settings
+    ).advantages
     torch.testing.assert_close(expected_gradient(policy, right), expected, atol=1e-4, rtol=0)
     with torch.no_grad():
         values = state_values(value_network(), rollout.canvas, passes)
-    wrong = appraise(values, rewards, passes.scored, settings).advantages
+    wrong = appraise(values, outcome(rewards, passes), passes.scored, settings).advantages
     assert float((expected_gradient(policy, wrong) - expected).abs().max()) > 0.01
 
 
 def test_right_values_take_variance_out_of_the_gradient() -> None:
     policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
     likely = chances(policy, rollout, passes)
-    right = appraise(exact_values(policy), rewards, passes.scored, ValueConfig()).advantages
+    right = appraise(
+        exact_values(policy), outcome(rewards, passes), passes.scored, ValueConfig()
+    ).advantages
     plain = rewards[None, :, None] * passes.scored
     spread = [(likely[:, None] * tensor.square()).sum() for tensor in (plain, right)]
     assert float(spread[1]) < 0.7 * float(spread[0])
@@ -195,7 +206,9 @@ def test_the_value_of_a_state_becomes_its_expected_reward() -> None:
     torch.nn.init.zeros_(model.head.weight)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=200)
-    returns = appraise(torch.zeros_like(weights), rewards, passes.scored, ValueConfig()).returns
+    returns = appraise(
+        torch.zeros_like(weights), outcome(rewards, passes), passes.scored, ValueConfig()
+    ).returns
     for _ in range(200):
         values = state_values(model, rollout.canvas, passes)
         inputs = ValueInputs(values, values.detach(), returns, weights)
