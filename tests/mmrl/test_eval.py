@@ -175,7 +175,7 @@ def test_a_checkpoint_that_was_written_again_is_another_evaluation(
         ("sampler.rng=reference", "sampler.rng is 'reference'; it must be compact"),
         ("num_samples=0", "num_samples is 0"),
         ("rewards=[]", "rewards is empty"),
-        ("task=text_to_image", "task is 'text_to_image'; allowed: text"),
+        ("task=text_to_image", "task is 'text_to_image'; allowed: image_to_text, text"),
         ("prompts=nowhere.jsonl", "nowhere.jsonl"),
     ],
 )
