@@ -102,7 +102,8 @@ class Vision(nn.Module):
         pixels = tiles.double().mul(1 / 255).float().sub(0.5).div(0.5).to(weight.dtype)
         patches = self.tower.embeddings.patch_embedding(pixels).flatten(2).transpose(1, 2)
         placed = patches + self.tower.embeddings.position_embedding.weight
-        return self.tower.encoder(inputs_embeds=placed).last_hidden_state
+        # with other strides a product with weights that are trained differs in the last bit
+        return self.tower.encoder(inputs_embeds=placed.contiguous()).last_hidden_state
 
     def _source(self, images: Tensor, states: Tensor) -> Tensor | None:
         if any(weight.requires_grad for weight in self.tower.parameters()):

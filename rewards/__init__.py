@@ -97,7 +97,7 @@ class Described(Protocol):
     """Range of its raw scores."""
     needs: ClassVar[tuple[str, ...]]
     """What a sample has to bring: `prompt`, `images` (a picture as its completion), `completion` (a
-    text), `metadata`."""
+    text), `metadata`. A reward of pictures and texts alike names neither of the two."""
 
 
 def reward_class(name: str) -> type:
