@@ -1,17 +1,20 @@
 """Reinforcement learning on masked-token models."""
 
+import os
 import signal
 import sys
-from types import TracebackType
 
 
-def _stopped(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        sys.stderr.write("stopped\n")
-    else:
-        sys.__excepthook__(kind, error, trace)
+def leave(*_: object) -> None:
+    """Handle Ctrl-C while nothing but imports has happened: say so and end, with status 130.
+
+    An exception would not do: compiled modules in the middle of their import swallow it, or fail
+    later for want of what was not imported.
+    """
+    os.write(2, b"stopped\n")
+    os._exit(130)
 
 
-# `python -m mmrl.…` imports for seconds before main can catch Ctrl-C; until then -m stands there
+# `python -m mmrl.…` imports for seconds before its command begins; until then -m stands there
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    sys.excepthook = _stopped
+    signal.signal(signal.SIGINT, leave)

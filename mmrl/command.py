@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Callable
+
+from mmrl import leave
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +21,8 @@ def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int
             correct: it becomes one line on stderr and status 1. Ctrl-C is status 130; anything
             else is a defect and keeps its traceback.
     """
+    if signal.getsignal(signal.SIGINT) is leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return work() or 0
     except (ValueError, OSError, *errors) as error:

@@ -169,7 +169,7 @@ def test_ctrl_c_while_importing_is_one_line_as_well() -> None:
         assert any(line.split()[-1] == "mmrl" for line in starting.stderr)  # torch comes after it
         starting.send_signal(signal.SIGINT)
         said = [line for line in starting.stderr if not line.startswith("import time:")]
-        assert starting.wait(timeout=60) in (130, -signal.SIGINT)
+        assert starting.wait(timeout=60) == 130
     assert said == ["stopped\n"]
 
 
