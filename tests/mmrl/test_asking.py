@@ -113,7 +113,9 @@ def test_asking_leaves_no_gradient_and_draws_from_no_shared_generator(policy: Po
     assert all(parameter.grad is None for parameter in policy.network.parameters())
 
 
-def test_nothing_is_asked_in_step_with_the_others_but_between_samplings(policy: Policy) -> None:
+def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_question(
+    policy: Policy,
+) -> None:
     depth: list[int] = []
 
     class Pace:
@@ -127,7 +129,7 @@ def test_nothing_is_asked_in_step_with_the_others_but_between_samplings(policy: 
     keeping, policy.keeping_pace = policy.keeping_pace, Pace  # type: ignore[assignment]
     try:
         scores(policy, batch, batch_size=2)
-        scores(policy, [Sample("", batch[0].completion, {})])  # no question: in step all the same
+        scores(policy, [Sample("", batch[0].completion, {})])
     finally:
         policy.keeping_pace = keeping
     assert depth == [1, -1, 1, -1]
