@@ -20,11 +20,12 @@ import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 
+from mmrl.asking import check_answerable, check_asking, give_policy
 from mmrl.config import NotHereError, check, to_yaml
 from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
-from mmrl.launch import check_launch
+from mmrl.launch import check_launch, is_sharded
 from mmrl.model_config import (
     ModelConfig,
     check_checkpoints,
@@ -109,6 +110,7 @@ class BenchmarkConfig:
         check_writable("output_dir", Path(self.output_dir))
         check_checkpoints(self.model)
         tokens = check_task(self.model, self.task, f"for the task {self.task}")
+        check_asking(self.rewards, "rewards", self.model)
         if tokens is not None and writes_images(self.task):
             check_blocks(self.sampler, tokens)
 
@@ -185,11 +187,14 @@ def sample_all(
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     device = _device(config.device, accelerator)
     main = accelerator.is_main_process
+    check_answerable(config.rewards, is_sharded(accelerator))
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts)
     policy = load_policy(**policy_options(config.model), device=device)
     shard_policy(policy, accelerator)
+    if scorer is not None:
+        give_policy(scorer, policy, config.seed)
     kept = fitting(prompts, policy.fits, config.prompts)
     rows = rows_of(kept, num_samples)
     units = _units(settings, len(rows), config.batch_size)

@@ -15,6 +15,7 @@ from mmrl.config import NotHereError
 from mmrl.tasks import check_chunks
 from mmrl.types import Prompt, Sample
 from rewards import CutsCompletions, Served
+from rewards.asking import AsksPolicy
 from rewards.scoring import check_prompts
 from rewards.terms import Term, build_term
 
@@ -33,7 +34,7 @@ def probe(
     max_failures: float = 0.0,
 ) -> Iterator[str]:
     """One line per reward: its scores of two blank completions, or what it lacks. A served reward
-    is asked only whether it is there.
+    is asked only whether it is there, and one that asks the policy has to wait for it.
 
     Args:
         entries: of a configuration.
@@ -60,8 +61,14 @@ def probe(
         if isinstance(term.reward, CutsCompletions):
             check_chunks(term.reward.cutting, task, f"{where}[{n}]")
         check_prompts(term, prompts, max_failures)
-        said = _asked(term.reward) if isinstance(term.reward, Served) else _tried(term, samples)
+        said = _said(term, samples)
         yield f"{name:<24}{said} ({time.perf_counter() - started:.1f} s)"
+
+
+def _said(term: Term, samples: list[Sample]) -> str:
+    if isinstance(term.reward, AsksPolicy):
+        return "ready, asks the policy"
+    return _asked(term.reward) if isinstance(term.reward, Served) else _tried(term, samples)
 
 
 def _tried(term: Term, samples: list[Sample]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
+from mmrl.asking import check_asking
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.learning_rate import check_schedule
 from mmrl.model_config import ModelConfig, check_checkpoints, check_task
@@ -145,6 +146,8 @@ class RLConfig:
         for name, task in self.tasks.items():
             purpose = f"for the task {task.task} of tasks.{name}"
             tokens = check_task(self.model, task.task, purpose)
+            for key in ("rewards", "eval_rewards"):
+                check_asking(getattr(task, key), f"tasks.{name}.{key}", self.model)
             if writes_images(task.task):
                 self._check_images(f"tasks.{name}", task, tokens)
             elif task.max_completion_length is None:  # others are checked with the task

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
+from mmrl.asking import give_policy
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.model_config import ModelConfig, check_prompts, image_tokens, is_hub_id
@@ -209,6 +210,11 @@ class Task:
         self.eval_scorer.check(self.eval_prompts)
         self._check_chunks()
         return self.scorer, self.eval_scorer
+
+    def give_policy(self, policy: Policy, seed: int) -> None:
+        """Let the rewards that ask the policy ask this one."""
+        for scorer in (self.scorer, self.eval_scorer):
+            give_policy(scorer, policy, seed)
 
     def _check_chunks(self) -> None:
         """Whether there are chunks for rewards that judge them, and a value model to carry them."""

@@ -25,6 +25,7 @@ REWARDS: dict[str, str] = {
     "clip": "rewards.clip:CLIPReward",
     "code": "rewards.code:CodeReward",
     "countdown": "rewards.countdown:CountdownReward",
+    "cycle": "rewards.cycle:CycleReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
     "judge": "rewards.judge:JudgeReward",

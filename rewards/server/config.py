@@ -12,6 +12,7 @@ from typing import Any
 
 from mmrl.config import ConfigError, check, merge
 from rewards import check_reward
+from rewards.asking import asks_policy
 
 REQUEST_COPIES = 3
 """Memory of a request while it is read, in multiples of its body: body, its text, its pictures."""
@@ -155,6 +156,9 @@ def _entry(entry: Mapping[str, Any], where: str) -> Entry:
     serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
     rest = {key: value for key, value in entry.items() if key not in names}
     options = check_reward(rest, where)
+    check(not asks_policy(entry["name"]), f"{where}.name", entry["name"],
+          "a reward that asks no policy, because a server has none",
+          "Name it among the rewards of the run.")  # fmt: skip
     _check_serving(serving, where)
     return Entry(serving, {"name": entry["name"], **options})
 

@@ -75,10 +75,12 @@ def gradients(config: Config) -> dict[str, Tensor]:
         method: Task(name, replace(options, algorithm={**algorithm, **same}))
         for method, algorithm in config.methods.items()
     }
+    first = next(iter(tasks.values()))
+    first.give_policy(policy, config.seed)
     found: dict[str, list[Tensor]] = {method: [] for method in tasks}
     for step in range(config.batches):
         trainer.step = step
-        batch = roll_out(next(iter(tasks.values())), policy, step, config.seed, 0, 1)
+        batch = roll_out(first, policy, step, config.seed, 0, 1)
         for method, task in tasks.items():
             trainer.update({name: (task, batch)})
             found[method].append(seen.pop())

@@ -17,9 +17,11 @@ from PIL import Image
 from mmrl import rl, sft
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
-from tests.mmrl.runs import LORA, SHAPES, VQ, run_config, world_in
+from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, world_in
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
+ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
+"""Of the first run: a reward that asks the policy, question by question."""
 RL = {
     "full": {"algorithm": {"beta": 0.1}},
     "lora": {
@@ -37,9 +39,12 @@ BATCH = Masked.batch
 def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -> Path:
     """A run of `RL`, evaluated on three prompts one by one: one more on one process of two."""
     task = {"eval_prompts": world.held_out, "eval_limit": 3, "rollout_batch_size": 1}
+    task["rewards"] = ASKING if kind == "full" else [RED]
     # a large epsilon: where a gradient is nearly zero, Adam would follow the sign of its rounding
     values = {"task": task, "eval_steps": 2, "adam_epsilon": 1e-3, "save_total_limit": None}
-    return rl.train(run_config(world, output, **{**RL[kind], **values, **changes}))
+    config = run_config(world, output, **{**RL[kind], **values, **changes})
+    config.model.max_prompt_length = 64  # of questions
+    return rl.train(config)
 
 
 def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:

@@ -42,6 +42,13 @@ def test_scores_do_not_depend_on_the_batch_size(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_a_reward_may_ask_the_policy_that_is_evaluated(tmp_path: Path) -> None:
+    words = ["limit=4", "sampler.steps=2", "model.max_prompt_length=64", f"output_dir={tmp_path}"]
+    assert main([CONFIG, *words, "rewards=[{name: cycle, max_completion_length: 2}]"]) == 0
+    samples = json.loads((tmp_path / "scores.json").read_text())["samples"]
+    assert len(samples) == 4 and all(0 <= sample["cycle"] <= 1 for sample in samples)
+
+
 def test_an_interrupted_benchmark_continues_with_the_same_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

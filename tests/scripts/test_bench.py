@@ -78,3 +78,21 @@ def test_text_sampling_prints_a_line_per_cache_and_window_with_speed_and_agreeme
     assert all(line["tokens_per_s"] > 0 and line["cpu_ratio"] > 0 for line in lines)
     # the first block of two steps is one exact step and one with the prompt's cache
     assert all(line["forwards"] == 6 and line["same_first_block"] >= 0.5 for line in lines)
+
+
+def test_feature_sharing_counts_one_pass_of_the_tower_for_a_group_and_equal_embeddings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    bench = importlib.import_module("feature_sharing")
+    tower = {"tile": 16, "patch": 4, "tower_width": 16, "tower_layers": 2, "tower_heads": 2}
+    sizes = {**tower, "tower_mlp": 32, "width": 32, "heads": 4, "mlp": 32, "image": [40, 24]}
+    line = bench.measure(bench.Setting(**sizes, group=4, micro_batch=2))
+    assert (line["tower_passes"], line["naive"]["tower_passes"]) == (1, 4)
+    assert line["largest_difference"] == 0
+    assert line["phases"].keys() == {"rollout", "score", "update"}
+    assert line["ratio"] == pytest.approx(
+        sum(phase["ratio"] for phase in line["phases"].values()), abs=0.01
+    )
+    tiling = bench.Setting()
+    assert tiling.tile // tiling.patch == 27 and line["embeddings"] > 16 and line["tiles"] > 1

@@ -1,0 +1,134 @@
+"""The cycle reward: does the policy see in its image what the prompt asked for?
+
+    score = questions about the image that the policy answers as the prompt has it / questions
+
+The questions follow from the prompt's metadata (`rewards.scene_questions`) and the policy answers
+them as prompts of the task image_to_text, without the prompt the image was made for: from the
+pixels, encoded anew. Asking questions is TIFA's way (arXiv:2303.11897), whose reader is a model of
+its own; here the policy reads what it drew, so a reader that errs rewards what it misreads. Keep a
+reward that the policy has no part in among `eval_rewards`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from PIL import Image
+
+from mmrl.config import check, check_choice
+from mmrl.types import Prompt, Sample
+from rewards import PartialFailure
+from rewards.answer import AnswerReward
+from rewards.asking import Answer, Asking
+from rewards.pictures import picture_of
+from rewards.scene_questions import KINDS, Question, questions
+
+GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
+"""Of the sampler where nothing else is said: the likeliest answer, written in as many steps as it
+has positions."""
+
+
+class CycleReward:
+    """Score images by the share of questions about them that the policy answers right.
+
+    Args:
+        ask: kinds of questions, of `count`, `color`, `relation` and `existence`; null asks all.
+        template: words around a {question}.
+        max_completion_length: response positions of an answer.
+        sampler: settings of the sampler of answers that differ from `static` at temperature 0 with
+            one position per step.
+        batch_size: questions answered at once; changes speed and memory only.
+    """
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
+
+    def __init__(
+        self,
+        ask: list[str] | None = None,
+        template: str = "{question}",
+        max_completion_length: int = 8,
+        sampler: dict[str, Any] | None = None,
+        batch_size: int = 64,
+    ) -> None:
+        for kind in ask or ():
+            check_choice("cycle.ask", kind, KINDS)
+        check(ask != [], "cycle.ask", ask, f"null or some of {', '.join(KINDS)}")
+        check("{question}" in template, "cycle.template", template, "words with {question}")
+        length = max_completion_length
+        check(length >= 1, "cycle.max_completion_length", length, "at least 1")
+        check(batch_size >= 1, "cycle.batch_size", batch_size, "at least 1")
+        self.kinds = tuple(ask or KINDS)
+        self.template = template
+        settings = {**GREEDY, "steps": length, **(sampler or {})}
+        self._asking = Asking(
+            task="image_to_text", length=length, sampler=settings, batch_size=batch_size
+        )
+        self._answer: Answer | None = None
+        self._judge = AnswerReward()
+
+    def asking(self) -> Asking:
+        """How the policy is asked."""
+        return self._asking
+
+    def bind(self, answer: Answer) -> None:
+        """Take what asks the policy."""
+        self._answer = answer
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where metadata with `include` is not of GenEval's schema."""
+        questions(metadata, self.kinds)
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Score a batch; the policy is asked once for all of it.
+
+        Returns:
+            One score in [0, 1] per sample; None where the metadata has nothing to ask about.
+
+        Raises:
+            RuntimeError: no policy was given.
+            PartialFailure: some metadata is malformed, or a completion is no image.
+        """
+        if self._answer is None:
+            raise RuntimeError(
+                "the cycle reward asks the policy and was given none: bind(answer) comes first"
+            )
+        asked = [self._asked(sample) for sample in samples]
+        # the same question about the same image is asked once
+        prompts = {p.id: p for each in asked if isinstance(each, list) for p, _ in each}
+        said = dict(zip(prompts, self._answer(list(prompts.values())), strict=True))
+        results = [
+            each if isinstance(each, ValueError) else self._share(each, said) for each in asked
+        ]
+        scores: list[float | None] = [r for r in results if not isinstance(r, ValueError)]
+        if len(scores) < len(results):
+            raise PartialFailure(results)
+        return scores
+
+    def _asked(self, sample: Sample) -> list[tuple[Prompt, Question]] | ValueError:
+        """The questions about a sample as prompts that show its image, or what is wrong with it."""
+        try:
+            found = questions(sample.metadata, self.kinds)
+            shown = [picture_of(sample, "cycle")] if found else []
+        except ValueError as error:  # of this sample alone: the policy is asked about the others
+            return error
+        name = "".join(map(_digest, shown))
+        texts = [self.template.replace("{question}", question.text) for question in found]
+        task = self._asking.task
+        return [
+            (Prompt(f"{name} {text}", task, text, images=shown), question)
+            for text, question in zip(texts, found, strict=True)
+        ]
+
+    def _share(self, asked: list[tuple[Prompt, Question]], said: Mapping[str, str]) -> float | None:
+        """How many of the answers about an image are right."""
+        answers = [Sample(text, said[prompt.id], facts) for prompt, (text, facts) in asked]
+        scores = [score for score in self._judge(answers) if score is not None]
+        return sum(scores) / len(scores) if scores else None
+
+
+def _digest(image: Image.Image) -> str:
+    """Names an image by its pixels, whatever process made it."""
+    return hashlib.blake2b(image.tobytes(), digest_size=8, person=b"%dx%d" % image.size).hexdigest()
