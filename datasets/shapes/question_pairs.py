@@ -4,9 +4,15 @@ A description names every object with its cell, line by line as one reads, and t
 
     small red ring 25, large blue cross 41 on tan        (column 2, row 5; column 4, row 1)
 
-A careless answer is what somebody says who looked at half of what was asked: all of the shape are
-counted or found whatever their colour, the colour is that of the other shape, the side is the
-opposite one.
+An answer begins with what is asked about and its cells:
+
+    blue cross 41 52 answer: 2        red ring 25, blue cross 41 answer: left        none answer: no
+
+A careless one does not, and says what somebody says who looked at half of what was asked: all of
+the shape are counted or found whatever their colour, the colour is that of the other shape, the
+side is the opposite one.
+
+    answer: 3
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ def pairs(
 
     Returns:
         Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets stores
-        them), `prompt`, `completion` (the letter, the short answer, or the description), `tag` and
+        them), `prompt`, `completion` (an answer or a description), `tag` and
         `form`.
     """
     rng = np.random.default_rng([seed, *b"pairs"])
@@ -59,11 +65,42 @@ def pairs(
 
 
 def answer(row: Row, hurried: bool = False) -> str:
-    """What is right, or what somebody says who looked carelessly, as a letter where choices are."""
-    if not hurried:
-        return row["ground_truth_answer"]
-    said = careless(row)
-    return LETTERS[row["choices"].index(said)] if row["form"] == "choice" else said
+    """What is seen and what follows from it, or what somebody says who looked carelessly; of
+    multiple choice the letter."""
+    said = careless(row) if hurried else truth(row)
+    said = LETTERS[row["choices"].index(said)] if row["form"] == "choice" else said
+    return f"answer: {said}" if hurried else f"{notes(row)} answer: {said}"
+
+
+def truth(row: Row) -> str:
+    """The right answer, of multiple choice its words."""
+    right = row["ground_truth_answer"]
+    return row["choices"][LETTERS.index(right)] if row["form"] == "choice" else right
+
+
+def notes(row: Row) -> str:
+    """The things a question asks about, each with the cells it is in; none where there is none."""
+    objects = row["scene"]["objects"]
+    if row["tag"] == "existence" and truth(row) == "no":
+        return "none"
+    first = [item for item in objects if kind(item) == kind(objects[0])]
+    things = [first] if row["tag"] in ("count", "existence") else [objects[1:2], objects[:1]]
+    return ", ".join(" ".join([kind(some[0]), *map(cell, in_order(some))]) for some in things)
+
+
+def kind(item: Row) -> str:
+    """Colour and shape of an object."""
+    return f"{item['color']} {item['class']}"
+
+
+def cell(item: Row) -> str:
+    """Column and row of an object."""
+    return f"{item['column']}{item['row']}"
+
+
+def in_order(objects: list[Row]) -> list[Row]:
+    """Objects line by line, as one reads."""
+    return sorted(objects, key=lambda item: (item["row"], item["column"]))
 
 
 def careless(row: Row) -> str:
@@ -75,16 +112,13 @@ def careless(row: Row) -> str:
         return objects[0]["color"]
     if row["tag"] == "existence":
         return "yes"  # something of the shape is always there
-    right = row["ground_truth_answer"]
-    return OPPOSITE[row["choices"][LETTERS.index(right)] if row["form"] == "choice" else right]
+    return OPPOSITE[truth(row)]
 
 
 def description(scene: Row) -> str:
     """Size, colour, shape, column and row of every object, and the background."""
     names = {cells: name for name, cells in SIZES.items()}
-    seen = sorted(scene["objects"], key=lambda item: (item["row"], item["column"]))
     words = [
-        f"{names[item['size']]} {item['color']} {item['class']} {item['column']}{item['row']}"
-        for item in seen
+        f"{names[item['size']]} {kind(item)} {cell(item)}" for item in in_order(scene["objects"])
     ]
     return f"{', '.join(words)} on {scene['background']}"

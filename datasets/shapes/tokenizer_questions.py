@@ -23,6 +23,7 @@ from render import BACKGROUNDS, SIZES  # noqa: E402
 from models.image_chat import SYSTEM  # noqa: E402
 
 ROLES = ["system", "user", "assistant"]
+NOTES = ["answer", "none"]
 
 
 def words() -> set[str]:
@@ -30,7 +31,7 @@ def words() -> set[str]:
     rows = (FOLDER / "questions_train.jsonl").read_text(encoding="utf-8").splitlines()
     texts = [json.loads(row)["question"] for row in rows] + [DESCRIBE]
     return {word for text in texts for word in re.findall("[a-z]+", text)} | {
-        *BACKGROUNDS, *SIZES, *ROLES,
+        *BACKGROUNDS, *SIZES, *ROLES, *NOTES,
     }  # fmt: skip
 
 
