@@ -109,13 +109,13 @@ def test_a_checkpoint_that_does_not_exist_is_named(architecture: Path, tmp_path:
 
 def test_a_truncated_checkpoint_is_named(architecture: Path, checkpoint: Path) -> None:
     checkpoint.write_bytes(checkpoint.read_bytes()[:2000])
-    with pytest.raises(ValueError, match="not a readable HPS checkpoint"):
+    with pytest.raises(ValueError, match="hps.checkpoint.*not a readable checkpoint"):
         build_reward(entry(architecture, checkpoint))
 
 
 def test_a_checkpoint_that_would_run_code_is_refused(architecture: Path, checkpoint: Path) -> None:
     torch.save({"state_dict": Path("anything")}, checkpoint)
-    with pytest.raises(ValueError, match="not a readable HPS checkpoint"):
+    with pytest.raises(ValueError, match="hps.checkpoint.*not a readable checkpoint"):
         build_reward(entry(architecture, checkpoint))
 
 
