@@ -27,6 +27,7 @@ REWARDS: dict[str, str] = {
     "countdown": "rewards.countdown:CountdownReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
+    "jpeg": "rewards.jpeg:JPEGReward",
     "judge": "rewards.judge:JudgeReward",
     "math": "rewards.math:MathReward",
     "shapes": "rewards.shapes:ShapesReward",
