@@ -21,6 +21,7 @@ from mmrl.types import Cutting, Sample
 from rewards.options import check_options
 
 REWARDS: dict[str, str] = {
+    "aesthetic": "rewards.aesthetic:AestheticReward",
     "answer": "rewards.answer:AnswerReward",
     "clip": "rewards.clip:CLIPReward",
     "code": "rewards.code:CodeReward",
