@@ -24,6 +24,7 @@ REWARDS: dict[str, str] = {
     "aesthetic": "rewards.aesthetic:AestheticReward",
     "answer": "rewards.answer:AnswerReward",
     "clip": "rewards.clip:CLIPReward",
+    "clip_direction": "rewards.clip_direction:CLIPDirectionReward",
     "code": "rewards.code:CodeReward",
     "countdown": "rewards.countdown:CountdownReward",
     "format": "rewards.format:FormatReward",
