@@ -29,6 +29,7 @@ REWARDS: dict[str, str] = {
     "countdown": "rewards.countdown:CountdownReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
+    "imagereward": "rewards.imagereward:ImageRewardReward",
     "jpeg": "rewards.jpeg:JPEGReward",
     "judge": "rewards.judge:JudgeReward",
     "math": "rewards.math:MathReward",
