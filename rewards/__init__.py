@@ -33,6 +33,7 @@ REWARDS: dict[str, str] = {
     "jpeg": "rewards.jpeg:JPEGReward",
     "judge": "rewards.judge:JudgeReward",
     "math": "rewards.math:MathReward",
+    "ocr": "rewards.ocr:OCRReward",
     "pickscore": "rewards.pickscore:PickScoreReward",
     "shapes": "rewards.shapes:ShapesReward",
     "sudoku": "rewards.sudoku:SudokuReward",
