@@ -26,6 +26,7 @@ REWARDS: dict[str, str] = {
     "clip": "rewards.clip:CLIPReward",
     "clip_direction": "rewards.clip_direction:CLIPDirectionReward",
     "code": "rewards.code:CodeReward",
+    "compositional": "rewards.compositional:CompositionalReward",
     "countdown": "rewards.countdown:CountdownReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",

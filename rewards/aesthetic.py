@@ -59,7 +59,7 @@ class AestheticReward:
         path = find_checkpoint(checkpoint, FILE, "aesthetic.checkpoint")
         weights = read_weights(path, "aesthetic.checkpoint")
         self.encoder = open_clip_encoder(
-            "aesthetic", model, pretrained,
+            "aesthetic.", model, pretrained,
             device=device, dtype=dtype, batch_size=batch_size, fill=fill,
         )  # fmt: skip
         features = self.encoder.encode_images([Image.new("RGB", (64, 64))])

@@ -53,7 +53,7 @@ class CLIPDirectionReward:
         fill: int = 8,
     ) -> None:
         self.encoder = open_clip_encoder(
-            "clip_direction", model, pretrained,
+            "clip_direction.", model, pretrained,
             device=device, dtype=dtype, batch_size=batch_size, fill=fill,
         )  # fmt: skip
 

@@ -14,12 +14,12 @@ from rewards.dual_encoder import DualEncoder
 
 
 def open_clip_encoder(
-    reward: str, model: str, pretrained: str | None, **settings: Any
+    prefix: str, model: str, pretrained: str | None, **settings: Any
 ) -> DualEncoder:
     """Load a model with its own tokenizer and image transform.
 
     Args:
-        reward: name of the reward that asks, for messages.
+        prefix: of the configuration keys `model` and `pretrained`, for messages: "clip.".
         model: built-in architecture, directory with `open_clip_config.json` and weights, or
             `hf-hub:owner/name`.
         pretrained: tag or checkpoint file of a built-in architecture; None takes `openai`.
@@ -29,13 +29,13 @@ def open_clip_encoder(
         FileNotFoundError, ValueError: model or weights that do not exist or cannot be read;
             NotHereError where they are to come from the hub.
     """
-    architecture = resolve_architecture(model, f"{reward}.model")
-    weights = resolve_weights(architecture, pretrained, f"{reward}.pretrained")
-    network, transform, tokenizer = _load(architecture, weights, reward)
+    architecture = resolve_architecture(model, f"{prefix}model")
+    weights = resolve_weights(architecture, pretrained, f"{prefix}pretrained")
+    network, transform, tokenizer = _load(architecture, weights, prefix)
     return DualEncoder(network, tokenizer, transform, **settings)
 
 
-def _load(architecture: str, weights: str | None, reward: str) -> tuple[Any, Any, Any]:
+def _load(architecture: str, weights: str | None, prefix: str) -> tuple[Any, Any, Any]:
     """Network, image transform and tokenizer."""
     import open_clip
 
@@ -51,6 +51,6 @@ def _load(architecture: str, weights: str | None, reward: str) -> tuple[Any, Any
     except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
         kind = ValueError if here else NotHereError
         raise kind(
-            f"{reward}.model {architecture!r} with weights {weights!r} could not be loaded:"
+            f"{prefix}model {architecture!r} with weights {weights!r} could not be loaded:"
             f" {error}. Check that the checkpoint is complete and belongs to this architecture."
         ) from error
