@@ -21,15 +21,22 @@ from mmrl.types import Cutting, Sample
 from rewards.options import check_options
 
 REWARDS: dict[str, str] = {
+    "aesthetic": "rewards.aesthetic:AestheticReward",
     "answer": "rewards.answer:AnswerReward",
     "clip": "rewards.clip:CLIPReward",
+    "clip_direction": "rewards.clip_direction:CLIPDirectionReward",
     "code": "rewards.code:CodeReward",
+    "compositional": "rewards.compositional:CompositionalReward",
     "countdown": "rewards.countdown:CountdownReward",
     "cycle": "rewards.cycle:CycleReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
+    "imagereward": "rewards.imagereward:ImageRewardReward",
+    "jpeg": "rewards.jpeg:JPEGReward",
     "judge": "rewards.judge:JudgeReward",
     "math": "rewards.math:MathReward",
+    "ocr": "rewards.ocr:OCRReward",
+    "pickscore": "rewards.pickscore:PickScoreReward",
     "shapes": "rewards.shapes:ShapesReward",
     "sudoku": "rewards.sudoku:SudokuReward",
 }

@@ -10,16 +10,10 @@ length.
 
 from __future__ import annotations
 
-from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from safetensors import SafetensorError
-
-from mmrl.config import NotHereError
 from mmrl.types import Sample
-from rewards.architectures import resolve_architecture, resolve_weights, uses_quick_gelu
-from rewards.dual_encoder import DualEncoder
+from rewards.open_clip_encoder import open_clip_encoder
 from rewards.pictures import picture_of
 
 
@@ -52,10 +46,10 @@ class CLIPReward:
         batch_size: int = 32,
         fill: int = 8,
     ) -> None:
-        architecture = resolve_architecture(model, "clip.model")
-        weights = resolve_weights(architecture, pretrained, "clip.pretrained")
-        network, transform, tokenizer = _load(architecture, weights)
-        self.encoder = DualEncoder(network, tokenizer, transform, device, dtype, batch_size, fill)
+        self.encoder = open_clip_encoder(
+            "clip.", model, pretrained,
+            device=device, dtype=dtype, batch_size=batch_size, fill=fill,
+        )  # fmt: skip
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Cosines in [-1, 1].
@@ -65,24 +59,3 @@ class CLIPReward:
         """
         images = [picture_of(sample, "clip") for sample in samples]
         return list(self.encoder.cosine(images, [sample.prompt for sample in samples]))
-
-
-def _load(architecture: str, weights: str | None) -> tuple[Any, Any, Any]:
-    """Network, image transform and tokenizer."""
-    import open_clip
-
-    here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
-    try:
-        loaded: Any = open_clip.create_model_from_pretrained(
-            architecture,
-            pretrained=weights,
-            force_quick_gelu=uses_quick_gelu(architecture, weights),
-            weights_only=True,
-        )
-        return *loaded, open_clip.get_tokenizer(architecture)
-    except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
-        kind = ValueError if here else NotHereError
-        raise kind(
-            f"clip.model {architecture!r} with weights {weights!r} could not be loaded: {error}."
-            " Check that the checkpoint is complete and belongs to this architecture."
-        ) from error

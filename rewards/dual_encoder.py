@@ -1,4 +1,4 @@
-"""Cosine similarity of an image tower and a text tower, the core of the CLIP and HPS rewards.
+"""Cosine similarity of an image tower and a text tower, the core of every CLIP-like reward.
 
 Towers may run under autocast; the normalisation and the dot product are always float32, because
 half precision has steps of about 2.4e-4 between 0.25 and 0.5, which is as large as the differences
@@ -93,12 +93,14 @@ class DualEncoder:
         rows = []
         for start in range(0, len(items), self.batch_size):
             part = items[start : start + self.batch_size]
-            inputs = self._filled(collate(part)).to(self.device)
+            inputs = filled(collate(part), self.fill).to(self.device)
             with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
                 features = tower(inputs)
             rows.append(F.normalize(features.float(), dim=-1)[: len(part)].cpu())
         return torch.cat(rows)
 
-    def _filled(self, inputs: Tensor) -> Tensor:
-        missing = -len(inputs) % self.fill
-        return torch.cat((inputs, inputs[-1:].expand(missing, *inputs.shape[1:])))
+
+def filled(inputs: Tensor, multiple: int) -> Tensor:
+    """`inputs` [n, …] with the last row repeated until n is a multiple of `multiple`."""
+    missing = -len(inputs) % multiple
+    return torch.cat((inputs, inputs[-1:].expand(missing, *inputs.shape[1:])))

@@ -12,8 +12,6 @@ padded as well (the original fails on it).
 
 from __future__ import annotations
 
-import pickle
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,9 +20,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmrl.config import NotHereError
 from mmrl.types import Sample
 from rewards.architectures import resolve_architecture
+from rewards.checkpoints import fill_network, find_checkpoint, read_weights
 from rewards.dual_encoder import DualEncoder
 from rewards.pictures import picture_of
 
@@ -66,10 +64,13 @@ class HPSReward:
         import open_clip
 
         architecture = resolve_architecture(model, "hps.model")
-        path = find_checkpoint(checkpoint, FILES[version])
+        path = find_checkpoint(checkpoint, FILES[version], "hps.checkpoint")
         sizes: Any = open_clip.get_model_config(architecture)
         network: Any = open_clip.CLIP(**sizes)
-        _load_weights(network, path)
+        weights = read_weights(path, "hps.checkpoint", within="state_dict")
+        # Older releases of open_clip stored the causal mask, which is a constant, with the weights.
+        what = f"hps.checkpoint {path} does not fit hps.model"
+        fill_network(network, weights, what, stale=("attn_mask",))
         size = network.visual.image_size
         side = size if isinstance(size, int) else size[0]
         self.encoder = DualEncoder(
@@ -111,59 +112,3 @@ def letterbox(image: Image.Image, side: int) -> Tensor:
     pixels = F.pad(pixels, (left, side - width - left, top, side - height - top))
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
     return (pixels - mean) / std
-
-
-def find_checkpoint(checkpoint: str, file_name: str) -> Path:
-    """The checkpoint file named by a path, a directory or a hub id (downloaded if necessary).
-
-    Raises:
-        FileNotFoundError: nothing is there.
-        NotHereError: a hub id whose file is not here and cannot be downloaded.
-    """
-    path = Path(checkpoint)
-    if path.is_file():
-        return path
-    if path.is_dir():
-        if (path / file_name).is_file():
-            return path / file_name
-        raise FileNotFoundError(f"hps.checkpoint: the directory {path} holds no {file_name}.")
-    if path.suffix or checkpoint.count("/") != 1:
-        raise FileNotFoundError(
-            f"hps.checkpoint is {checkpoint!r}, which is not a file; give the path of {file_name},"
-            " its directory, or a hub id such as xswu/HPSv2."
-        )
-    return _download(checkpoint, file_name)
-
-
-def _download(hub_id: str, file_name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(hub_id, file_name))
-    except OSError as error:
-        raise NotHereError(
-            f"hps.checkpoint: {file_name} of {hub_id} is neither cached nor could it be"
-            f" downloaded ({error}). Download it elsewhere and set hps.checkpoint to its path."
-        ) from error
-
-
-def _load_weights(network: torch.nn.Module, path: Path) -> None:
-    try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
-        weights = stored["state_dict"]
-    except (RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise ValueError(
-            f"hps.checkpoint {path} is not a readable HPS checkpoint (a dict with state_dict):"
-            f" {error!r}. It may be truncated; remove it and fetch it again."
-        ) from error
-    try:
-        result = network.load_state_dict(weights, strict=False)
-    except RuntimeError as error:
-        raise ValueError(f"hps.checkpoint {path} does not fit hps.model: {error}") from error
-    # Older releases of open_clip stored the causal mask, which is a constant, with the weights.
-    unexpected = [key for key in result.unexpected_keys if not key.endswith("attn_mask")]
-    if result.missing_keys or unexpected:
-        raise ValueError(
-            f"hps.checkpoint {path} does not fit hps.model: missing {result.missing_keys[:5]},"
-            f" unexpected {unexpected[:5]}."
-        )

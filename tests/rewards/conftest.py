@@ -65,3 +65,32 @@ def pictures() -> list[Image.Image]:
         Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
         for width, height in sizes
     ]
+
+
+@pytest.fixture(scope="session")
+def clip_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with OpenAI's tokenizer as transformers writes it."""
+    from open_clip.tokenizer import SimpleTokenizer
+    from transformers import CLIPTokenizer
+
+    known = SimpleTokenizer()
+    merges = [pair for pair, _ in sorted(known.bpe_ranks.items(), key=lambda x: x[1])]
+    directory = tmp_path_factory.mktemp("tokenizer")
+    words = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>"}
+    vocabulary = {
+        {"<start_of_text>": words["bos_token"], "<end_of_text>": words["eos_token"]}.get(k, k): v
+        for k, v in known.encoder.items()
+    }
+    CLIPTokenizer(vocab=vocabulary, merges=merges, **words).save_pretrained(directory)
+    return directory
+
+
+def randomised(network: Any, seed: int, spread: float = 0.2) -> Any:
+    """The network with weights that make its outputs differ clearly."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.copy_(spread * torch.randn(parameter.shape, generator=generator))
+            if "norm" in name.lower() and name.endswith("weight"):
+                parameter.add_(1.0)
+    return network.eval()

@@ -1,6 +1,8 @@
 """HPSv2 and v2.1 against the published formula, written out here a second time."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -13,7 +15,7 @@ from torchvision.transforms import functional as TF
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.hps import letterbox
-from tests.rewards.conftest import random_network
+from tests.rewards.conftest import TINY, random_network
 
 PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]
 SIDE = 28
@@ -70,6 +72,38 @@ def test_the_score_is_the_bare_cosine_of_the_published_formula(
     assert torch.tensor(scores).std() > 1e-3, "random weights must tell pictures apart"
 
 
+def official() -> tuple[Any, Any]:
+    """The score function and the open_clip of the package, where it is installed and complete."""
+    try:
+        from hpsv2 import img_score  # pyright: ignore[reportMissingImports]
+        from hpsv2.src import open_clip as its_clip  # pyright: ignore[reportMissingImports]
+    except (ImportError, FileNotFoundError) as error:  # the wheel 1.2.0 lacks its vocabulary
+        pytest.skip(f"the package hpsv2 cannot be imported: {error}")
+    return img_score, its_clip
+
+
+def test_the_official_package_scores_the_same_weights_alike(
+    architecture: Path, tmp_path: Path, pictures: list[Image.Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    img_score, its_clip = official()
+    (tmp_path / "tiny-hps.json").write_text(json.dumps(TINY))
+    its_clip.add_model_config(tmp_path / "tiny-hps.json")
+    network, _, transform = its_clip.create_model_and_transforms(
+        "tiny-hps", None, precision="fp32", device=img_score.device, output_dict=True
+    )
+    monkeypatch.setattr(img_score, "model_dict", {"model": network, "preprocess_val": transform})
+    checkpoint = tmp_path / "HPS_v2.1_compressed.pt"
+    torch.save({"state_dict": random_network(architecture, seed=1).state_dict()}, checkpoint)
+    # The last picture already has the right longest side; the package leaves it unpadded and fails.
+    rows = [Sample(p, image) for p, image in zip(PROMPTS[:3], pictures[:3], strict=True)]
+    expected = [
+        float(img_score.score(row.completion, row.prompt, str(checkpoint), "v2.1")[0])
+        for row in rows
+    ]
+    scores = build_reward(entry(architecture, checkpoint, device="cpu"))(rows)
+    assert scores == pytest.approx(expected, abs=5e-3 if img_score.device == "cuda" else 1e-4)
+
+
 def test_a_batch_scores_like_its_rows_alone(
     architecture: Path, checkpoint: Path, pictures: list[Image.Image]
 ) -> None:
@@ -109,13 +143,13 @@ def test_a_checkpoint_that_does_not_exist_is_named(architecture: Path, tmp_path:
 
 def test_a_truncated_checkpoint_is_named(architecture: Path, checkpoint: Path) -> None:
     checkpoint.write_bytes(checkpoint.read_bytes()[:2000])
-    with pytest.raises(ValueError, match="not a readable HPS checkpoint"):
+    with pytest.raises(ValueError, match="hps.checkpoint.*not a readable checkpoint"):
         build_reward(entry(architecture, checkpoint))
 
 
 def test_a_checkpoint_that_would_run_code_is_refused(architecture: Path, checkpoint: Path) -> None:
     torch.save({"state_dict": Path("anything")}, checkpoint)
-    with pytest.raises(ValueError, match="not a readable HPS checkpoint"):
+    with pytest.raises(ValueError, match="hps.checkpoint.*not a readable checkpoint"):
         build_reward(entry(architecture, checkpoint))
 
 

@@ -1,0 +1,99 @@
+"""Checkpoint files of rewards: found by path or hub id, read without running what they hold."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.config import NotHereError
+
+
+def find_checkpoint(checkpoint: str, file_name: str, key: str) -> Path:
+    """The checkpoint file named by a path, a directory or a hub id (downloaded if necessary).
+
+    Args:
+        checkpoint: the file, a directory that holds `file_name`, or a hub id of one that does.
+        file_name: as it is published.
+        key: configuration key, for messages.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        NotHereError: a hub id whose file is not here and cannot be downloaded.
+    """
+    path = Path(checkpoint)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        if (path / file_name).is_file():
+            return path / file_name
+        raise FileNotFoundError(f"{key}: the directory {path} holds no {file_name}.")
+    if path.suffix or checkpoint.count("/") != 1:
+        raise FileNotFoundError(
+            f"{key} is {checkpoint!r}, which is not a file; give the path of {file_name}, its"
+            " directory, or the hub id (owner/name) of a repository that has it."
+        )
+    return _download(checkpoint, file_name, key)
+
+
+def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, Tensor]:
+    """Tensors by name, on the CPU.
+
+    Args:
+        path: a file that torch wrote. Nothing in it is executed: it is read with `weights_only`.
+        key: configuration key, for messages.
+        within: where the file holds a dict of several things, the name of the weights in it.
+
+    Raises:
+        ValueError: a file that is truncated, no such dict, or holds more than weights.
+    """
+    form = "a dict of weights" if within is None else f"a dict with {within}"
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+        return dict(stored if within is None else stored[within])
+    except (
+        RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError
+    ) as error:  # fmt: skip
+        raise ValueError(
+            f"{key} {path} is not a readable checkpoint ({form}): {error!r}. It may be truncated;"
+            " remove it and fetch it again."
+        ) from error
+
+
+def fill_network(
+    network: torch.nn.Module, weights: Mapping[str, Any], what: str, stale: tuple[str, ...] = ()
+) -> None:
+    """Put all weights of a network in place.
+
+    Args:
+        network: gets them.
+        weights: by the names of the network's state.
+        what: checkpoint and architecture, for messages: "… does not fit …".
+        stale: ends of names that a checkpoint may hold beside the network's own.
+
+    Raises:
+        ValueError: a weight is missing, unknown or has another shape.
+    """
+    try:
+        result = network.load_state_dict(weights, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"{what}: {error}") from error
+    unexpected = [name for name in result.unexpected_keys if not name.endswith(stale or ("\0",))]
+    if result.missing_keys or unexpected:
+        raise ValueError(f"{what}: missing {result.missing_keys[:5]}, unexpected {unexpected[:5]}.")
+
+
+def _download(hub_id: str, file_name: str, key: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub_id, file_name))
+    except OSError as error:
+        raise NotHereError(
+            f"{key}: {file_name} of {hub_id} is neither cached nor could it be downloaded"
+            f" ({error}). Download it elsewhere and set {key} to its path."
+        ) from error

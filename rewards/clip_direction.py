@@ -1,0 +1,117 @@
+"""CLIP directional similarity of an edit (Gal et al. 2022, StyleGAN-NADA, arXiv:2108.00946).
+
+    score = cos(f(image) - f(source image), g(text) - g(source text)),   f and g of length one
+
+How far the picture changed in the direction in which its description changed. The source image is
+the first of the prompt's images, the source text the metadata `source_text`; the text is the
+metadata `target_text`, and the prompt without it (for instructions such as "make it winter" give
+both: "a street", "a street in winter"). As in InstructPix2Pix (arXiv:2211.09800) differences are of
+normalised features. The score is raw: about 0 to 0.3 for edits, and exactly 0 for a picture that
+was not changed, which has no direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from mmrl.config import check
+from mmrl.types import Sample
+from rewards.open_clip_encoder import open_clip_encoder
+from rewards.pictures import as_rgb, picture_of
+
+
+class CLIPDirectionReward:
+    """Agreement of a change of the picture with the change of its description.
+
+    Args:
+        model: built-in architecture, directory or `hf-hub:owner/name`, see `CLIPReward`.
+        pretrained: weights of a built-in architecture; None takes `openai`.
+        device: "auto", or a torch device.
+        dtype: precision of the towers; differences and cosine are float32.
+        batch_size: images encoded at once.
+        fill: see `DualEncoder`.
+
+    Raises:
+        FileNotFoundError, ValueError: see `CLIPReward`.
+    """
+
+    scale: ClassVar[str] = "cosine, -1 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "images", "metadata")
+
+    def __init__(
+        self,
+        model: str = "ViT-L-14",
+        pretrained: str | None = None,
+        device: str = "auto",
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        batch_size: int = 32,
+        fill: int = 8,
+    ) -> None:
+        self.encoder = open_clip_encoder(
+            "clip_direction.", model, pretrained,
+            device=device, dtype=dtype, batch_size=batch_size, fill=fill,
+        )  # fmt: skip
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where the texts are no texts, or the same."""
+        if metadata.get("source_text") is not None:
+            _texts(metadata, str(metadata.get("target_text") or ""))
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Cosines in [-1, 1]; None for a sample without source image or source text.
+
+        Raises:
+            ValueError: a completion is not an image, a text is no text, or source and target text
+                are the same.
+        """
+        images = [picture_of(sample, "clip_direction") for sample in samples]
+        places = [n for n, sample in enumerate(samples) if _has_source(sample)]
+        if not places:
+            return [None] * len(samples)
+        before, after = _sources([samples[n] for n in places], self.encoder.encode_images)
+        texts = [_texts(samples[n].metadata, samples[n].prompt) for n in places]
+        pictures = self.encoder.encode_images([images[n] for n in places])
+        words = list(dict.fromkeys(text for pair in texts for text in pair))
+        encoded = dict(zip(words, self.encoder.encode_texts(words), strict=True))
+        scores: list[float | None] = [None] * len(samples)
+        for row, n in enumerate(places):
+            moved = pictures[row] - before[after[row]]
+            source, target = (encoded[text] for text in texts[row])
+            scores[n] = F.cosine_similarity(moved, target - source, dim=0).item()
+        return scores
+
+
+def _has_source(sample: Sample) -> bool:
+    return bool(sample.images) and sample.metadata.get("source_text") is not None
+
+
+def _sources(samples: Sequence[Sample], encode: Any) -> tuple[Tensor, list[int]]:
+    """Features of the source images, each once for the rollouts of a prompt, and whose is whose."""
+    known: dict[int, int] = {}
+    images: list[Image.Image] = []
+    rows: list[int] = []
+    for sample in samples:
+        assert sample.images is not None
+        key = id(sample.images)  # alive as long as the batch
+        if key not in known:
+            known[key] = len(images)
+            images.append(as_rgb(sample.images[0]))
+        rows.append(known[key])
+    return encode(images), rows
+
+
+def _texts(metadata: Mapping[str, Any], prompt: str) -> tuple[str, str]:
+    """Source and target text."""
+    source, target = metadata["source_text"], metadata.get("target_text") or prompt
+    for key, text in (("source_text", source), ("target_text", target)):
+        check(isinstance(text, str), f"metadata.{key}", text, "a text")
+    check(
+        source != target, "metadata.source_text", source, "another text than the target",
+        "Give the description of the finished picture as target_text.",
+    )  # fmt: skip
+    return source, target

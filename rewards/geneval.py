@@ -1,0 +1,159 @@
+"""GenEval's rules on the objects found in a picture (Ghosh et al. 2023, arXiv:2310.11513).
+
+A clause of `include` takes its best `count` objects of the class and needs no fewer, an `exclude`
+clause fails once its count is reached, attributes are judged on the objects taken, positions by the
+geometry of boxes. Which objects there are, and what they look like, is the detector's business: the
+verifier of the shapes world and the compositional reward bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
+RELATIONS = ("left of", "right of", "above", "below")
+COLORS = (
+    "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white",
+)  # fmt: skip
+"""GenEval's, in the order of its classifier."""
+MODES = ("strict", "partial")
+POSITION_MARGIN = 0.1
+
+T = TypeVar("T")
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom, in any unit of length."""
+Condition = tuple[bool, str]
+"""Whether it holds, and what it says in words."""
+
+
+def include_conditions(
+    clauses: Sequence[Mapping[str, Any]],
+    objects: Mapping[str, Sequence[T]],
+    attributes: Mapping[str, Callable[[Sequence[T], str], Sequence[str]]],
+    related: Callable[[T, T], set[str]],
+) -> Iterator[Condition]:
+    """The conditions of `include`: per clause its count, its attributes, its position.
+
+    Args:
+        clauses: of checked metadata.
+        objects: those found of each class, the most certain first.
+        attributes: per key of a clause what tells the attribute of objects of a class.
+        related: names where the first lies relative to the second.
+    """
+    taken = [list(objects.get(clause["class"], ()))[: clause["count"]] for clause in clauses]
+    for clause, mine in zip(clauses, taken, strict=True):
+        name, count = clause["class"], clause["count"]
+        yield len(mine) >= count, f"expected {count} {name}, found {len(mine)}"
+        for key in [key for key in attributes if key in clause]:
+            found = list(attributes[key](mine, name)) if mine else []
+            text = f"expected {count} {clause[key]} {name}, found {', '.join(found) or 'none'}"
+            yield found.count(clause[key]) >= count, text
+        if "position" in clause:
+            relation, other = clause["position"]
+            holds = bool(mine and taken[other]) and all(
+                relation in related(a, b) for a in mine for b in taken[other]
+            )
+            yield holds, f"expected {name} {relation} {clauses[other]['class']}"
+
+
+def exclude_conditions(
+    clauses: Iterable[Mapping[str, Any]], objects: Mapping[str, Sequence[Any]]
+) -> Iterator[Condition]:
+    """The conditions of `exclude`."""
+    for clause in clauses:
+        found = len(objects.get(clause["class"], ()))
+        text = f"expected fewer than {clause['count']} {clause['class']}, found {found}"
+        yield found < clause["count"], text
+
+
+def relative_position(a: Box, b: Box) -> set[str]:
+    """Where `a` lies relative to `b`, boxes in pixels.
+
+    The offset between the centres is shortened by a tenth of the summed extents on each axis; a
+    direction holds if what is left of it is more than half of the whole offset.
+    """
+    offset, rest = shortened_offset(a, b)
+    if all(abs(part) < 1e-3 for part in rest):
+        return set()
+    return directions(rest, (offset[0] ** 2 + offset[1] ** 2) ** 0.5)
+
+
+def shortened_offset(a: Box, b: Box) -> tuple[tuple[float, float], tuple[float, float]]:
+    """From the centre of `b` to that of `a` on both axes; the same less the margin."""
+    offset, rest = [], []
+    for axis in (0, 1):
+        extents = a[axis + 2] - a[axis] + b[axis + 2] - b[axis]
+        whole = (a[axis] + a[axis + 2] - b[axis] - b[axis + 2]) / 2
+        left = max(abs(whole) - POSITION_MARGIN * extents, 0.0)
+        offset.append(whole)
+        rest.append(left if whole > 0 else -left)
+    return (offset[0], offset[1]), (rest[0], rest[1])
+
+
+def directions(rest: tuple[float, float], length: float) -> set[str]:
+    """The relations whose part of an offset is more than half of `length`."""
+    along = (-rest[0], rest[0], -rest[1], rest[1])
+    return {name for name, part in zip(RELATIONS, along, strict=True) if part / length > 0.5}
+
+
+def check_metadata(
+    metadata: Mapping[str, Any], attributes: Mapping[str, Sequence[str] | None]
+) -> None:
+    """Check GenEval metadata.
+
+    Args:
+        metadata: with `tag`, `include` and, optionally, `exclude`.
+        attributes: keys of a clause beside `count` and `position`, `class` among them, with their
+            allowed values; None allows every text.
+
+    Raises:
+        ValueError: If the tag is unknown, `include` is missing or empty, or a clause has an
+            unknown key or a value that is not allowed.
+    """
+    if metadata.get("tag") not in TAGS:
+        raise ValueError(f"Unknown tag {metadata.get('tag')!r}; allowed are {', '.join(TAGS)}.")
+    include, exclude = metadata.get("include"), metadata.get("exclude", [])
+    if not isinstance(include, list) or not include:
+        raise ValueError(f"include={include!r} must be a list of at least one clause.")
+    if not isinstance(exclude, list):
+        raise ValueError(f"exclude={exclude!r} must be a list of clauses.")
+    for clause in (*include, *exclude):
+        _check_clause(clause, len(include), attributes)
+
+
+def _check_clause(
+    clause: Any, clauses: int, attributes: Mapping[str, Sequence[str] | None]
+) -> None:
+    if not isinstance(clause, dict) or not {"class", "count"} <= clause.keys():
+        raise ValueError(f"The clause {clause!r} must be a mapping with 'class' and 'count'.")
+    keys = (*attributes, "count", "position")
+    for name, value in clause.items():
+        if name not in keys:
+            raise ValueError(
+                f"Unknown key {name!r} in clause {clause!r}; allowed are {', '.join(keys)}."
+            )
+        if name in attributes:
+            _check_attribute(name, value, attributes[name])
+    count, position = clause["count"], clause.get("position", (RELATIONS[0], 0))
+    if type(count) is not int or count < 1:
+        raise ValueError(f"count={count!r} in clause {clause!r} must be a whole number from 1.")
+    if not _is_position(position, clauses):
+        raise ValueError(
+            f"position={position!r} must be [relation, index of an include clause] with a relation "
+            f"out of {', '.join(RELATIONS)}."
+        )
+
+
+def _check_attribute(name: str, value: Any, allowed: Sequence[str] | None) -> None:
+    if allowed is None and not (isinstance(value, str) and value.strip()):
+        raise ValueError(f"{name}={value!r} must be a text that is not empty.")
+    if allowed is not None and value not in allowed:
+        raise ValueError(f"{name}={value!r} is not known here; allowed are {', '.join(allowed)}.")
+
+
+def _is_position(position: Any, clauses: int) -> bool:
+    if not isinstance(position, (list, tuple)) or len(position) != 2:
+        return False
+    relation, other = position
+    return relation in RELATIONS and type(other) is int and 0 <= other < clauses

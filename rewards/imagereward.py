@@ -1,0 +1,111 @@
+"""ImageReward (Xu et al. 2023, arXiv:2304.05977), without its package.
+
+    score = (layers(BLIP(image, prompt)) - 0.16717) / 1.03334
+
+BLIP's text encoder reads the prompt and attends to the states of its ViT-L/16 of the picture; its
+first state goes through `rewards.score_layers`. The score is raw, about -2 to 2, mean 0 and
+deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset: 0.5`). The
+picture is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's mean and
+deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from mmrl.config import check
+from mmrl.types import Sample
+from rewards.checkpoints import find_checkpoint, read_weights
+from rewards.device import resolve_device
+from rewards.dual_encoder import DTYPES, filled
+from rewards.imagereward_network import network_of
+from rewards.pictures import picture_of
+from rewards.pretrained import load_part
+
+FILE = "ImageReward.pt"
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+CONTEXT = 35
+
+
+class ImageRewardReward:
+    """Human preference for an image given its prompt.
+
+    Args:
+        checkpoint: hub id or directory holding `ImageReward.pt`, or the file itself.
+        tokenizer: hub id or directory of BERT's tokenizer.
+        device: "auto", or a torch device.
+        dtype: precision of the encoders; the layers of the score are float32.
+        batch_size: images scored at once.
+        fill: batches are filled up to multiples of this, see `DualEncoder`.
+
+    Raises:
+        FileNotFoundError, ValueError: checkpoint or tokenizer do not exist, cannot be read or do
+            not belong together; NotHereError where they are to come from the hub.
+    """
+
+    scale: ClassVar[str] = "about -2 to 2, unbounded"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
+
+    def __init__(
+        self,
+        checkpoint: str = "THUDM/ImageReward",
+        tokenizer: str = "google-bert/bert-base-uncased",
+        device: str = "auto",
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        batch_size: int = 16,
+        fill: int = 8,
+    ) -> None:
+        check(batch_size >= 1, "imagereward.batch_size", batch_size, "at least 1")
+        check(fill >= 1, "imagereward.fill", fill, "at least 1")
+        from torchvision import transforms
+        from transformers import AutoTokenizer
+
+        path = find_checkpoint(checkpoint, FILE, "imagereward.checkpoint")
+        self.tokenizer = load_part(AutoTokenizer, tokenizer, "imagereward.tokenizer")
+        weights = read_weights(path, "imagereward.checkpoint")
+        network = network_of(weights, f"imagereward.checkpoint {path}")
+        check(
+            len(self.tokenizer) <= network.text.config.vocab_size, "imagereward.tokenizer",
+            tokenizer, f"of at most the {network.text.config.vocab_size} words of the checkpoint",
+        )  # fmt: skip
+        side = network.vision.config.image_size
+        self.transform = transforms.Compose(
+            [
+                transforms.Resize(side, transforms.InterpolationMode.BICUBIC),
+                transforms.CenterCrop(side),
+                transforms.ToTensor(),
+                transforms.Normalize(MEAN, STD),
+            ]
+        )
+        self.device, self.dtype = resolve_device(device), DTYPES[dtype]
+        self.network = network.to(self.device).eval().requires_grad_(False)
+        self.batch_size, self.fill = batch_size, fill
+
+    @torch.no_grad()
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Raw scores.
+
+        Raises:
+            ValueError: a completion is not an image.
+        """
+        images = [picture_of(sample, "imagereward") for sample in samples]
+        scores: list[float | None] = []
+        for start in range(0, len(samples), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            pixels = torch.stack([self.transform(image) for image in images[part]])
+            scores += self._scores(pixels, [sample.prompt for sample in samples[part]])
+        return scores
+
+    def _scores(self, pixels: Tensor, prompts: list[str]) -> list[float]:
+        text = self.tokenizer(
+            prompts, padding="max_length", truncation=True, max_length=CONTEXT, return_tensors="pt"
+        )
+        inputs = (pixels, text["input_ids"], text["attention_mask"])
+        inputs = [filled(rows, self.fill).to(self.device) for rows in inputs]
+        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            features = self.network.features(*inputs)
+        return self.network.score(features)[: len(prompts)].tolist()

@@ -1,0 +1,117 @@
+"""Does the picture show the text it should? Edit distance of what an OCR engine reads (flow_grpo,
+Liu et al. 2025, arXiv:2505.05470).
+
+    score = 1 - min(d(read, wanted), n) / n,   n the length of the wanted text
+
+d is Levenshtein's distance; case and white space do not count. What is read may be longer: a wanted
+text that occurs in it scores 1. The wanted text is the metadata `text`, otherwise the first part of
+the prompt in double quotes; a prompt with neither has no score. A picture on which nothing can be
+read scores 0, as published; unlike there, an engine that fails is a failure and no 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from mmrl.config import check, check_choice
+from mmrl.types import Sample
+from rewards.ocr_engines import ENGINES, Settings, require
+from rewards.pictures import picture_of
+
+_QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
+
+
+class OCRReward:
+    """Share of a wanted text that can be read in a picture.
+
+    Args:
+        engine: what reads. `got` is GOT-OCR 2.0 by transformers; the others are packages of their
+            own, with their own models: paddleocr (3 or later), easyocr, rapidocr, tesseract
+            (pytesseract and the program).
+        model: hub id or directory of `got`.
+        max_tokens: longest reading of `got`.
+        device: "auto", or a torch device (of `got`; easyocr and paddleocr: whether it is a GPU).
+        dtype: of the weights of `got`.
+        batch_size: pictures `got` reads at once.
+
+    Raises:
+        ConfigError: an engine that is not installed, found before anything loads; a model that is
+            not there (NotHereError where it is to come from the hub).
+    """
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
+
+    def __init__(
+        self,
+        engine: Literal["got", "paddleocr", "easyocr", "rapidocr", "tesseract"] = "got",
+        model: str = "stepfun-ai/GOT-OCR-2.0-hf",
+        max_tokens: int = 256,
+        device: str = "auto",
+        dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16",
+        batch_size: int = 8,
+    ) -> None:
+        check_choice("ocr.engine", engine, ENGINES)
+        check(batch_size >= 1, "ocr.batch_size", batch_size, "at least 1")
+        check(max_tokens >= 1, "ocr.max_tokens", max_tokens, "at least 1")
+        require(engine)
+        self.read = ENGINES[engine](Settings(model, max_tokens, device, dtype, batch_size))
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where the wanted text is empty or no text."""
+        wanted_text("", metadata)
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Scores in [0, 1]; None for a sample that no text is wanted of.
+
+        Raises:
+            ValueError: a completion is not an image, or the metadata `text` is empty or no text.
+        """
+        images = [picture_of(sample, "ocr") for sample in samples]
+        wanted = [wanted_text(sample.prompt, sample.metadata) for sample in samples]
+        places = [n for n, text in enumerate(wanted) if text is not None]
+        readings = self.read([images[n] for n in places]) if places else []
+        scores: list[float | None] = [None] * len(samples)
+        for n, reading in zip(places, readings, strict=True):
+            scores[n] = legibility(reading, wanted[n] or "")
+        return scores
+
+
+def wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:
+    """The text a picture should show: the metadata `text`, else the first part of the prompt in
+    straight or curved double quotes that has a letter or digit; None where there is neither.
+
+    Raises:
+        ValueError: the metadata `text` is empty or no text.
+    """
+    given = metadata.get("text")
+    if given is not None:
+        holds = isinstance(given, str) and bool(given.strip())
+        check(holds, "metadata.text", given, "the text that the picture should show")
+        return given
+    parts = (found[1] or found[2] or "" for found in _QUOTED.finditer(prompt))
+    return next((part for part in parts if any(map(str.isalnum, part))), None)
+
+
+def legibility(reading: str, wanted: str) -> float:
+    """The score of a reading, in [0, 1]; `wanted` has at least one character that is no space."""
+    reading, wanted = _plain(reading), _plain(wanted)
+    if wanted in reading:
+        return 1.0
+    return 1 - min(edit_distance(reading, wanted), len(wanted)) / len(wanted)
+
+
+def edit_distance(a: str, b: str) -> int:
+    """Characters to insert, delete or replace to make one text of the other (Levenshtein 1966)."""
+    row = list(range(len(b) + 1))
+    for i, left in enumerate(a, start=1):
+        diagonal, row[0] = row[0], i
+        for j, right in enumerate(b, start=1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (left != right))
+    return row[-1]
+
+
+def _plain(text: str) -> str:
+    return "".join(text.lower().split())

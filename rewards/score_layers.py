@@ -1,0 +1,21 @@
+"""The five layers that turn features into a score in LAION's aesthetic predictor and ImageReward.
+
+    width to 1024 to 128 to 64 to 16 to 1, linear, one after the other
+
+Both publish them with dropout and without activations in between, so at scoring time they are one
+affine map; they are kept apart because the checkpoints hold them apart.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+SIZES = (1024, 128, 64, 16, 1)
+
+
+def score_layers(width: int) -> nn.Sequential:
+    """Layers under their published places 0, 2, 4, 6 and 7, for features [n, width]."""
+    linear = [nn.Linear(a, b) for a, b in zip((width, *SIZES), SIZES, strict=False)]
+    dropout = [nn.Dropout(share) for share in (0.2, 0.2, 0.1)]
+    paired = [layer for pair in zip(linear, dropout, strict=False) for layer in pair]
+    return nn.Sequential(*paired, *linear[3:])
