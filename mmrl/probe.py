@@ -130,7 +130,8 @@ def probe_task(
 def _handful(task: Task, place: Path, count: int) -> Handful | None:
     """Recorded samples of a task, if there are any of its prompts."""
     path = find_recorded(place, task.name)
-    return path and recorded(path, [*task.prompts, *task.eval_prompts], count)
+    prompts = [*task.prompts, *task.eval_prompts]
+    return None if path is None else recorded(path, prompts, count)
 
 
 def probe_run(arguments: Sequence[str]) -> int:
