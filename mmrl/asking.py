@@ -14,6 +14,7 @@ from mmrl.evaluation import evaluate
 from mmrl.model_config import ModelConfig, check_task
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.types import Prompt
+from rewards import in_step
 from rewards.asking import Answer, Asking, AsksPolicy, asking_of
 from rewards.scoring import Scorer
 from rewards.terms import check_entries, key_of
@@ -66,9 +67,16 @@ def give_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
         scorer: its rewards.
         policy: what answers, as it is whenever it is asked.
         seed: of the run; names the draws of the answers with the ids of the prompts.
+
+    Raises:
+        ConfigError: a reward that asks and does not say that the loop has to call it.
     """
     for term in scorer.terms:
         if isinstance(term.reward, AsksPolicy):
+            check(
+                in_step(term.reward), f"in_step of the reward {term.key}", False, "True",
+                "It asks the policy, which no thread beside the loop may.",
+            )  # fmt: skip
             term.reward.bind(_answer(policy, term.reward.asking(), seed))
 
 

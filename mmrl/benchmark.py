@@ -25,6 +25,7 @@ from mmrl.config import NotHereError, check, to_yaml
 from mmrl.data import DataConfig, fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
+from mmrl.handful import stand_ins
 from mmrl.launch import check_launch, is_sharded
 from mmrl.model_config import (
     ModelConfig,
@@ -35,7 +36,7 @@ from mmrl.model_config import (
     policy_options,
 )
 from mmrl.pictures import Pictures
-from mmrl.probe import offline, probe
+from mmrl.probe import FEW, offline, probe
 from mmrl.run_directory import check_writable
 from mmrl.sample_store import SampleStore
 from mmrl.samplers import SamplerConfig, check_sampler
@@ -44,6 +45,7 @@ from mmrl.sharding import shard_policy
 from mmrl.types import Prompt
 from models import Policy, load_policy
 from models.policy import writes_images
+from rewards.probe import table
 from rewards.scoring import Scorer
 from rewards.terms import check_entries
 
@@ -232,11 +234,11 @@ def command(
         if not prompts:
             lines["prompts"] = f"those of {config.prompts}, not on this machine: not looked at"
         shown = [f"  {name:<9}{text}" for name, text in lines.items()]
+        handful = stand_ins(config.task, prompts, FEW, config.model.image_size)
         probed = probe(
-            config.rewards, "rewards", config.task, prompts, config.model.image_size,
-            config.max_failures,
-        )  # fmt: skip
-        shown += ["rewards", *(f"  {line}" for line in probed)]
+            config.rewards, "rewards", config.task, prompts, handful, config.max_failures
+        )
+        shown += ["rewards", *(f"  {line}" for line in table(list(probed)))]
         sys.stdout.write("\n".join([to_yaml(config), "plan", *shown]) + "\n")
     elif run(config) is not None:
         out = Path(config.output_dir)

@@ -15,8 +15,9 @@ from mmrl.run_directory import RunDirectory
 def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBatch) -> None:
     """Write the rollouts of all processes to `samples/completions_<task>_<step>.parquet`.
 
-    Columns as in TRL: step, prompt, completion, one per reward, reward, advantage. An image is
-    stored as Hugging Face's image feature does, `{bytes, path}`.
+    Columns as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
+    tells prompts with one text apart. An image is stored as Hugging Face's image feature does,
+    `{bytes, path}`.
     """
     rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
     if not run.is_main:
@@ -31,6 +32,7 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
 def _row(step: int, batch: RolloutBatch, i: int) -> dict[str, Any]:
     return {
         "step": step,
+        "id": batch.prompts[i].id,
         "prompt": batch.prompts[i].text,
         "completion": _stored(batch.completions[i]),
         **{key: scores[i] for key, scores in batch.scores.items()},

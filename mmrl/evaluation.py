@@ -81,6 +81,7 @@ def evaluate(
     num_samples: int = 1,
     length: int | None = None,
     stop: Callable[[], bool] = lambda: False,
+    agreed: Callable[[bool], bool] = bool,
 ) -> Evaluation | None:
     """Sample completions of prompts and score them; None where it was stopped.
 
@@ -94,18 +95,29 @@ def evaluate(
         num_samples: completions per prompt.
         length: response positions; None takes those of the prompts' task.
         stop: asked before every batch whether to give up.
+        agreed: whether any process gives up, asked when this one has sampled or given up; without
+            it every process decides for itself.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
     """
-    rows, batches = rows_of(prompts, num_samples), []
+    rows, completions = rows_of(prompts, num_samples), []
+    pending = None if scorer is None else scorer.begin(len(rows))
     with policy.keeping_pace():
         for first in range(0, len(rows), batch_size):
             if stop():
                 break
             some = rows[first : first + batch_size]
-            batches.append(sample_batch(policy, some, sampler, seed, length))
-    return None if stop() else scored(rows, batches, scorer)
+            batch = sample_batch(policy, some, sampler, seed, length)
+            completions += batch.completions
+            if pending is not None:
+                pending.add(_samples(some, batch.completions))
+    if agreed(stop()):
+        if pending is not None:
+            pending.drop()
+        return None
+    scores = {} if pending is None else pending.scores().components
+    return Evaluation([prompt for prompt, _ in rows], completions, scores)
 
 
 def rows_of(prompts: Sequence[Prompt], num_samples: int) -> list[tuple[Prompt, int]]:
@@ -149,14 +161,20 @@ def scored(
     Raises:
         RewardError: a reward failed more often than the scorer allows.
     """
-    prompts = [prompt for prompt, _ in rows]
     completions = [completion for batch in batches for completion in batch.completions]
-    samples = [
-        Sample.of(prompt, completion)
-        for prompt, completion in zip(prompts, completions, strict=True)
-    ]
+    samples = _samples(rows, completions)
     scores = {} if scorer is None else scorer.score(samples).components
-    return Evaluation(prompts, completions, scores)
+    return Evaluation([prompt for prompt, _ in rows], completions, scores)
+
+
+def _samples(
+    rows: Sequence[tuple[Prompt, int]], completions: Sequence[str | Image.Image]
+) -> list[Sample]:
+    """What rewards see of the completions of rows."""
+    return [
+        Sample.of(prompt, completion)
+        for (prompt, _), completion in zip(rows, completions, strict=True)
+    ]
 
 
 def write_grid(result: Evaluation, path: Path, count: int, columns: int = 8) -> None:

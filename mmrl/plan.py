@@ -11,21 +11,22 @@ from mmrl.config import to_yaml
 from mmrl.memory import estimate, sizes, total
 from mmrl.model_config import families, known_config
 from mmrl.pairing import differences
-from mmrl.probe import offline, probe
+from mmrl.probe import SAMPLES, offline, probe_task
 from mmrl.rl_config import RLConfig
 from mmrl.run_directory import RunDirectory
 from mmrl.tasks import Task, completion_length
 from mmrl.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
 from models.checkpoint import outline
+from rewards.probe import table
 
 
 def describe(config: RLConfig, world_size: int = 1) -> str:
     """Settings, plan, rewards and memory estimate of a run.
 
     No weights of the policy are loaded and nothing is downloaded; rewards whose checkpoints are
-    on this machine are built and score two blank completions. What comes from the hub may be
-    missing here.
+    on this machine are built and score a handful of recorded samples, or two stand-ins. What comes
+    from the hub may be missing here.
 
     Raises:
         ConfigError: settings that cannot run.
@@ -116,12 +117,9 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
 
 
 def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
-    held_out = [] if task.config.eval_rewards else task.eval_prompts
-    checked = {"rewards": [*task.prompts, *held_out], "eval_rewards": task.eval_prompts}
-    for key, prompts in checked.items():
-        entries, where = getattr(task.config, key), f"tasks.{task.name}.{key}"
-        side, limit = config.model.image_size, task.config.max_failures
-        yield from probe(entries, where, task.config.task, prompts, side, limit)
+    for title, rows in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
+        yield title
+        yield from (f"  {line}" for line in table(rows))
 
 
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:

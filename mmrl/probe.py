@@ -1,28 +1,51 @@
-"""Rewards tried on blank completions, for a dry run; nothing is downloaded."""
+"""The rewards of a configuration tried on a handful of samples: `python -m rewards.probe`, and a
+part of every dry run, in which nothing is downloaded and no server is asked to score."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
-from PIL import Image
 
-from mmrl.config import NotHereError
-from mmrl.tasks import check_chunks
-from mmrl.types import Prompt, Sample
-from rewards import CutsCompletions, Served
-from rewards.asking import AsksPolicy
+from mmrl.config import ConfigError, NotHereError, check, load_config
+from mmrl.handful import Handful, find_recorded, recorded, stand_ins
+from mmrl.rl_config import RLConfig
+from mmrl.tasks import Task, check_chunks
+from mmrl.types import Prompt
+from rewards import CutsCompletions, Served, in_step
+from rewards.probe import Probed, table, tried
 from rewards.scoring import check_prompts
-from rewards.terms import Term, build_term
+from rewards.terms import build_term
 
-BLANK: dict[str, Callable[[int], Any]] = {
-    "text_to_image": lambda side: Image.new("RGB", (side, side), "white"),
-}
-"""Task -> a completion that every reward of the task must be able to score."""
+if TYPE_CHECKING:
+    from rewards.terms import Term
+
+SAMPLES, FEW = 8, 2
+"""What each reward scores; and of stand-ins in a dry run, which is to take seconds."""
+
+
+@dataclass(kw_only=True)
+class ProbeConfig(RLConfig):
+    """The settings of a run, and of its probe."""
+
+    samples: str | None = None
+    """Recorded completions: a run directory or a parquet of its `samples/`; null takes those in
+    `output_dir`, and stand-ins where there are none."""
+    num_samples: int = SAMPLES
+    """Samples each reward scores."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.num_samples >= 2, "num_samples", self.num_samples, "at least 2")
+        place = self.samples
+        found = place is None or Path(place).exists()
+        check(found, "samples", place, "a run directory or a parquet of completions")
 
 
 def probe(
@@ -30,61 +53,114 @@ def probe(
     where: str,
     task: str,
     prompts: Sequence[Prompt],
-    side: int | None = None,
+    handful: Handful,
     max_failures: float = 0.0,
-) -> Iterator[str]:
-    """One line per reward: its scores of two blank completions, or what it lacks. A served reward
-    is asked only whether it is there, and one that asks the policy has to wait for it.
+    dry: bool = True,
+) -> Iterator[Probed]:
+    """Try rewards one after the other.
 
     Args:
         entries: of a configuration.
         where: their dotted key, for messages.
-        task: of the prompts.
-        prompts: all are checked, the first two are scored.
-        side: of images in pixels; None takes 256.
+        task: layout of the prompts.
+        prompts: all are checked.
+        handful: what is scored.
         max_failures: above 0 prompts that cannot be scored are no error.
+        dry: whether nothing is downloaded and a served reward is asked only whether it is there.
 
     Raises:
         FileNotFoundError, ValueError: a reward that can be built nowhere, or cannot score a prompt.
     """
-    blank = BLANK.get(task, lambda side: "")(side or 256)
-    samples = [Sample(prompt.text, blank, prompt.facts) for prompt in prompts[:2]]
     for n, entry in enumerate(entries):
         name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
-        started = time.perf_counter()
         try:
-            with offline():
+            with offline() if dry else nullcontext():
                 term = build_term(entry, f"{where}[{n}]")
         except (NotHereError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-            yield f"{name:<24}cannot run here: {error}"
+            yield Probed(name, said=f"cannot run here: {error}", failed=True)
             continue
-        if isinstance(term.reward, CutsCompletions):
-            check_chunks(term.reward.cutting, task, f"{where}[{n}]")
+        cutting = term.reward.cutting if isinstance(term.reward, CutsCompletions) else None
+        check_chunks(cutting, task, f"{where}[{n}]")
         check_prompts(term, prompts, max_failures)
-        said = _said(term, samples)
-        yield f"{name:<24}{said} ({time.perf_counter() - started:.1f} s)"
+        yield _untried(name, term, dry) or _tried(name, term, handful, cutting)
 
 
-def _said(term: Term, samples: list[Sample]) -> str:
-    if isinstance(term.reward, AsksPolicy):
-        return "ready, asks the policy"
-    return _asked(term.reward) if isinstance(term.reward, Served) else _tried(term, samples)
+def _untried(name: str, term: Term, dry: bool) -> Probed | None:
+    """Why a reward is not tried, if it is not."""
+    if in_step(term.reward):
+        return Probed(name, said="not tried: the loop calls it itself, beside the policy")
+    problem = term.reward.ready() if isinstance(term.reward, Served) else ""
+    if problem:
+        return Probed(name, said=f"cannot run here: {problem}", failed=True)
+    return Probed(name, said="ready") if dry and isinstance(term.reward, Served) else None
 
 
-def _tried(term: Term, samples: list[Sample]) -> str:
-    try:
-        scores = list(term.reward(samples))
-    except Exception as error:  # rewards are foreign code: whatever one raises is what it lacks
-        return f"cannot run here: {error}"
-    if not samples:
-        return "ready, no prompt here to score"
-    shown = ", ".join("none" if score is None else f"{score:.4g}" for score in scores)
-    return f"blank completions score {shown}"
+def _tried(name: str, term: Term, handful: Handful, cutting: Any) -> Probed:
+    samples = handful.cut(cutting)
+    return tried(name, term, samples) if samples else Probed(name, said="ready, nothing to score")
 
 
-def _asked(reward: Served) -> str:
-    problem = reward.ready()
-    return f"cannot run here: {problem}" if problem else "ready"
+def probe_task(
+    config: RLConfig, task: Task, place: Path, count: int, dry: bool
+) -> Iterator[tuple[str, list[Probed]]]:
+    """The rewards of a task and of its evaluations: what they are tried on, and how that went.
+
+    Args:
+        config: of the run.
+        task: with its prompts.
+        place: where recorded samples may be.
+        count: how many are scored.
+        dry: see `probe`; stand-ins are then fewer.
+    """
+    options = task.config
+    held_out = [] if options.eval_rewards else task.eval_prompts
+    checked = {"rewards": [*task.prompts, *held_out], "eval_rewards": task.eval_prompts}
+    for key, prompts in checked.items():
+        entries, where = getattr(options, key), f"tasks.{task.name}.{key}"
+        if not entries:
+            continue
+        handful = _handful(task, place, count)
+        if handful is None:
+            few = min(count, FEW) if dry else count
+            handful = stand_ins(options.task, prompts, few, config.model.image_size)
+        rows = probe(entries, where, options.task, prompts, handful, options.max_failures, dry)
+        yield f"{where}, on {handful.source}", list(rows)
+
+
+def _handful(task: Task, place: Path, count: int) -> Handful | None:
+    """Recorded samples of a task, if there are any of its prompts."""
+    path = find_recorded(place, task.name)
+    prompts = [*task.prompts, *task.eval_prompts]
+    return None if path is None else recorded(path, prompts, count)
+
+
+def probe_run(arguments: Sequence[str]) -> int:
+    """Print what the rewards of a run make of samples.
+
+    Args:
+        arguments: words of the command line: those of the run, `samples` and `num_samples`.
+
+    Returns:
+        1 where a reward can score nothing, otherwise 0.
+
+    Raises:
+        ConfigError, FileNotFoundError, ValueError: settings that cannot run.
+    """
+    config = load_config(ProbeConfig, arguments)
+    place, failed = Path(config.samples or config.output_dir), False
+    tasks = [Task(name, options) for name, options in config.tasks.items()]
+    if config.samples and not any(_handful(task, place, config.num_samples) for task in tasks):
+        names = " or ".join(task.name for task in tasks)
+        raise ConfigError(
+            f"samples is '{place}', which has no completion of a prompt of {names}. Take those of a"
+            " run on the same prompts, or leave samples out."
+        )
+    for task in tasks:
+        for title, rows in probe_task(config, task, place, config.num_samples, dry=False):
+            sys.stdout.write("\n".join([title, *(f"  {line}" for line in table(rows))]) + "\n")
+            sys.stdout.flush()
+            failed |= any(row.failed for row in rows)
+    return int(failed)
 
 
 @contextmanager

@@ -141,10 +141,10 @@ class Progress:
             part = evaluate(
                 self.trainer.policy, task.eval_prompts[mine], task.eval_sampler, task.eval_scorer,
                 seed=self.config.seed, batch_size=task.config.rollout_batch_size,
-                length=task.eval_length, stop=lambda: self.stop.requested,
+                # a process that was not told has finished its share: all agree only then
+                length=task.eval_length, stop=lambda: self.stop.requested, agreed=self.any_rank,
             )  # fmt: skip
-            # a process that was not told has finished its share: all agree only now
-            if self.any_rank(part is None) or part is None:
+            if part is None:
                 return
             result = gathered(part, task.eval_prompts, mine, self.config.eval_images)
             results[name] = result, time.perf_counter() - started
@@ -186,12 +186,12 @@ class Progress:
 
 
 def _line(values: Mapping[str, float]) -> str:
-    """Reward and seconds per phase, for the bar."""
+    """Reward and seconds per phase, for the bar; of the rewards those the loop waited."""
     rewards = [f"{k} {v:.3f}" for k, v in values.items() if k.split("/")[-1] == "reward"]
-    phases = ("rollout", "reward", "score", "update")
+    phases = {"rollout": "rollout", "rewards": "reward_wait", "score": "score", "update": "update"}
     times = [
-        f"{phase} {sum(v for k, v in values.items() if k.endswith(f'time/{phase}_s')):.1f}s"
-        for phase in phases
+        f"{name} {sum(v for k, v in values.items() if k.endswith(f'time/{phase}_s')):.1f}s"
+        for name, phase in phases.items()
     ]
     return ", ".join([*rewards, *times])
 

@@ -27,7 +27,8 @@ CURVES = {
     "KL": r"^(.*/)?(kl|approx_kl)$",
     "Entropy of masked tokens": r"^(.*/)?entropy$",
     "Gradient norm": r"^grad_norm$",
-    "Seconds per step": r"^(.*/)?(step_time|time/(rollout|reward|score|update)_s)$",
+    "Seconds per step": r"^(.*/)?(step_time|time/(rollout|reward|reward_wait|score|update)_s)$",
+    "Seconds from a finished rollout to its score": r"^(.*/)?rewards/[^/]+/latency_s$",
 }
 """Title -> pattern of the metrics drawn together."""
 

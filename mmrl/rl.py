@@ -3,7 +3,8 @@
     python -m mmrl.rl config=configs/rl/quickstart.yaml learning_rate=1e-5
     accelerate launch -m mmrl.rl config=configs/rl/….yaml
 
-`train` is the algorithm: prompts, rollouts, advantages, masks and log-probs, update, report.
+`train` is the algorithm: prompts, rollouts, scores and advantages, masks and log-probs, update,
+report. Rewards work in the background from the first group that is sampled.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from mmrl.model_config import policy_options
 from mmrl.plan import describe
 from mmrl.progress import Progress
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import roll_out
+from mmrl.rollout import rewarded, sample_groups
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.tasks import Task
 from mmrl.trainer import DivergenceError, Trainer
 from models import load_policy
+from rewards.overlap import Overlap
 from rewards.scoring import RewardError
 
 __all__ = ["RLConfig", "main", "train"]
@@ -70,7 +72,7 @@ def train(config: RLConfig) -> Path:
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     for task in tasks.values():
         task.check_prompts(config.model)
-        task.build_rewards()
+    scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     accelerator.wait_for_everyone()
     with RunLog(run, rank):
         run.create(config)
@@ -81,13 +83,15 @@ def train(config: RLConfig) -> Path:
         trainer = Trainer(config, policy, accelerator)
         if checkpoint is not None:
             trainer.load(checkpoint)
-        with StopRequest() as stop, Progress(config, run, trainer, tasks, stop) as progress:
+        with (
+            Overlap(scorers, config.overlap_rewards),
+            StopRequest() as stop,
+            Progress(config, run, trainer, tasks, stop) as progress,
+        ):
             while trainer.step < config.max_steps and not progress.any_rank(stop.requested):
-                step = trainer.step
-                batches = {
-                    name: roll_out(task, policy, step, config.seed, rank, world_size)
-                    for name, task in tasks.items()
-                }
+                place = trainer.step, config.seed, rank, world_size
+                groups = {name: sample_groups(task, policy, *place) for name, task in tasks.items()}
+                batches = {name: rewarded(some) for name, some in groups.items()}
                 metrics = trainer.update({name: (tasks[name], batches[name]) for name in batches})
                 progress.record(metrics, batches)
                 progress.evaluate_when_due()

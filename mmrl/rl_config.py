@@ -37,6 +37,9 @@ class RLConfig:
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
+    overlap_rewards: bool = True
+    """Call rewards in threads of their own while the next groups are sampled; without it in turn
+    when all are. The scores are the same."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """`sgd` is plain gradient descent with momentum; its learning rates are far larger."""
     learning_rate: float = 1e-5

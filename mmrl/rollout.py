@@ -1,5 +1,6 @@
 """Rollouts: prompts of one step -> groups of finished, scored canvases on each process.
 
+Rewards get whole groups, as soon as they are sampled; their scores are awaited in `rewarded`.
 Prompts are dealt to processes in stretches of whole groups. Every rollout has its own generator,
 named by (run seed, task, step, prompt, sample), so canvases do not depend on how many processes or
 batches share the work.
@@ -10,22 +11,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
 from mmrl.algorithms import at_end
 from mmrl.chunks import cut
+from mmrl.concatenation import concatenate
 from mmrl.credit import Chunks, credit, placed
 from mmrl.randomness import generator
 from mmrl.samplers import sample
-from mmrl.types import Canvas, Features, Prompt, Rollout, Sample
+from mmrl.types import Canvas, Prompt, Rollout, Sample
+from rewards.pending import Pending
 from rewards.scoring import RewardError, Scores
 
 if TYPE_CHECKING:
@@ -75,10 +77,44 @@ class RolloutBatch:
         return at_end(self.advantages, self.rollout.canvas.tokens.shape[1])
 
 
+@dataclass
+class Groups:
+    """This process's groups of one step, sampled and on their way through the rewards.
+
+    Attributes:
+        task: of the groups.
+        place: step, seed of the run, this process and the number of processes.
+        prompts: B prompts, group by group.
+        names: B (prompt, sample) places in the step.
+        rollout: their finished canvases.
+        samples: what rewards see of them.
+        chunks: of the completions, at their places in the rows of `rollout`.
+        pending: their scores.
+        metrics: of sampling.
+    """
+
+    task: Task
+    place: tuple[int, int, int, int]
+    prompts: list[Prompt]
+    names: list[tuple[int, int]]
+    rollout: Rollout
+    samples: list[Sample]
+    chunks: Chunks
+    pending: Pending
+    metrics: dict[str, float]
+
+
 def roll_out(
     task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
 ) -> RolloutBatch:
-    """Sample and score the groups of one step.
+    """Sample and score the groups of one step; see `sample_groups` and `rewarded`."""
+    return rewarded(sample_groups(task, policy, step, seed, rank, world_size))
+
+
+def sample_groups(
+    task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
+) -> Groups:
+    """Sample the groups of one step; each is handed to the rewards when it is finished.
 
     Args:
         task: prompts, sampler, rewards.
@@ -89,39 +125,78 @@ def roll_out(
         world_size: number of processes.
 
     Raises:
+        RewardError: a reward that works meanwhile failed more often than the configuration allows.
+    """
+    names, size = task.places(rank, world_size), task.config.num_generations
+    chosen = task.step_prompts(step, seed)
+    prompts = [chosen[place] for place, _ in names]
+    pending, parts, samples = task.scorer.begin(len(prompts)), [], []
+    started = time.perf_counter()
+    with policy.keeping_pace():
+        seeds = (seed, "rollout", task.name, step)
+        for part, completions in _batches(task, policy, prompts, names, seeds):
+            parts.append(part)
+            some, handed = prompts[len(samples) :], len(samples) // size * size
+            samples += _samples(task, policy, some, part, completions)
+            pending.add(samples[handed : len(samples) // size * size])
+    seconds = time.perf_counter() - started
+    rollout = concatenate(parts)
+    speed = world_size * float(rollout.canvas.response.sum()) / seconds
+    metrics = {"time/rollout_s": seconds, "perf/tokens_per_s": speed}
+    chunks = _joined_chunks(parts, samples, rollout.canvas.tokens.shape[1])
+    place = step, seed, rank, world_size
+    return Groups(task, place, prompts, names, rollout, samples, chunks, pending, metrics)
+
+
+def rewarded(groups: Groups) -> RolloutBatch:
+    """Wait for the scores of groups; with their advantages.
+
+    Raises:
         RewardError: a reward failed more often than the configuration allows, or none has applied
             to any rollout so far.
     """
-    names = task.places(rank, world_size)
-    chosen = task.step_prompts(step, seed)
-    prompts = [chosen[place] for place, _ in names]
-    started = time.perf_counter()
-    with policy.keeping_pace():
-        batches = list(_batches(task, policy, prompts, names, (seed, "rollout", task.name, step)))
-    rollout = concatenate([part for part, _ in batches])
-    completions = [completion for _, part in batches for completion in part]
-    sampled = time.perf_counter()
-    chunks: Chunks = [None] * len(prompts)
-    if task.scorer.cutting is not None:
-        chunks = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
-    samples = [Sample.of(*each) for each in zip(prompts, completions, chunks, strict=True)]
-    scores = task.scorer.score(samples)
-    earned = credit(task, scores, step, seed, rank, world_size)
+    task, rollout = groups.task, groups.rollout
+    scores = groups.pending.scores()
+    earned = credit(task, scores, *groups.place)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
-    _check_applies(task, metrics, prompts[0])
-    metrics |= {
-        "time/rollout_s": sampled - started,
-        "time/reward_s": time.perf_counter() - sampled,
-        "perf/tokens_per_s": world_size
-        * float(rollout.canvas.response.sum())
-        / (sampled - started),
+    _check_applies(task, metrics, groups.prompts[0])
+    metrics |= groups.metrics | {
+        "time/reward_s": scores.timing.work_s,
+        "time/reward_wait_s": scores.timing.wait_s,
     }
     length = rollout.canvas.tokens.shape[1]
     return RolloutBatch(
-        prompts, rollout, completions, earned.rewards, earned.advantages, names,
-        scores.components, metrics, earned.equal if task.config.skip_zero_std_groups else None,
-        None if earned.columns is None else placed(earned.columns, chunks, length),
+        groups.prompts, rollout, [sample.completion for sample in groups.samples],
+        earned.rewards, earned.advantages, groups.names, scores.components, metrics,
+        earned.equal if task.config.skip_zero_std_groups else None,
+        None if earned.columns is None else placed(earned.columns, groups.chunks, length),
     )  # fmt: skip
+
+
+def _samples(
+    task: Task,
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    rollout: Rollout,
+    completions: Sequence[str | Image.Image],
+) -> list[Sample]:
+    """What rewards see of the rollouts of the first of the prompts."""
+    chunks: Chunks = [None] * len(completions)
+    if task.scorer.cutting is not None:
+        chunks = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
+    some = prompts[: len(completions)]
+    return [Sample.of(*each) for each in zip(some, completions, chunks, strict=True)]
+
+
+def _joined_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: int) -> Chunks:
+    """The chunks of samples where `concatenate` puts them, in rows of one length."""
+    shifts = [
+        length - part.canvas.tokens.shape[1] for part in parts for _ in range(len(part.canvas))
+    ]
+    return [
+        None if own is None else tuple(chunk._replace(end=chunk.end + shift) for chunk in own)
+        for own, shift in zip((sample.chunks for sample in samples), shifts, strict=True)
+    ]
 
 
 def _batches(
@@ -141,8 +216,9 @@ def _batches(
 
 
 def _component_metrics(local: Scores) -> dict[str, float]:
-    """`rewards/<key>/mean` and `/std` over all processes, and how many samples have no score:
-    `/failures` of the reward, and `/none` where it did not apply."""
+    """`rewards/<key>/mean` and `/std` over all processes, how many samples have no score:
+    `/failures` of the reward, and `/none` where it did not apply; and how long they waited:
+    `/latency_s`, the mean, and `/queue`, the largest of any process."""
     metrics = {}
     for key, mine in local.components.items():
         scores = torch.tensor(gather_object(mine), dtype=torch.float64)
@@ -153,6 +229,8 @@ def _component_metrics(local: Scores) -> dict[str, float]:
         failures = sum(gather_object(local.failed[key]))
         metrics[f"rewards/{key}/failures"] = float(failures)
         metrics[f"rewards/{key}/none"] = float(scores.isnan().sum()) - failures
+        metrics[f"rewards/{key}/latency_s"] = fmean(gather_object([local.timing.latency_s[key]]))
+        metrics[f"rewards/{key}/queue"] = float(max(gather_object([local.timing.queue[key]])))
     return metrics
 
 
@@ -186,67 +264,3 @@ def _check_applies(task: Task, metrics: dict[str, float], prompt: Prompt) -> Non
     if not task.rewarded:
         raise RewardError(f"{text} Choose rewards that read it, or prompts with what they read.")
     logger.warning("%s", text)
-
-
-def concatenate(parts: Sequence[Rollout]) -> Rollout:
-    """Rollouts of one task as one batch; shorter rows are padded on the left, never attended to."""
-    length = max(part.canvas.tokens.shape[1] for part in parts)
-    padded = [_pad_left(part, length - part.canvas.tokens.shape[1]) for part in parts]
-    for name in ("attend", "uncond_attend", "valid"):
-        _stated(padded, name)
-    first, features = padded[0].canvas, [part.canvas.features for part in padded]
-    seen = [known for known in features if known is not None]
-    tensors = {
-        name: _cat([getattr(part.canvas, name) for part in padded])
-        for name in ("tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid")
-    }
-    return replace(
-        padded[0],
-        canvas=replace(first, **tensors, features=Features.joined(seen) if seen else None),
-        written_at=torch.cat([part.written_at for part in padded]),
-        logprobs=torch.cat([part.logprobs for part in padded]),
-        seeds=_cat([part.seeds for part in padded]),
-        forwards=sum(part.forwards for part in padded),
-    )
-
-
-def _stated(parts: list[Rollout], name: str) -> None:
-    """Where some parts have a mask, give the others theirs, which leaves nothing out."""
-    masks = [getattr(part.canvas, name) for part in parts]
-    if all(mask is None for mask in masks):
-        return
-    for n, (part, mask) in enumerate(zip(parts, masks, strict=True)):
-        full = torch.ones_like(part.canvas.response) if mask is None else mask
-        parts[n] = replace(part, canvas=replace(part.canvas, **{name: full}))
-
-
-def _cat(tensors: list[Tensor | None]) -> Tensor | None:
-    known = [tensor for tensor in tensors if tensor is not None]
-    return torch.cat(known) if known else None
-
-
-def _pad_left(rollout: Rollout, width: int) -> Rollout:
-    if width == 0:
-        return rollout
-    canvas: Canvas = rollout.canvas
-    full = torch.ones_like(canvas.response)
-
-    def pad(tensor: Tensor | None, value: int | bool) -> Tensor | None:
-        return None if tensor is None else F.pad(tensor, (width, 0), value=value)
-
-    padded = replace(
-        canvas,
-        tokens=pad(canvas.tokens, 0),
-        response=pad(canvas.response, False),
-        attend=pad(full if canvas.attend is None else canvas.attend, False),
-        uncond_tokens=pad(canvas.uncond_tokens, 0),
-        uncond_attend=pad(full if canvas.uncond_attend is None else canvas.uncond_attend, False),
-        valid=pad(canvas.valid, False),
-        features=canvas.features and canvas.features.padded(width),
-    )
-    return replace(
-        rollout,
-        canvas=padded,
-        written_at=F.pad(rollout.written_at, (width, 0), value=-1),
-        logprobs=F.pad(rollout.logprobs, (width, 0)),
-    )

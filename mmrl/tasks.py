@@ -63,7 +63,8 @@ class TaskConfig:
     eval_rewards: list[dict[str, Any]] = field(default_factory=list)
     """Rewards of evaluations; empty takes `rewards`."""
     max_failures: float = 0.0
-    """Failed scores allowed: below 1 a share of a batch, otherwise a number per run."""
+    """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
+    per run."""
     algorithm: dict[str, Any] = field(default_factory=dict)
     """Preset and columns that differ from it, see `mmrl.algorithms`."""
     weight: float = 1.0

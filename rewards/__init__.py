@@ -80,6 +80,20 @@ class CutsCompletions(Protocol):
 
 
 @runtime_checkable
+class InStep(Protocol):
+    """A reward that the loop has to call itself.
+
+    Others are called in threads of their own while the next groups are sampled, each process for
+    itself. One that asks the policy, or in which processes take part together, says `in_step =
+    True`: it is called in the main thread when all tasks have been sampled, once per step and task
+    with all samples of the process (none, where an evaluation has none for it), and in the same
+    order on every process.
+    """
+
+    in_step: bool
+
+
+@runtime_checkable
 class Served(Protocol):
     """A reward that something outside this process gives."""
 
@@ -106,6 +120,11 @@ class Described(Protocol):
     needs: ClassVar[tuple[str, ...]]
     """What a sample has to bring: `prompt`, `images` (a picture as its completion), `completion` (a
     text), `metadata`. A reward of pictures and texts alike names neither of the two."""
+
+
+def in_step(reward: Reward) -> bool:
+    """Whether the loop has to call a reward itself."""
+    return isinstance(reward, InStep) and reward.in_step
 
 
 def reward_class(name: str) -> type:

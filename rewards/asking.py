@@ -39,9 +39,10 @@ class Asking:
 class AsksPolicy(Protocol):
     """A reward that asks the policy whose samples it scores.
 
-    It is called in the thread that samples and on every process equally often, never beside a
-    sampling of the policy: where processes share its weights, they answer in step. It asks once per
-    call, with no prompt where it has no question, and it is cheap to build: no model is its own.
+    It says `in_step = True` (`rewards.InStep`): the loop calls it itself and on every process
+    equally often, never beside a sampling of the policy, because where processes share its weights
+    they answer in step. It asks once per call, with no prompt where it has no question, and it is
+    cheap to build: no model is its own.
     """
 
     def asking(self) -> Asking:

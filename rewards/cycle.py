@@ -42,6 +42,7 @@ class CycleReward:
         batch_size: questions answered at once; changes speed and memory only.
     """
 
+    in_step: ClassVar[bool] = True
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 

@@ -15,16 +15,21 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 
 from mmrl.config import ConfigError
 from mmrl.types import Cutting, Prompt, Sample
 from rewards import ChecksMetadata, CutsCompletions, PartialFailure, Served
+from rewards.column import Column
+from rewards.pending import Pending, Timing
 from rewards.results import Problem, Result, validated
 from rewards.service import Unreachable
 from rewards.terms import Term, build_term, check_entries
+
+if TYPE_CHECKING:
+    from rewards.overlap import Overlap
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +51,14 @@ class Scores:
         total: the weighted sum; None where no reward applies.
         chunks: the share of `total` that each chunk of a sample brings, [] where chunks are not
             judged; None where no reward judges any.
+        timing: how long that took.
     """
 
     components: dict[str, list[float]]
     failed: dict[str, list[bool]]
     total: list[float | None]
     chunks: list[list[float]] | None = None
+    timing: Timing = field(default_factory=Timing)
 
     def outcomes(self) -> list[float]:
         """The share of `total` that no chunk brings; NaN where no reward applies."""
@@ -84,8 +91,8 @@ class Scorer:
             `key` where the same reward occurs twice. From Python an entry may hold a callable
             under `reward` instead of a name's options.
         max_failures: how much of one reward may fail before the run stops: below 1 a share of the
-            samples of one call, otherwise a number of samples over the whole run. At 0 the first
-            failure stops it.
+            samples of one call (those of a process and step), otherwise a number of samples over
+            the whole run. At 0 the first failure stops it.
         retries: how often a call is repeated after a network error of a reward that does not use
             `rewards.service`, which repeats by itself.
         backoff: seconds before the first repetition, doubled each time.
@@ -96,6 +103,7 @@ class Scorer:
     Attributes:
         cutting: how completions are to be cut into the chunks that rewards judge; None where none
             does.
+        overlap: the threads of its rewards; None where they are called when scores are needed.
     """
 
     def __init__(
@@ -114,6 +122,7 @@ class Scorer:
         self.backoff = backoff
         self.failures = {term.key: 0 for term in self.terms}
         self.cutting = _cutting(self.terms)
+        self.overlap: Overlap | None = None
 
     def check(self, prompts: Sequence[Prompt]) -> None:
         """`check_prompts` with every reward; a warning where one is not ready."""
@@ -123,27 +132,33 @@ class Scorer:
             if problem:
                 logger.warning("reward %s could not score now: %s", term.key, problem)
 
+    def begin(self, expected: int) -> Pending:
+        """Samples that are to be scored, handed over as they are finished.
+
+        Args:
+            expected: how many there will be.
+        """
+        return Pending(self, expected, self.overlap)
+
     def score(self, samples: Sequence[Sample]) -> Scores:
         """Score a batch.
 
         Raises:
             RewardError: a reward failed more often than `max_failures` allows.
         """
-        batch = list(samples)
-        results: dict[str, list[Result]] = {}
-        failed: dict[str, list[bool]] = {}
-        for term in self.terms:
-            found = self._attempt(term, batch)
-            problems = {n: r for n, r in enumerate(found) if isinstance(r, Problem)}
-            self._account(term.key, batch, problems)
-            results[term.key] = found
-            failed[term.key] = [n in problems for n in range(len(batch))]
+        pending = self.begin(len(samples))
+        pending.add(samples)
+        return pending.scores()
+
+    def combined(self, columns: Sequence[Column], timing: Timing) -> Scores:
+        """The scores of a batch from the results of every reward."""
+        results = {column.term.key: column.results for column in columns}
+        failed = {k: [isinstance(r, Problem) for r in found] for k, found in results.items()}
         components = {key: [_raw(result) for result in found] for key, found in results.items()}
-        sums = [
-            self._sums({k: found[n] for k, found in results.items()}) for n in range(len(batch))
-        ]
+        rows = zip(*results.values(), strict=True)
+        sums = [self._sums(dict(zip(results, row, strict=True))) for row in rows]
         chunks = None if self.cutting is None else [chunks for _, chunks in sums]
-        return Scores(components, failed, [total for total, _ in sums], chunks)
+        return Scores(components, failed, [total for total, _ in sums], chunks, timing)
 
     def _sums(self, results: Mapping[str, Result]) -> tuple[float | None, list[float]]:
         """The weighted sum of one sample, and the share of each of its chunks."""
@@ -158,7 +173,8 @@ class Scorer:
         shares = [math.fsum(column) for column in zip(*chunks, strict=True)]
         return math.fsum([*whole, *shares]) if whole or chunks else None, shares
 
-    def _attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
+    def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
+        """What a reward makes of samples; a failure is a `Problem`. Changes nothing here."""
         try:
             return validated(self._call(term, batch), batch)
         except PartialFailure as failure:
@@ -167,7 +183,7 @@ class Scorer:
             unreachable = isinstance(error, NETWORK_ERRORS)
             if len(batch) > 1 and self.max_failures > 0 and not unreachable:
                 # Alone, each sample shows whether it is the one the reward cannot digest.
-                return [self._attempt(term, [sample])[0] for sample in batch]
+                return [self.attempt(term, [sample])[0] for sample in batch]
             logger.debug("reward %s raised", term.key, exc_info=True)
             return [Problem(f"raised {error!r}", error)] * len(batch)
 
@@ -183,26 +199,42 @@ class Scorer:
                 time.sleep(pause)
         return term.reward(batch)
 
-    def _account(self, key: str, batch: Sequence[Sample], problems: Mapping[int, Problem]) -> None:
+    def account(self, column: Column, samples: Sequence[Sample], expected: int) -> None:
+        """Count and log the failures among the results that came since the last time.
+
+        Args:
+            column: results of one reward for the first of the samples.
+            samples: of a call, as far as they were handed over.
+            expected: how many there will be.
+
+        Raises:
+            RewardError: they are more than `max_failures` allows.
+        """
+        key, done = column.term.key, len(column.results)
+        new = slice(column.accounted, done)
+        found = zip(samples[new], column.results[new], strict=True)
+        problems = [(sample, result) for sample, result in found if isinstance(result, Problem)]
+        column.accounted = done
         if not problems:
             return
-        self.failures[key] += len(problems)
-        lines = [f"{batch[n].prompt[:80]!r}: {problem}" for n, problem in problems.items()]
-        for line in lines:
+        for sample, problem in problems:
+            line = f"{sample.prompt[:80]!r}: {problem}"
+            column.first = column.first if column.failures else (line, problem.error)
+            column.failures += 1
             logger.warning("reward %s failed on %s", key, line)
+        self.failures[key] += len(problems)
         if self.max_failures < 1:
-            too_many = len(problems) > self.max_failures * len(batch)
+            too_many = column.failures > self.max_failures * expected
         else:
             too_many = self.failures[key] > self.max_failures
         if too_many:
-            cause = next(iter(problems.values())).error
             raise RewardError(
-                f"reward {key!r} failed on {len(problems)} of {len(batch)} samples"
+                f"reward {key!r} failed on {column.failures} of {done} samples"
                 f" ({self.failures[key]} in this run), max_failures is {self.max_failures:g}."
-                f" First: {lines[0]}. Correct the reward or its input, or raise max_failures"
-                " (below 1: share of a batch, otherwise a number per run) to leave such samples"
-                " out."
-            ) from cause
+                f" First: {column.first[0]}. Correct the reward or its input, or raise max_failures"
+                " (below 1: share of the samples of a process and step, otherwise a number per run)"
+                " to leave such samples out."
+            ) from column.first[1]
 
 
 def check_prompts(term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0) -> None:

@@ -209,6 +209,8 @@ def test_a_reward_of_ones_own_may_ask_as_well(policy: Policy) -> None:
     class Says:
         """The answer to one question, as a number."""
 
+        in_step = True
+
         def asking(self) -> Asking:
             return Asking(task="text", length=1, sampler={"steps": 1}, batch_size=2)
 
@@ -224,3 +226,6 @@ def test_a_reward_of_ones_own_may_ask_as_well(policy: Policy) -> None:
     scorer = Scorer(entries)
     give_policy(scorer, policy, 0)
     assert len(scorer.score([Sample("", "")] * 3).components["says"]) == 3
+    Says.in_step = False
+    with pytest.raises(ConfigError, match="in_step of the reward says is False"):
+        give_policy(scorer, policy, 0)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import forwards
+from mmrl.concatenation import concatenate
 from mmrl.parts import parts
-from mmrl.rollout import RolloutBatch, concatenate
+from mmrl.rollout import RolloutBatch
 from mmrl.trainer import Trainer
 from tests.mmrl.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
 

@@ -51,7 +51,8 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
         "learning_rate: 0.001", "6 to train on, 0 held out", "2 prompts x 4 = 8 a step",
         "emerge, 3 denoising steps of 16 rows (guidance 2)", "mask_grpo: masks random",
         "2 optimiser steps of 2 micro-batches of 4 rollouts", "3 forward and 1 backward passes",
-        "1 x shapes blank completions score", "no evaluation, checkpoint every 50 steps", "total",
+        "tasks.shapes.rewards, on 2 stand-ins", "1 x shapes 2 0 ", "total",
+        "no evaluation, checkpoint every 50 steps",
     ):  # fmt: skip
         assert promise in said, promise
     assert not (tmp_path / "run").exists()
@@ -133,12 +134,14 @@ def test_a_reward_that_is_not_on_this_machine_is_named_and_nothing_is_downloaded
     assert constants.HF_HUB_OFFLINE is False
 
 
-def test_a_reward_that_fails_on_a_blank_completion_is_named(
+def test_a_reward_that_fails_on_every_stand_in_is_named(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path)
     config.tasks["shapes"].rewards = [{"name": "mine", "reward": lambda samples: 1 / 0}]
-    assert "cannot run here: division by zero" in describe(config)
+    assert "failed on 2 of 2, first: raised ZeroDivisionError('division by zero')" in describe(
+        config
+    )
 
 
 def test_a_policy_that_is_not_here_is_estimated_by_the_sizes_of_the_8b_model(

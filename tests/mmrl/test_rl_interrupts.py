@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,20 +148,22 @@ def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
     assert main([*words, "max_steps=1"]) == 0
 
 
+@pytest.mark.parametrize("overlap", [True, False])
 def test_a_second_ctrl_c_stops_at_once(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overlap: bool, world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mmrl.interrupt.SAME_REQUEST", 0.0)
 
     def rewarding(samples: list[Sample]) -> list[float]:
-        interrupt()
-        interrupt()
-        pytest.fail("the second Ctrl-C did not interrupt")
+        while True:  # in a thread of its own the reward goes on until the run breaks it off
+            interrupt()
+            time.sleep(0.05)
 
     task = {"rewards": [{"name": "r", "reward": rewarding}]}
     with pytest.raises(KeyboardInterrupt):
-        train(run_config(world, tmp_path / "run", task=task))
+        train(run_config(world, tmp_path / "run", task=task, overlap_rewards=overlap))
     assert loadable(tmp_path / "run") == []
+    assert not [t for t in threading.enumerate() if t.name.startswith("reward ")]
 
 
 def test_ctrl_c_while_importing_is_one_line_as_well() -> None:

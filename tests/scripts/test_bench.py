@@ -7,6 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from omegaconf import OmegaConf
+
+from tests.mmrl.runs import command_line, write_world
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 TINY = {
@@ -96,3 +99,22 @@ def test_feature_sharing_counts_one_pass_of_the_tower_for_a_group_and_equal_embe
     )
     tiling = bench.Setting()
     assert tiling.tile // tiling.patch == 27 and line["embeddings"] > 16 and line["tiles"] > 1
+
+
+def test_overlap_prints_steps_per_second_of_both_ways_and_that_their_results_are_equal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    bench = importlib.import_module("overlap")
+    world = write_world(tmp_path)
+    words = [word for word in command_line(world, tmp_path / "run") if "rewards" not in word]
+    (tmp_path / "run.yaml").write_text(OmegaConf.to_yaml(OmegaConf.from_dotlist(words)))
+    setting = bench.Setting(
+        run=str(tmp_path / "run.yaml"), groups=3, num_generations=2, steps=2, repeats=1,
+        group_s=0.02,
+    )  # fmt: skip
+    line = bench.measure(setting, tmp_path)
+    assert line["same_results"] and len(line["reward"]) == 2
+    assert set(line["steps_per_s"]) == set(line["time/reward_wait_s"]) == {"overlap", "in_turn"}
+    # every group is slept for, at least once
+    assert all(seconds >= 3 * line["group_s"] * 0.99 for seconds in line["time/reward_s"].values())

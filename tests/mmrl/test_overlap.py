@@ -1,0 +1,180 @@
+"""Rewards that work while the run samples: order of events, equal runs, errors, two processes."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mmrl import rollout
+from mmrl.rl import main, train
+from mmrl.run_directory import RunDirectory
+from mmrl.types import Sample
+from rewards.scoring import RewardError
+from tests.mmrl.runs import (
+    ACCELERATE,
+    command_line,
+    launcher,
+    loadable,
+    metrics,
+    process,
+    redness,
+    run_config,
+    same_weights,
+    task_config,
+)
+
+SECONDS = 60.0
+GROUPS = {"num_prompts": 3, "rollout_batch_size": 4}
+"""Three groups of four, each sampled for itself."""
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("reward ")] == []
+
+
+class Order:
+    """What happened, in order, and who waits for what."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[str] = []
+        self.changed = threading.Condition()
+        self.sampled, self.awaited = 0, ""
+        monkeypatch.setattr("mmrl.rollout.sample", self.sample)
+
+    def note(self, event: str) -> None:
+        with self.changed:
+            self.events.append(event)
+            self.changed.notify_all()
+
+    def wait(self, event: str) -> None:
+        """Until an event has happened."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: event in self.events, SECONDS), event
+
+    def sample(self, *arguments: Any) -> Any:
+        """The sampler; from the second batch on it waits for `awaited` before it ends."""
+        self.sampled += 1
+        self.note(f"batch {self.sampled}")
+        if self.awaited and self.sampled > 1:
+            self.wait(self.awaited)
+        return rollout.__dict__["_sample"](*arguments)
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> Order:
+    monkeypatch.setattr(rollout, "_sample", rollout.sample, raising=False)
+    return Order(monkeypatch)
+
+
+def test_a_group_is_scored_while_the_next_is_sampled(
+    world: SimpleNamespace, tmp_path: Path, order: Order
+) -> None:
+    sizes, order.awaited = [], "reward begins"
+
+    def waiting(samples: list[Sample]) -> list[float]:
+        sizes.append(len(samples))
+        order.note("reward begins")
+        order.wait("batch 2")
+        return redness(samples)
+
+    task = {**GROUPS, "rewards": [{"name": "waiting", "reward": waiting}]}
+    train(run_config(world, tmp_path, task=task, max_steps=1, save_steps=0))
+    assert sizes[0] == 4 and sum(sizes) == 12
+    [line] = RunDirectory(tmp_path).read_metrics()
+    assert 4 <= line["rewards/waiting/queue"] <= 12
+    assert line["rewards/waiting/latency_s"] > 0 and line["time/reward_wait_s"] >= 0
+    assert line["time/reward_s"] > 0
+
+
+def test_a_task_is_scored_while_the_next_task_is_sampled(
+    world: SimpleNamespace, tmp_path: Path, order: Order
+) -> None:
+    order.awaited = "reward of one begins"
+
+    def of(name: str) -> Any:
+        def waiting(samples: list[Sample]) -> list[float]:
+            order.note(f"reward of {name} begins")
+            order.wait("batch 2")  # which is the other task's: each takes one batch
+            return redness(samples)
+
+        return [{"name": "waiting", "reward": waiting}]
+
+    config = run_config(world, tmp_path, max_steps=1, save_steps=0)
+    algorithm = config.tasks["shapes"].algorithm
+    config.tasks = {
+        name: task_config(world, algorithm=algorithm, rewards=of(name)) for name in ("one", "two")
+    }
+    train(config)
+    assert {"reward of one begins", "reward of two begins"} <= set(order.events)
+    assert order.sampled == 2
+
+
+def uneven(samples: list[Sample]) -> list[float | None]:
+    """Redness, less where it is small, and no score or a failure for some, by the sample alone."""
+    found: list[float | None] = []
+    for score in redness(samples):
+        last = int(score * 1e6) % 10
+        found.append(None if last == 0 else float("nan") if last == 1 else score)
+    return found
+
+
+def test_a_run_is_the_same_with_and_without_overlap(world: SimpleNamespace, tmp_path: Path) -> None:
+    rewards = [
+        {"name": "uneven", "reward": uneven, "weight": 2.0},
+        {"name": "shapes", "mode": "partial"},
+    ]
+    task = {**GROUPS, "rewards": rewards, "max_failures": 0.9, "eval_prompts": world.held_out}
+    for name, overlap in (("with", True), ("without", False)):
+        train(run_config(
+            world, tmp_path / name, task=task, overlap_rewards=overlap, eval_steps=2, max_steps=3,
+        ))  # fmt: skip
+    lines = metrics(tmp_path / "with")
+    assert lines == metrics(tmp_path / "without") and len(lines) == 6
+    assert sum(line.get("rewards/uneven/failures", 0) for line in lines) > 0
+    assert same_weights(tmp_path / "with" / "final", tmp_path / "without" / "final")
+
+
+def test_a_reward_that_fails_ends_the_run_before_the_groups_left_are_sampled(
+    world: SimpleNamespace, tmp_path: Path, order: Order
+) -> None:
+    order.awaited = "reward begins"
+
+    def failing(samples: list[Sample]) -> list[float]:
+        order.note("reward begins")
+        if order.sampled <= 3:
+            return redness(samples)
+        order.note("fails")
+        raise ZeroDivisionError("no pixels left")
+
+    task = {"num_prompts": 100, "rollout_batch_size": 4, "num_generations": 2}
+    task |= {"rewards": [{"name": "failing", "reward": failing}]}
+    with pytest.raises(RewardError, match="'failing' failed on .*no pixels left"):
+        train(run_config(world, tmp_path, task=task, max_steps=1, per_device_train_batch_size=8))
+    assert "fails" in order.events and order.sampled < 50
+    assert loadable(tmp_path) == []
+
+
+def test_two_processes_with_overlap_give_the_run_of_one_without(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    words = [
+        *command_line(world, tmp_path), "max_steps=2", "save_steps=0", "eval_steps=2",
+        "tasks.shapes.num_prompts=4", "tasks.shapes.rollout_batch_size=4",
+        "tasks.shapes.rewards=[{name: shapes, mode: partial}, {name: shapes, key: strict}]",
+        f"tasks.shapes.eval_prompts={world.held_out}", "tasks.shapes.eval_limit=4",
+    ]  # fmt: skip
+    pair = process([*words, f"output_dir={two}"], *launcher(ACCELERATE / "cpu2.yaml"))
+    assert main([*words, f"output_dir={one}", "overlap_rewards=false"]) == 0
+    assert pair.wait(timeout=300) == 0, pair.communicate()[1].decode()
+    for line, other in zip(metrics(one), metrics(two), strict=True):
+        assert line.keys() == other.keys()
+        for key, value in line.items():
+            assert other[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+    timed = RunDirectory(two).read_metrics()[1]
+    assert timed["rewards/strict/queue"] >= 4 and timed["rewards/shapes/latency_s"] > 0

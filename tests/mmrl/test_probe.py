@@ -1,0 +1,158 @@
+"""`python -m rewards.probe`: the rewards of a run, tried on what a run recorded or on stand-ins."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mmrl.completions import write_completions
+from mmrl.handful import find_recorded, recorded, stand_ins
+from mmrl.plan import describe
+from mmrl.rl import main as rl
+from mmrl.rollout import RolloutBatch
+from mmrl.run_directory import RunDirectory
+from mmrl.types import Cutting, Prompt
+from rewards import REWARDS
+from rewards.probe.__main__ import main
+from tests.mmrl.runs import command_line, rollouts, run_config, trainer_of
+
+
+class AlwaysFails:
+    """A reward without a score for anything."""
+
+    def __call__(self, samples: list) -> list[Any]:
+        raise OSError("no such thing")
+
+
+@pytest.fixture(scope="module")
+def run(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a step with its samples."""
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    assert rl([*command_line(world, folder), "max_steps=1", "save_steps=1"]) == 0
+    return folder
+
+
+def words_of(world: SimpleNamespace, output: Path) -> list[str]:
+    rewards = "[{name: shapes, mode: partial}, {name: shapes, key: strict, weight: 2}]"
+    return [*command_line(world, output), f"tasks.shapes.rewards={rewards}"]
+
+
+def test_recorded_samples_are_scored_as_the_run_did_and_nothing_is_written(
+    world: SimpleNamespace, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("models.policy.load_model", lambda *_, **__: pytest.fail("a model loaded"))
+    path = run / "samples" / "completions_shapes_000001.parquet"
+    before = sorted(run.rglob("*"))
+    for place in ([], [f"samples={run}"], [f"samples={path}"]):
+        output = tmp_path / "other" if place else run
+        assert main([*words_of(world, output), *place]) == 0
+        title, head, *rows = capsys.readouterr().out.splitlines()
+        partial, strict = (row.split() for row in rows if "warning" not in row)
+        assert title == f"tasks.shapes.rewards, on 8 samples of {path}"
+        assert head.split()[:4] == ["reward", "n", "min", "mean"]
+        assert partial[:4] == ["1", "x", "shapes", "8"]
+        [line] = RunDirectory(run).read_metrics()
+        assert float(partial[5]) == pytest.approx(line["rewards/shapes/mean"], rel=1e-3)
+        assert strict[:4] == ["2", "x", "strict", "8"]
+    assert sorted(run.rglob("*")) == before and not (tmp_path / "other").exists()
+
+
+def test_a_dry_run_tries_recorded_samples_and_without_them_stand_ins(
+    world: SimpleNamespace, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["resume_from_checkpoint=auto", "max_steps=2", "dry_run=true"]
+    assert rl([*words_of(world, run), *more]) == 0
+    assert f"on 8 samples of {run}/samples/completions" in capsys.readouterr().out
+    assert rl([*words_of(world, run.parent / "new"), "dry_run=true"]) == 0
+    said = capsys.readouterr().out
+    assert "on 2 stand-ins, which no policy made" in said
+    assert "warning: 2 x strict cannot vary: 0 for 2 completions that differ" in said
+
+
+def test_a_reward_that_only_fails_is_exit_status_one(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(REWARDS, "broken", f"{__name__}:AlwaysFails")
+    words = command_line(world, tmp_path / "run")
+    assert main([*words, "tasks.shapes.rewards=[{name: broken}, {name: shapes}]"]) == 1
+    said = capsys.readouterr().out
+    assert "1 x broken failed on 8 of 8, first: raised OSError('no such thing')" in said
+    assert "1 x shapes" in said, "the others are tried all the same"
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("samples=no/such/place", "samples is 'no/such/place'"),
+        ("samples=configs", "has no completion of a prompt of shapes"),
+        ("samples=README.md", "holds no completions of a run"),
+        ("num_samples=1", "num_samples is 1"),
+        ("sample=x", "Did you mean 'samples'?"),
+    ],
+)
+def test_samples_that_are_none_are_refused(
+    word: str, named: str, world: SimpleNamespace, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert main([*command_line(world, tmp_path / "run"), word]) == 1
+    assert named in capsys.readouterr().err
+
+
+def test_the_newest_completions_of_the_task_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "samples").mkdir()
+    for name in ("words_000010", "words_000009", "words_more_000020", "words_x"):
+        (tmp_path / "samples" / f"completions_{name}.parquet").touch()
+    newest = tmp_path / "samples" / "completions_words_000010.parquet"
+    assert find_recorded(tmp_path, "words") == newest
+    assert find_recorded(tmp_path / "samples", "words") == newest
+    assert find_recorded(tmp_path, "other") is None and find_recorded(newest, "any") == newest
+
+
+def test_completions_go_back_to_their_prompts_also_where_texts_are_equal(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path)
+    trainer = trainer_of(config)
+    [(_, batch)] = rollouts(config, trainer).values()
+    twins = [
+        Prompt(f"{n // 4}", "text_to_image", "equal", metadata={"n": n // 4}) for n in range(8)
+    ]
+    batch = RolloutBatch(**{**vars(batch), "prompts": twins})
+    run = RunDirectory(tmp_path)
+    run.create(config)
+    write_completions(run, "shapes", 3, batch)
+    found = recorded(find_recorded(tmp_path, "shapes") or Path(), [twins[0], twins[4]], 4)
+    assert found is not None
+    assert [sample.metadata["n"] for sample in found.samples] == [0, 0, 1, 1]
+    for sample, row in zip(found.samples, (0, 2, 4, 6), strict=True):
+        assert sample.completion.tobytes() == batch.completions[row].tobytes()  # type: ignore
+    assert recorded(find_recorded(tmp_path, "shapes") or Path(), [], 4) is None
+
+
+def test_stand_ins_for_texts_are_blank_right_and_wrong() -> None:
+    prompts = [Prompt(str(n), "text", f"{n}?", answer=f"is {n}") for n in range(8)]
+    texts = [sample.completion for sample in stand_ins("text", prompts, 8, None).samples]
+    assert texts[:2] == ["", ""] and texts[2:4] == ["is 2", "is 4"]
+    assert texts[4:6] == ["<answer>is 4</answer>", "<answer>is 6</answer>"]
+    handful = stand_ins("text", prompts, 8, None)
+    for sample in handful.cut(Cutting(1)):
+        assert "".join(chunk.text for chunk in sample.chunks or ()) == sample.completion
+
+
+def test_text_rewards_vary_on_stand_ins(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"a {color} ring?", "answer": color} for color in ("red", "blue", "green")]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = run_config(world, tmp_path / "run")
+    words = command_line(world, tmp_path / "run")
+    words += ["tasks.shapes.task=text", f"tasks.shapes.prompts={tmp_path}/rows.jsonl"]
+    words += ["tasks.shapes.rewards=[{name: answer}]", "tasks.shapes.sampler={name: static}"]
+    assert main([*words, "tasks.shapes.max_completion_length=8", "num_samples=6"]) == 0
+    said = capsys.readouterr().out
+    assert "1 x answer 6 0 " in " ".join(said.split()) and "warning" not in said
+    assert "stand-ins" in said and "on 2 stand-ins" in describe(config)

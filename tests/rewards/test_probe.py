@@ -1,0 +1,61 @@
+"""What a probe finds out about rewards: range, failures, and those that cannot vary."""
+
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mmrl.types import Sample
+from rewards.probe import Probed, table, tried
+from rewards.terms import Term
+
+SAMPLES = [Sample(f"prompt {n}", "x" * n) for n in range(6)]
+
+
+def probed(reward: Any, samples: list[Sample] = SAMPLES) -> Probed:
+    return tried("1 x mine", Term("mine", reward), samples)
+
+
+def cells(row: Probed) -> dict[str, str]:
+    head, line, *_ = table([row])
+    return dict(zip(head.split()[1:], line.removeprefix("1 x mine").split(), strict=True))
+
+
+def test_range_deviation_none_failures_and_seconds_are_shown() -> None:
+    def uneven(samples: list[Sample]) -> list[Any]:
+        lengths = [len(str(sample.completion)) for sample in samples]
+        return [None if n == 0 else float("nan") if n == 5 else float(n) for n in lengths]
+
+    row = probed(uneven)
+    found = cells(row)
+    assert {key: found[key] for key in list(found)[:7]} == {
+        "n": "6", "min": "1", "mean": "2.5", "max": "4", "deviation": "1.291", "none": "1",
+        "failures": "1",
+    }  # fmt: skip
+    assert float(found["s/call"]) == pytest.approx(3 * float(found["s/sample"]), rel=0.1)
+    assert row.calls == 2 and not row.failed
+    assert row.warnings == ["failed on 1 of 6, first: returned nan"]
+
+
+def test_a_reward_that_gives_different_completions_one_score_cannot_vary() -> None:
+    def constant(samples: list[Sample]) -> list[float]:
+        return [0.25] * len(samples)
+
+    assert probed(constant).warnings == ["cannot vary: 0.25 for 6 completions that differ"]
+    white, black = (Image.new("RGB", (4, 4), color) for color in ("white", "black"))
+    same, other = ([Sample("p", white), Sample("p", image)] for image in (white, black))
+    assert probed(constant, same).warnings == []
+    assert probed(constant, other).warnings == ["cannot vary: 0.25 for 2 completions that differ"]
+
+
+def test_a_reward_that_scores_nothing_is_said_and_one_that_only_fails_has_failed() -> None:
+    row = probed(lambda samples: [None] * len(samples))
+    assert not row.failed and "no score for any" in row.warnings[0]
+    row = probed(lambda samples: 1 / 0)
+    assert row.failed and "failed on 6 of 6, first: raised ZeroDivisionError" in row.warnings[0]
+    assert cells(row)["failures"] == "6" and cells(row)["mean"] == "-"
+
+
+def test_a_reward_that_was_not_tried_has_its_reason_in_place_of_numbers() -> None:
+    lines = list(table([Probed("1 x gone", said="cannot run here: no answer")]))
+    assert lines == ["1 x gone  cannot run here: no answer"]
