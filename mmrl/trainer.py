@@ -33,7 +33,7 @@ from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
 from mmrl.sharding import prepare, shard, shard_policy, whole
 from mmrl.tasks import Task
-from mmrl.trainable import exchanged, starting_values, train_parts, trained_counts
+from mmrl.trainable import exchanged, in_common, starting_values, train_parts, trained_counts
 from mmrl.trainer_state import read_state, write_state
 from mmrl.types import Passes
 from mmrl.value_model import ValueModel
@@ -274,13 +274,12 @@ class Trainer:
             self.policy.model = trained
 
     def _freeze_reference(self) -> torch.nn.Module | None:
-        """A frozen copy of the weights where a KL is wanted and no adapter can be switched off."""
+        """A frozen copy of what is trained, on the rest of the weights, where a KL is wanted and no
+        adapter can be switched off."""
         if self.config.model.lora is not None or not self.config.needs_reference:
             return None
         network = self.policy.network
-        # shards are copies already, so a second whole network need not fit the device
-        shared = {id(p): p for p in network.parameters()} if self.sharded else {}
-        frozen = copy.deepcopy(network, shared)
+        frozen = copy.deepcopy(network, in_common(network, self.config.model, self.sharded))
         shard(frozen, self.accelerator)
         frozen.requires_grad_(False).eval()
         frozen.set_attention(self.config.model.attn_implementation)

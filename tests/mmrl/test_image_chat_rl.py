@@ -107,6 +107,33 @@ def test_a_step_looks_at_each_image_once(sight: SimpleNamespace, tmp_path: Path)
     assert len(looked) == 2
 
 
+@pytest.mark.parametrize(
+    ("tower", "patterns", "copied"),
+    [
+        (False, None, ["embed", "blocks", "norm", "head", "vision.newline", "vision.projector"]),
+        (True, None, ["embed", "blocks", "norm", "head", "vision"]),
+        (False, ["vision.projector"], ["vision.projector"]),
+    ],
+    ids=["all-but-the-tower", "tower", "projector"],
+)
+def test_the_reference_has_no_copy_of_what_is_never_trained(
+    sight: SimpleNamespace, tmp_path: Path, tower: bool, patterns: list | None, copied: list
+) -> None:
+    model = {"modules_to_train": patterns, "train_vision_tower": tower}
+    changes: dict[str, Any] = {"algorithm": {"beta": 0.1}, "learning_rate": 0.05, "model": model}
+    trainer, _, work = prepared(sight, tmp_path, tower, **changes)
+    assert trainer.frozen is not None
+    policy, frozen = trainer.policy.network, dict(trainer.frozen.named_parameters())
+    expected = {n for n in frozen if n.startswith(tuple(copied)) and "post_layernorm" not in n}
+    assert expected == {n for n, p in policy.named_parameters() if frozen[n] is not p}
+    start = {name: parameter.clone() for name, parameter in frozen.items()}
+    trainer.update(work)
+    moved = {name for name, p in policy.named_parameters() if not torch.equal(p, start[name])}
+    assert moved and moved <= expected
+    assert all(torch.equal(frozen[name], value) for name, value in start.items())
+    assert trainer.update(work)["kl"] > 0
+
+
 @torch.no_grad()
 def test_the_reference_sees_with_its_own_projector(sight: SimpleNamespace, tmp_path: Path) -> None:
     trainer, _, work = prepared(sight, tmp_path, algorithm={"beta": 0.1}, learning_rate=0.05)
