@@ -18,12 +18,14 @@ from mmrl.rl_config import RLConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.tasks import TaskConfig
 from mmrl.types import Sample
-from tests.mmrl.runs import LORA
 from tests.models.networks import write_small_llada_v
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "tower": {"train_vision_tower": True},
-    "projector": {"modules_to_train": ["vision.projector"], "lora": LoraSettings(**LORA)},
+    "projector": {
+        "modules_to_train": ["vision.projector"],
+        "lora": LoraSettings(r=4, lora_alpha=8),
+    },
 }
 """Everything is trained, beside a frozen reference that sees with its own weights; and a projector
 beside an adapter."""
