@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -190,7 +191,8 @@ def sample_all(
         scorer.check(prompts)
     policy = load_policy(**policy_options(config.model), device=device)
     shard_policy(policy, accelerator)
-    kept = fitting(prompts, policy.fits, config.prompts)
+    longest = max((length for _, length in settings.values() if length), default=None)
+    kept = fitting(prompts, partial(policy.fits, length=longest), config.prompts)
     rows = rows_of(kept, num_samples)
     units = _units(settings, len(rows), config.batch_size)
     missing = [unit for unit in units if not store.has(unit.name)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mmrl import samplers
@@ -181,10 +181,13 @@ class Task:
         """Keep the prompts that the policy can take; the others are counted in the log.
 
         Raises:
-            ConfigError: none of a file is left.
+            ConfigError: none of a file is left, or one that no length would help.
         """
-        self.prompts = fitting(self.prompts, policy.fits, self.config.prompts)
-        self.eval_prompts = fitting(self.eval_prompts, policy.fits, self.config.eval_prompts)
+        config = self.config
+        fits = partial(policy.fits, length=config.max_completion_length)
+        self.prompts = fitting(self.prompts, fits, config.prompts)
+        fits = partial(policy.fits, length=self.eval_length)
+        self.eval_prompts = fitting(self.eval_prompts, fits, config.eval_prompts)
 
     @cached_property
     def scorer(self) -> Scorer:

@@ -1,6 +1,7 @@
 """Updates on questions about images: what is trained, from which masks, at which cost."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,14 @@ from accelerate import Accelerator
 from PIL import Image
 from torch import Tensor
 
+from mmrl.config import ConfigError
 from mmrl.rollout import RolloutBatch, roll_out
 from mmrl.samplers import SamplerConfig
 from mmrl.tasks import Task
 from mmrl.trainer import Trainer
 from mmrl.types import Prompt, Sample
 from models import load_policy
+from models.image_chat import ImageChat
 from models.vision import Vision
 from tests.mmrl.runs import LORA, run_config
 from tests.models.networks import write_small_llada_v
@@ -143,3 +146,25 @@ def test_the_reference_sees_with_its_own_projector(sight: SimpleNamespace, tmp_p
     assert trainer.frozen is not None
     frozen = dict(trainer.frozen.named_parameters())["vision.newline"]
     assert not torch.equal(frozen, weights(trainer)["vision.newline"])
+
+
+def test_prompts_leave_by_the_completions_that_are_sampled(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    trainer, task, _ = prepared(sight, tmp_path, task={"eval_max_completion_length": 9})
+    policy, sizes = trainer.policy, ((8, 8), (16, 8), (16, 16))
+    pictures = [Image.new("RGB", size) for size in sizes]
+    prompts = [replace(task.prompts[0], images=[picture]) for picture in pictures]
+    task.prompts = prompts
+    layout = policy.tasks["image_to_text"]
+    assert isinstance(layout, ImageChat)
+    widths = [policy.canvas([prompt], 8).tokens.shape[1] for prompt in prompts]
+    policy.tasks = {"image_to_text": replace(layout, max_length=widths[1])}
+    assert widths[0] < widths[1] < widths[2]
+    task.eval_prompts = prompts
+    task.leave_out_long_prompts(policy)
+    assert task.prompts == prompts[:2] and task.eval_prompts == prompts[:1]
+    policy.canvas(task.prompts, 8)
+    task.prompts = [replace(prompts[0], images=None, place="rows.jsonl, line 3")]
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3: prompt '0' has 0 images"):
+        task.leave_out_long_prompts(policy)

@@ -333,6 +333,8 @@ def test_a_row_longer_than_the_checkpoint_was_trained_with_is_refused(policy: Po
     assert isinstance(task, ImageChat)
     limited = replace(task, max_length=policy.canvas(PROMPTS[:1]).tokens.shape[1])
     assert [limited.fits(prompt) for prompt in (PROMPTS[0], large)] == [True, False]
+    longer = policy.canvas(PROMPTS[:1]).response.sum() + 1
+    assert not limited.fits(PROMPTS[0], int(longer)) and limited.fits(PROMPTS[0], 1)
     with pytest.raises(ValueError, match=r"prompt '2' takes \d+ .*\(tokenizer_model_max_length\)"):
         limited.canvas([large])
 
