@@ -47,7 +47,8 @@ class TaskConfig:
     num_generations: int = 8
     """Rollouts per prompt: the size of a group."""
     rollout_batch_size: int = 64
-    """Rollouts sampled at once on a device; changes speed and memory only."""
+    """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
+    group: no batch holds a part of one group beside another group."""
     max_completion_length: int | None = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: int | None = None

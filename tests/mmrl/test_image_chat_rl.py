@@ -148,6 +148,29 @@ def test_the_reference_sees_with_its_own_projector(sight: SimpleNamespace, tmp_p
     assert not torch.equal(frozen, weights(trainer)["vision.newline"])
 
 
+def test_a_group_that_is_sampled_in_parts_is_looked_at_once(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    found = []
+    for size in (8, 5, 3, 1):
+        trainer, task, _ = prepared(sight, tmp_path, True, task={"rollout_batch_size": size})
+        vision = trainer.policy.network.vision
+        assert isinstance(vision, Vision)
+        looked: list[int] = []
+        vision.tower.encoder.register_forward_hook(lambda *_, seen=looked: seen.append(1))
+        batch = roll_out(task, trainer.policy, 1, 0, 0, 1)
+        assert len(looked) == 2
+        found.append(batch.rollout)
+    features = [rollout.canvas.features for rollout in found]
+    assert features[0] is not None and len(features[0].images) == 2
+    for rollout, seen in zip(found[1:], features[1:], strict=True):
+        written, expected = (r.canvas.tokens[:, -8:] for r in (rollout, found[0]))
+        assert torch.equal(written, expected)
+        assert seen is not None and seen.images == features[0].images
+        for name in ("at", "rows", "source"):
+            assert torch.equal(getattr(seen, name), getattr(features[0], name))
+
+
 def test_prompts_leave_by_the_completions_that_are_sampled(
     sight: SimpleNamespace, tmp_path: Path
 ) -> None:
