@@ -77,7 +77,7 @@ class CompletionConfig(SourceConfig):
     """What is trained, as patterns of names: `vision.projector`, `blocks.*.attn`. Null is
     everything but the vision tower."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass."""
+    """Recompute activations in the backward pass, those of a trained vision tower too."""
     attn_implementation: Literal["sdpa", "eager"] = "sdpa"
     """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
