@@ -15,6 +15,7 @@ from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.pictures import Picture
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
+from mmrl.sft_plan import describe
 from models import load_policy
 from models.vision import Vision
 from tests.mmrl.objectives.completions import SIZES, completions, gradients, visits
@@ -186,6 +187,8 @@ def test_a_new_network_is_saved_as_llada_v_answers_and_can_be_continued(
     rollout = sample(policy, policy.canvas(prompts, 4), settings_, torch.Generator().manual_seed(0))
     assert len(policy.decode(rollout.canvas, prompts)) == len(prompts)
     second = run(data, tmp_path / "second", model=str(first), train_vision_tower=True)
+    log = (tmp_path / "second" / "train.log").read_text()
+    assert "trained: vision.tower" in log and "trained: total" in log
     losses = [
         held_out(data, **start) for start in ({}, *({"model": str(p)} for p in (first, second)))
     ]
@@ -202,7 +205,10 @@ def held_out(data: Path, **start: Any) -> float:
         return seeing(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
 
 
-def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
+def test_a_dry_run_knows_the_network_that_is_trained(data: Path, tmp_path: Path) -> None:
+    objective = {"name": "text", **settings(data), "network": SIZES, "vision": TOWER}
+    said = describe(SFTConfig(output_dir=str(tmp_path / "run"), objective=objective))
+    assert "trained     embed" in said and "vision.projector" in said
     trained = seeing(data)
     outline, words = Completions.outline(trained.config)
     assert outline is not None and words == f"4 completions of {data}"
