@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from mmrl.parts import Part
 from mmrl.rollout import RolloutBatch, roll_out
 from mmrl.samplers import SamplerConfig
 from mmrl.tasks import Task
@@ -135,6 +136,32 @@ def test_the_reference_has_no_copy_of_what_is_never_trained(
     assert moved and moved <= expected
     assert all(torch.equal(frozen[name], value) for name, value in start.items())
     assert trainer.update(work)["kl"] > 0
+
+
+def test_old_and_reference_policy_look_at_each_image_once_whatever_the_micro_batch(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    algorithm = {"beta": 0.1, "num_iterations": 2, "top_entropy_quantile": 0.5}
+    changes: dict[str, Any] = {"algorithm": algorithm, "per_device_train_batch_size": 1}
+    model = {"train_vision_tower": True}
+    trainer, _, work = prepared(sight, tmp_path, True, model=model, **changes)
+    looked: dict[str, int] = {"policy": 0, "reference": 0}
+
+    def count(name: str, network: torch.nn.Module | None) -> None:
+        assert network is not None and isinstance(network.vision, Vision)
+        network.vision.tower.encoder.register_forward_hook(
+            lambda *_: looked.update({name: looked[name] + 1})
+        )
+
+    count("policy", trainer.policy.network)
+    count("reference", trainer.frozen)
+    item = trainer._prepare(*work["sight"], 0)
+    assert len(item.old) == 8 and looked == {"policy": 2, "reference": 2}
+    for rows in (slice(3, 4), slice(6, 7)):
+        part = Part(item, rows.start, rows, None, True)
+        new = trainer._score(item, rows, part.passes)
+        assert torch.equal(new.logprobs.detach(), item.old[rows.start])
+        assert torch.equal(new.logprobs.detach(), item.reference[rows.start])
 
 
 @torch.no_grad()
