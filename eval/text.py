@@ -119,7 +119,10 @@ def as_text(
         for key, table in tables.items():
             title = key if len(rows) == 1 else f"{label}: {key}"
             parts.append("\n".join(_lines(table, title)))
-    missing = f"{left_out} prompts too long for model.max_prompt_length are left out.\n"
+    missing = (
+        f"{left_out} prompts too long for model.max_prompt_length, or with images and completion"
+        " for the checkpoint, are left out.\n"
+    )
     return "\n\n".join([*parts, NOTE]) + (missing if left_out else "")
 
 

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -197,7 +198,8 @@ def sample_all(
     shard_policy(policy, accelerator)
     if scorer is not None:
         give_policy(scorer, policy, config.seed)
-    kept = fitting(prompts, policy.fits, config.prompts)
+    longest = max((length for _, length in settings.values() if length), default=None)
+    kept = fitting(prompts, partial(policy.fits, length=longest), config.prompts)
     rows = rows_of(kept, num_samples)
     units = _units(settings, len(rows), config.batch_size)
     missing = [unit for unit in units if not store.has(unit.name)]

@@ -125,20 +125,29 @@ def fitting(prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: s
         source: the file, for messages.
 
     Raises:
-        ConfigError: none is short enough.
+        ConfigError: none is short enough, or one cannot be laid out at any length.
     """
-    kept = [prompt for prompt in prompts if fits(prompt)]
+    kept = [prompt for prompt in prompts if _fits(prompt, fits)]
     if prompts and not kept:
         raise ConfigError(
-            f"all {len(prompts)} prompts of '{source}' are longer than model.max_prompt_length;"
-            " raise it."
+            f"all {len(prompts)} prompts of '{source}' are longer than model.max_prompt_length, or"
+            " with their images and completion than the checkpoint takes; raise it, or shorten"
+            " max_completion_length."
         )
     if len(kept) < len(prompts):
         logger.warning(
-            "%s: %d of %d prompts are longer than model.max_prompt_length and left out",
+            "%s: %d of %d prompts are longer than model.max_prompt_length, or with their images and"
+            " completion than the checkpoint takes, and left out",
             source, len(prompts) - len(kept), len(prompts),
         )  # fmt: skip
     return kept
+
+
+def _fits(prompt: Prompt, fits: Callable[[Prompt], bool]) -> bool:
+    try:
+        return fits(prompt)
+    except ValueError as error:
+        raise ConfigError(f"{prompt.place or 'a prompt'}: {error}") from error
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:

@@ -85,11 +85,16 @@ class Features:
 
     @staticmethod
     def joined(parts: Sequence[Features]) -> Features:
-        """Those of canvases whose rows are put one after the other."""
-        at, count = [], 0
+        """Those of canvases whose rows are put one after the other; canvases that were one have
+        their images in common."""
+        at, count, own = [], 0, dict[int, tuple[int, Features]]()
         for part in parts:
-            at.append(torch.where(part.at < 0, part.at, part.at + count))
-            count += sum(image.rows for image in part.images)
+            key = id(part.source if part.rows is None else part.rows)
+            if key not in own:
+                own[key] = count, part
+                count += sum(image.rows for image in part.images)
+            at.append(torch.where(part.at < 0, part.at, part.at + own[key][0]))
+        parts = [part for _, part in own.values()]
         sources = [part.source for part in parts if part.source is not None]
         rows = [part.rows for part in parts if part.rows is not None]
         return Features(

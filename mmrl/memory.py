@@ -106,7 +106,7 @@ def estimate(
         "adapter": adapter * 4,
         "gradients": trained * reduced,
         "optimiser": trained * moments,
-        "reference": (full if lora else weights * size) if config.needs_reference else 0,
+        "reference": full if config.needs_reference else 0,
         "value": _value(config, network, adapter) * (1 + reduced + moments),
         "update": max(micro) * config.per_device_train_batch_size,
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
@@ -120,16 +120,16 @@ def total(parts: Mapping[str, float]) -> float:
 
 
 def _value(config: RLConfig, network: MaskedTokenModel, adapter: int) -> float:
-    """Bytes of what is trained of a value model: its head, and its copy of the policy."""
+    """Bytes of what is trained of a value model: its head, and its copy of the policy, with which
+    it has in common what is not trained."""
     if config.value is None:
         return 0
-    if config.model.lora is not None:  # frozen weights serve policy and copy
-        backbone, size = adapter, 4
-    else:
-        backbone = sum(p.numel() for name, p in network.named_parameters() if name != "head.weight")
-        size = BYTES[config.model.dtype]
-    copied = backbone if config.value.backbone == "copy" else 0
-    return (network.core.hidden_size + copied) * size
+    size = BYTES[config.model.dtype]
+    head = network.core.hidden_size * (size if config.model.lora is None else 4)
+    if config.value.backbone != "copy":
+        return head
+    full = trained_in_full(network, config.model).items()
+    return head + sum(p.numel() for n, p in full if n != "head.weight") * size + adapter * 4
 
 
 def _update(

@@ -51,7 +51,8 @@ class ModelConfig:
     """Attention kernel of scoring and its backward pass: in bfloat16 on a CPU `eager` is several
     times faster there. Sampling always takes `sdpa`."""
     gradient_checkpointing: bool = False
-    """Recompute blocks in the backward pass: less memory, more time."""
+    """Recompute blocks, and layers of a vision tower that is trained, in the backward pass: less
+    memory, more time."""
     lora: LoraSettings | None = None
     """Train a low-rank adapter instead of all weights."""
     train_vision_tower: bool = False

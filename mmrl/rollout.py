@@ -206,13 +206,21 @@ def _batches(
     names: Sequence[tuple[int, int]],
     seeds: tuple[Any, ...],
 ) -> Iterator[tuple[Rollout, Sequence[str | Image.Image]]]:
-    """Finished rollouts and completions, at most `rollout_batch_size` at a time."""
-    for first in range(0, len(prompts), task.config.rollout_batch_size):
-        some = slice(first, first + task.config.rollout_batch_size)
-        generators = [generator(*seeds, *name) for name in names[some]]
-        canvas = policy.canvas(prompts[some], task.config.max_completion_length)
-        rollout = sample(policy, canvas, task.config.sampler, generators)
-        yield rollout, policy.decode(rollout.canvas, prompts[some])
+    """Finished rollouts and completions, at most `rollout_batch_size` at a time.
+
+    Canvases are of whole groups, also where a group is sampled in parts: what its prompt shows is
+    looked at once.
+    """
+    size, group = task.config.rollout_batch_size, task.config.num_generations
+    stretch = group * max(1, size // group)
+    for first in range(0, len(prompts), stretch):
+        canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)
+        for start in range(0, len(canvas), size):
+            part = canvas[start : start + size]
+            some = slice(first + start, first + start + len(part))
+            generators = [generator(*seeds, *name) for name in names[some]]
+            rollout = sample(policy, part, task.config.sampler, generators)
+            yield rollout, policy.decode(rollout.canvas, prompts[some])
 
 
 def _component_metrics(local: Scores) -> dict[str, float]:

@@ -12,6 +12,8 @@ from mmrl.objectives import OBJECTIVES
 from mmrl.optimizers import build_optimizers
 from mmrl.probe import offline
 from mmrl.run_directory import RunDirectory
+from mmrl.trainable import trained_counts
+from models.core import MaskedTokenModel
 
 if TYPE_CHECKING:
     from mmrl.sft import SFTConfig
@@ -37,6 +39,7 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
         f" seed {config.seed}, {world_size} process{'' if world_size == 1 else 'es'}",
         f"  objective   {config.objective['name']}: {data}",
         f"  network     {_size(network)}",
+        *(f"  {'' if n else 'trained':<12}{line}" for n, line in enumerate(_trained(network))),
         *(f"  {line}" for line in _training(config, world_size)),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
@@ -46,6 +49,11 @@ def _size(network: nn.Module | None) -> str:
     if network is None:
         return "not on this machine: loaded from the hub"
     return f"{sum(p.numel() for p in network.parameters()):,} parameters"
+
+
+def _trained(network: nn.Module | None) -> list[str]:
+    """What is trained of a core, part by part; of others the whole is told, and the log says it."""
+    return list(trained_counts(network)) if isinstance(network, MaskedTokenModel) else []
 
 
 def _training(config: SFTConfig, world_size: int) -> Iterator[str]:

@@ -24,6 +24,7 @@ from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward
 from mmrl.sharding import keeping_pace, like, load_moments, prepare, shard, stored_as, whole
+from mmrl.trainable import trained_counts
 
 if TYPE_CHECKING:
     from mmrl.sft import SFTConfig
@@ -43,6 +44,8 @@ class SupervisedTrainer:
         self.config, self.objective, self.accelerator = config, objective, accelerator
         self.sharded = is_sharded(accelerator)
         self.network = objective.module.to(accelerator.device)
+        for line in trained_counts(self.network):
+            logger.info("trained: %s", line)
         if config.bf16:
             autocast_forward(self.network, accelerator.device)
         if config.torch_compile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from mmrl import samplers
@@ -48,7 +48,8 @@ class TaskConfig:
     num_generations: int = 8
     """Rollouts per prompt: the size of a group."""
     rollout_batch_size: int = 64
-    """Rollouts sampled at once on a device; changes speed and memory only."""
+    """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
+    group: no batch holds a part of one group beside another group."""
     max_completion_length: int | None = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: int | None = None
@@ -183,10 +184,13 @@ class Task:
         """Keep the prompts that the policy can take; the others are counted in the log.
 
         Raises:
-            ConfigError: none of a file is left.
+            ConfigError: none of a file is left, or one that no length would help.
         """
-        self.prompts = fitting(self.prompts, policy.fits, self.config.prompts)
-        self.eval_prompts = fitting(self.eval_prompts, policy.fits, self.config.eval_prompts)
+        config = self.config
+        fits = partial(policy.fits, length=config.max_completion_length)
+        self.prompts = fitting(self.prompts, fits, config.prompts)
+        fits = partial(policy.fits, length=self.eval_length)
+        self.eval_prompts = fitting(self.eval_prompts, fits, config.eval_prompts)
 
     @cached_property
     def scorer(self) -> Scorer:

@@ -66,6 +66,22 @@ def trained_in_full(network: MaskedTokenModel, model: ModelConfig) -> dict[str, 
     return {name: every[name] for name in every if name in chosen}
 
 
+def in_common(
+    network: MaskedTokenModel, model: ModelConfig, sharded: bool = False
+) -> dict[int, nn.Parameter]:
+    """Parameters by `id` that a copy of a network need not have for itself, as `deepcopy` takes
+    them: those that are never trained, such as a frozen tower.
+
+    Args:
+        network: before `train_parts`.
+        model: what is trained.
+        sharded: whether network and copy are to be sharded. Shards are copies, so all are in
+            common, and a second whole network need not fit the device.
+    """
+    trained = {} if sharded else trained_in_full(network, model)
+    return {id(p): p for name, p in network.named_parameters() if name not in trained}
+
+
 def unread_parameters(network: MaskedTokenModel) -> set[str]:
     """Parameters that take part in nothing and so never have a gradient."""
     vision = network.vision

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +33,9 @@ from mmrl.randomness import generator
 from mmrl.rollout import RolloutBatch
 from mmrl.sharding import prepare, shard, shard_policy, whole
 from mmrl.tasks import Task
-from mmrl.trainable import exchanged, starting_values, train_parts, trained_counts
+from mmrl.trainable import exchanged, in_common, starting_values, train_parts, trained_counts
 from mmrl.trainer_state import read_state, write_state
-from mmrl.types import Passes
+from mmrl.types import Canvas, Passes
 from mmrl.value_model import ValueModel
 from models import Policy
 
@@ -115,19 +115,23 @@ class Trainer:
             passes = passes.without(batch.left_out.to(self.policy.device))
         passes = self._in_step(passes)
         prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
-        if algorithm.top_entropy_quantile < 1:
-            passes = self._keep_uncertain(prepared)
+        canvas, uncertain = batch.rollout.canvas, algorithm.top_entropy_quantile < 1
+        seen = canvas.looked_at(self.policy.model) if uncertain or algorithm.needs_old else canvas
+        if uncertain:
+            passes = self._keep_uncertain(prepared, seen)
+        with self.reference() if algorithm.needs_reference else nullcontext():
+            known = canvas.looked_at(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._micro_batches(len(batch)):
             some = passes[rows]
             # with a single iteration old is new without its gradient, so it costs nothing
-            scores = self._score(prepared, rows, some) if algorithm.needs_old else None
+            scores = self._score(prepared, rows, some, seen) if algorithm.needs_old else None
             prepared.old.append(None if scores is None else scores.logprobs)
             if self.value is not None and algorithm.value is not None:
                 prepared.appraise(rows, self.value(scores, batch.rollout.canvas[rows], some))
             prepared.reference.append(None)
             if algorithm.needs_reference:
                 with self.reference():
-                    prepared.reference[-1] = self._score(prepared, rows, some).logprobs
+                    prepared.reference[-1] = self._score(prepared, rows, some, known).logprobs
         return prepared
 
     def _in_step(self, passes: Passes) -> Passes:
@@ -137,13 +141,13 @@ class Trainer:
         local = torch.tensor([len(passes)], device=self.policy.device)
         return passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
 
-    def _keep_uncertain(self, item: Prepared) -> Passes:
+    def _keep_uncertain(self, item: Prepared, seen: Canvas) -> Passes:
         """Score only the tokens about which the policy, which has not moved yet, is least sure."""
         share = item.task.algorithm.top_entropy_quantile
         kept = []
         for rows in self._micro_batches(len(item.batch)):
             some = item.passes[rows]
-            kept.append(highest(self._score(item, rows, some).entropy, some.scored, share))
+            kept.append(highest(self._score(item, rows, some, seen).entropy, some.scored, share))
         item.passes = self._in_step(item.passes.keeping(torch.cat(kept, 1)))
         item.size = self._size(item.task, item.batch, item.passes)
         return item.passes
@@ -211,14 +215,14 @@ class Trainer:
         """Log-probs of all passes of a micro-batch under the policy as it is."""
         return self._score(part.item, part.rows, part.item.passes[part.rows]).logprobs
 
-    def _score(self, item: Prepared, rows: slice, passes: Passes) -> Scores:
+    def _score(
+        self, item: Prepared, rows: slice, passes: Passes, seen: Canvas | None = None
+    ) -> Scores:
+        """Scores of some rows; `seen` is the canvas of all, where its images are looked at."""
         algorithm = item.task.algorithm
+        canvas = item.batch.rollout.canvas if seen is None else seen
         return score_with_values(
-            self.policy,
-            item.batch.rollout.canvas[rows],
-            passes,
-            algorithm.cfg_scale,
-            algorithm.temperature,
+            self.policy, canvas[rows], passes, algorithm.cfg_scale, algorithm.temperature
         )
 
     def _micro_batches(self, rows: int) -> list[slice]:
@@ -274,13 +278,12 @@ class Trainer:
             self.policy.model = trained
 
     def _freeze_reference(self) -> torch.nn.Module | None:
-        """A frozen copy of the weights where a KL is wanted and no adapter can be switched off."""
+        """A frozen copy of what is trained, on the rest of the weights, where a KL is wanted and no
+        adapter can be switched off."""
         if self.config.model.lora is not None or not self.config.needs_reference:
             return None
         network = self.policy.network
-        # shards are copies already, so a second whole network need not fit the device
-        shared = {id(p): p for p in network.parameters()} if self.sharded else {}
-        frozen = copy.deepcopy(network, shared)
+        frozen = copy.deepcopy(network, in_common(network, self.config.model, self.sharded))
         shard(frozen, self.accelerator)
         frozen.requires_grad_(False).eval()
         frozen.set_attention(self.config.model.attn_implementation)

@@ -191,6 +191,15 @@ class Canvas:
         features = self.features.needed()
         return replace(self, features=replace(features.computed(model), source=features.source))
 
+    @torch.no_grad()
+    def looked_at(self, model: Callable[..., Any]) -> Canvas:
+        """The canvas with its images as a model sees them now, for good: without gradient, and its
+        rows may be scored in any parts without another look."""
+        seen = self.seen_by(model)
+        if seen.features is None:
+            return seen
+        return replace(seen, features=replace(seen.features, source=None))
+
 
 _CANVAS_TENSORS = (
     "tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid", "features",

@@ -1,7 +1,7 @@
 """The value model of a run: a head on the policy's hidden states, or on a copy of the policy.
 
 One for all tasks that have `algorithm.value`. A copy starts as the policy and is trained as the
-policy is, all weights or an adapter; with an adapter both stand on the same frozen weights. It has
+policy is, all weights, some of them or an adapter; what is not trained is the policy's own. It has
 no output matrix, a backward pass and a gradient norm of its own, and its parameters a group of
 their own in the one optimiser. The model that a run saves is the policy alone; a checkpoint holds
 what was trained of the value model beside it, as safetensors in `value/`.
@@ -24,7 +24,7 @@ from mmrl.launch import is_sharded
 from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward
 from mmrl.sharding import assign, shard, whole
-from mmrl.trainable import matches, patterns, train_parts
+from mmrl.trainable import in_common, train_parts
 from mmrl.types import Canvas, Passes
 from models import Policy
 from models.value import ValueHead, ValueNetwork, copied_backbone
@@ -99,14 +99,9 @@ def copied(
     config: RLConfig, policy: Policy, head: ValueHead, accelerator: Accelerator
 ) -> ValueNetwork:
     """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""
-    network, lora = policy.network, config.model.lora
-    # frozen weights serve both; shards are copies already
-    once = lora is not None or is_sharded(accelerator)
-    own = patterns(config.model) if lora is not None else None
-    shared = {
-        id(p): p for name, p in network.named_parameters() if not (own and matches(name, own))
-    }
-    backbone = copied_backbone(network, shared if once else None)
+    network = policy.network
+    shared = in_common(network, config.model, is_sharded(accelerator))
+    backbone = copied_backbone(network, shared)
     backbone.set_attention(config.model.attn_implementation)
     train_parts(backbone, config.model, config.seed)
     copy = ValueNetwork(backbone, head)

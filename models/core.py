@@ -306,7 +306,7 @@ class MaskedTokenModel(nn.Module):
             ValueError: both or neither input given, or shapes that do not fit.
         """
         if images is not None and self.vision is not None:
-            seen = self.vision(images, shown)
+            seen = self.vision(images, shown, self.gradient_checkpointing)
             if input_ids is None and inputs_embeds is None:
                 return seen
             features = seen.rows

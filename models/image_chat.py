@@ -94,9 +94,11 @@ class ImageChat:
             return ids
         return [ids[0], *(piece[piece[:1] != [self.ids["eot"]] :] for piece in ids[1:])]
 
-    def fits(self, prompt: Prompt) -> bool:
-        """Whether words and whole row are within their limits."""
-        return self._excess(prompt, self.pieces(prompt), self.text.max_completion_length) is None
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
+        """Whether words and whole row, its response of `length` included, are within their limits;
+        None for `max_completion_length`."""
+        n = self.text.max_completion_length if length is None else length
+        return self._excess(prompt, self.pieces(prompt), n) is None
 
     def positions(self, prompt: Prompt) -> int:
         """How many positions the images of a prompt take; none is opened."""

@@ -101,8 +101,9 @@ class ImageCodesChat:
         """What no response takes: nothing that another text may hold."""
         return ()
 
-    def fits(self, prompt: Prompt) -> bool:
-        """Whether the words are within `max_prompt_length`; the image is not opened."""
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
+        """Whether the words are within `max_prompt_length`, however long the response; the image is
+        not opened."""
         return len(self.words(prompt)) <= self.text.max_prompt_length
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:

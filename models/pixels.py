@@ -1,7 +1,9 @@
 """An image of any size as the square of pixels that an image tokenizer reads, as MMaDA does it.
 
 Resizing is bicubic with Pillow; sides and borders are rounded as torchvision's `Resize` and
-`CenterCrop` round them, so the codes of an image are those of the public code.
+`CenterCrop` round them, so the codes of an image are those of the public code. Deviation: of an
+image more than `LONGEST` times as long as it is wide the middle is cut out first, since a small
+file may claim a side that would take all memory once the other is enlarged.
 """
 
 from __future__ import annotations
@@ -16,6 +18,10 @@ from torch import Tensor
 ImageFit = Literal["crop", "squash"]
 """How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
 resizes both sides, as MMaDA does for charts, documents and diagrams."""
+
+
+LONGEST = 100
+"""Ratio of the sides up to which the whole image is resized before its middle is taken."""
 
 
 def check_fit(fit: str) -> None:
@@ -33,9 +39,16 @@ def image_to_pixels(image: Image.Image, size: int, fit: ImageFit = "crop") -> Te
 
 def _middle(image: Image.Image, size: int) -> Image.Image:
     shorter = min(image.size)
+    if max(image.size) > LONGEST * shorter:
+        image = _cut(image, tuple(min(side, LONGEST * shorter) for side in image.size))
     width, height = (size if side == shorter else int(size * side / shorter) for side in image.size)
     left, top = round((width - size) / 2.0), round((height - size) / 2.0)
     return _resized(image, (width, height)).crop((left, top, left + size, top + size))
+
+
+def _cut(image: Image.Image, size: tuple[int, ...]) -> Image.Image:
+    left, top = ((side - kept) // 2 for side, kept in zip(image.size, size, strict=True))
+    return image.crop((left, top, left + size[0], top + size[1]))
 
 
 def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:

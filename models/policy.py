@@ -69,13 +69,17 @@ class Policy:
         """Where the network is."""
         return self.network.device
 
-    def fits(self, prompt: Prompt) -> bool:
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Whether a prompt is short enough for its task.
 
+        Args:
+            prompt: of any task.
+            length: response positions; None takes those of the task.
+
         Raises:
-            ValueError: this checkpoint has no layout for its task.
+            ValueError: this checkpoint has no layout for its task, or that cannot take the prompt.
         """
-        return self.tasks[self._task([prompt])].fits(prompt)
+        return self.tasks[self._task([prompt])].fits(prompt, length)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task, on the policy's device, nothing written yet.

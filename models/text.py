@@ -83,8 +83,8 @@ class Text:
     def check(prompt: Prompt) -> None:
         """Any words will do."""
 
-    def fits(self, prompt: Prompt) -> bool:
-        """Whether a prompt is within `max_prompt_length`."""
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
+        """Whether a prompt is within `max_prompt_length`, however long the response."""
         return len(self.prompt_ids(prompt)) <= self.max_prompt_length
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:

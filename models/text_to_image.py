@@ -54,7 +54,7 @@ class TextToImage:
     def check(prompt: Prompt) -> None:
         """Any words will do."""
 
-    def fits(self, prompt: Prompt) -> bool:
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Every prompt fits: longer ones are cut, as in the public layouts."""
         return True
 

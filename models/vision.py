@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
@@ -76,18 +77,20 @@ class Vision(nn.Module):
             f"tower.post_layernorm.{n}" for n, _ in self.tower.post_layernorm.named_parameters()
         ]
 
-    def forward(self, images: Tensor, shown: Sequence[Shown]) -> Seen:
+    def forward(self, images: Tensor, shown: Sequence[Shown], recompute: bool = False) -> Seen:
         """Embeddings of images, in their order.
 
         Args:
             images: [T, 3, H, W] uint8 tiles of all images, or the states [T, n, W] that the tower
                 made of them.
             shown: the images.
+            recompute: whether the layers of a tower that is trained are computed again in the
+                backward pass rather than kept.
         """
         tiles = [image.tiles for image in shown]
         states = images.split(tiles) if self.one_by_one else (images,)
         if images.ndim == 4:
-            states = [self._states(part) for part in states]
+            states = [self._states(part, recompute) for part in states]
         projected = torch.cat([self.projector(part) for part in states]).split(tiles)
         rows = [
             self.tiling.arrange(part, self.newline, image.width, image.height)
@@ -95,7 +98,7 @@ class Vision(nn.Module):
         ]
         return Seen(torch.cat(rows), self._source(images, torch.cat(list(states))))
 
-    def _states(self, tiles: Tensor) -> Tensor:
+    def _states(self, tiles: Tensor, recompute: bool) -> Tensor:
         """[T, 3, H, W] uint8 -> [T, n, W]."""
         weight = self.tower.embeddings.patch_embedding.weight
         # the order and the precisions of transformers' image processor
@@ -103,7 +106,12 @@ class Vision(nn.Module):
         patches = self.tower.embeddings.patch_embedding(pixels).flatten(2).transpose(1, 2)
         placed = patches + self.tower.embeddings.position_embedding.weight
         # with other strides a product with weights that are trained differs in the last bit
-        return self.tower.encoder(inputs_embeds=placed.contiguous()).last_hidden_state
+        placed = placed.contiguous()
+        if not (recompute and torch.is_grad_enabled()):
+            return self.tower.encoder(inputs_embeds=placed).last_hidden_state
+        for layer in self.tower.encoder.layers:
+            placed = torch.utils.checkpoint.checkpoint(layer, placed, None, use_reentrant=False)
+        return placed  # type: ignore[return-value]
 
     def _source(self, images: Tensor, states: Tensor) -> Tensor | None:
         if any(weight.requires_grad for weight in self.tower.parameters()):

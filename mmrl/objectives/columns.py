@@ -1,4 +1,8 @@
-"""Columns of parquet files: images as pixel tensors, decoded when they are needed, and texts."""
+"""Columns of parquet files: images as pixel tensors, opened when they are needed, and texts.
+
+Images are opened as those of prompts are (`mmrl.pictures`), whatever wrote them; one that cannot be
+read is refused with its row.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mmrl.arrow_bytes import holds_bytes
 from mmrl.config import ConfigError
+from mmrl.picture_sources import find_picture
 from models.pixels import image_to_pixels
 
 if TYPE_CHECKING:
@@ -16,18 +22,38 @@ if TYPE_CHECKING:
 
 
 class ImageRows:
-    """Random access to the images of a dataset as pixels in [-1, 1]."""
+    """Random access to the images of a dataset as pixels in [-1, 1].
 
-    def __init__(self, rows: Dataset, column: str, size: int) -> None:
+    Args:
+        rows: the dataset; nothing is decoded by it.
+        column: bytes of pictures, or `{"bytes": …, "path": …}`.
+        size: side of a square of pixels.
+        path: of the dataset, for messages; paths of pictures lie below its folder.
+    """
+
+    def __init__(self, rows: Dataset, column: str, size: int, path: str) -> None:
+        from datasets import Image as ImageFeature
+
+        if isinstance(rows.features[column], ImageFeature):
+            rows = rows.cast_column(column, ImageFeature(decode=False))
         self.rows, self.column, self.size = rows.select_columns([column]), column, size
+        self.path, self.root = path, Path(path) if Path(path).is_dir() else Path(path).parent
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def pixels(self, indices: list[int]) -> Tensor:
-        """Return images [len(indices), 3, size, size] float32 in [-1, 1]."""
-        images = self.rows[indices][self.column]
-        return torch.stack([image_to_pixels(image, self.size) for image in images])
+        """Return images [len(indices), 3, size, size] float32 in [-1, 1].
+
+        Raises:
+            ConfigError: a picture that cannot be read, see `Picture.open`; the row is named.
+        """
+        squares = []
+        for n, value in zip(indices, self.rows[indices][self.column], strict=True):
+            place = f"{self.path}, row {n}"
+            picture = find_picture(value, self.root, place, "the folder of the file")
+            squares.append(image_to_pixels(picture.open(), self.size))
+        return torch.stack(squares)
 
 
 def load_images(path: str, column: str, size: int) -> ImageRows:
@@ -36,12 +62,13 @@ def load_images(path: str, column: str, size: int) -> ImageRows:
     Raises:
         ConfigError: there is no such file, no such column, or it does not hold images.
     """
-    from datasets import Image as ImageFeature
-
     rows = load_rows(path, column)
-    if not isinstance(rows.features[column], ImageFeature):
-        raise ConfigError(f"Column '{column}' of '{path}' does not hold images.")
-    return ImageRows(rows, column, size)
+    if not holds_bytes(rows.features.arrow_schema.field(column).type):
+        raise ConfigError(
+            f"Column '{column}' of '{path}' does not hold images; it must hold their bytes, plain"
+            ' or as {"bytes": …, "path": …}.'
+        )
+    return ImageRows(rows, column, size, path)
 
 
 def load_texts(path: str, column: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from mmrl.config import check
 from mmrl.objectives.text_source import SourceConfig
+from models.pixels import ImageFit
 
 PARTS = ("text_to_image", "image_to_text", "text")
 
@@ -53,6 +54,9 @@ class MaskedConfig:
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Sizes of a new network; unused when `model` is given."""
     image_size: int = 256
+    image_fit: ImageFit = "crop"
+    """How a picture of `questions` becomes the square whose codes are read, `crop` or `squash`, as
+    `model.image_fit` of the policy it is to become. The images of `data` are cropped."""
     max_prompt_length: int = 256
     mask_policy: Literal["ignore", "key_padding"] = "key_padding"
     """What padding means in a new network; recorded in its config.json."""

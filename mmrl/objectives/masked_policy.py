@@ -38,7 +38,8 @@ def layouts_of(
     """The layout of questions about images, which holds the others."""
     layouts = Layouts(tokenizer, config.max_prompt_length)
     text = Text(tokenizer, config.max_prompt_length)
-    return ImageCodesChat(text, layouts, vq, image_grid({}, vq, config.image_size))
+    grid = image_grid({}, vq, config.image_size)
+    return ImageCodesChat(text, layouts, vq, grid, config.image_fit)
 
 
 def tasks_of(policy: Policy) -> Tasks:
@@ -85,4 +86,5 @@ def old_policy(config: MaskedConfig) -> Policy:
         vq=config.vq,
         image_size=config.image_size,
         max_prompt_length=config.max_prompt_length,
+        image_fit=config.image_fit,
     )

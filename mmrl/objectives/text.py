@@ -45,6 +45,7 @@ from mmrl.trainable import check_patterns, train_parts
 from models.checkpoint import outline
 from models.core import MaskedTokenModel
 from models.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
+from models.pixels import ImageFit
 from models.source import find_directory
 from models.text import Text
 from models.vision import Vision
@@ -66,6 +67,9 @@ class CompletionConfig(SourceConfig):
     """Directory of the tokenizer of a new network."""
     vq: str = ""
     """Path or hub id of the image tokenizer, for pictures under a MMaDA-type checkpoint."""
+    image_fit: ImageFit = "crop"
+    """How a picture becomes the square whose codes are read, `crop` or `squash`, as
+    `model.image_fit` of the policy it is to become; only with `vq`."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Sizes of a new network; unused when `model` is given."""
     vision: VisionConfig | None = None
@@ -77,7 +81,7 @@ class CompletionConfig(SourceConfig):
     """What is trained, as patterns of names: `vision.projector`, `blocks.*.attn`. Null is
     everything but the vision tower."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass."""
+    """Recompute activations in the backward pass, those of a trained vision tower too."""
     attn_implementation: Literal["sdpa", "eager"] = "sdpa"
     """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
@@ -93,6 +97,11 @@ class CompletionConfig(SourceConfig):
         check(
             bool(self.model) or not self.vq,
             "objective.vq", self.vq, "empty for a new network", "It reads no codes of images.",
+        )  # fmt: skip
+        check(
+            bool(self.vq) or self.image_fit == "crop",
+            "objective.image_fit", self.image_fit, "crop without objective.vq",
+            "A vision tower tiles pictures of any shape.",
         )  # fmt: skip
         check(
             self.vision is None or (not self.model and self.train_vision_tower),
@@ -118,7 +127,7 @@ class Completions:
         network = outline(find_directory(config.model)) if config.model else blank(raw)
         _choose(network, config)
         vq = load_vq(config.vq) if config.vq else None
-        self.tasks = tasks_of(self.text, network, vq)
+        self.tasks = tasks_of(self.text, network, vq, config.image_fit)
         self.source = Source(config, self.tasks, seed)
         self.eval_examples: list[Example] = []
         if config.eval_data:
@@ -152,7 +161,7 @@ class Completions:
         vq = outline_of("objective.vq", config.vq, vq_outline) if config.vq else None
         if vq is None and config.vq:  # one of the hub counts as the public one
             vq = without_weights(lambda: MagvitV2(MagvitConfig()))
-        tasks = tasks_of(text, network, vq if isinstance(vq, MagvitV2) else None)
+        tasks = tasks_of(text, network, vq if isinstance(vq, MagvitV2) else None, config.image_fit)
         sources = ((config.data, config.data_split), (config.eval_data, config.eval_split))
         counts = [_counted(config, tasks, source, split) for source, split in sources if source]
         return network, ", ".join(counts)

@@ -20,6 +20,7 @@ from models.image_codes_chat import ImageCodesChat
 from models.layouts import Layouts
 from models.llada import BACKBONE
 from models.magvit import MagvitV2
+from models.pixels import ImageFit
 from models.policy import Policy, check_text, check_vocabulary, image_grid, load_tokenizer
 from models.source import find_directory
 from models.task import Task
@@ -79,13 +80,19 @@ def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: 
     return Text(load_tokenizer(directory), length, chat_template=chat_template)
 
 
-def tasks_of(text: Text, network: MaskedTokenModel, vq: MagvitV2 | None = None) -> Tasks:
+def tasks_of(
+    text: Text,
+    network: MaskedTokenModel,
+    vq: MagvitV2 | None = None,
+    image_fit: ImageFit = "crop",
+) -> Tasks:
     """The layouts of a network; its weights are not needed.
 
     Args:
         text: layout of words.
         network: with its `public_config`.
         vq: image tokenizer, for a network that reads images as codes.
+        image_fit: how an image becomes the square whose codes it reads.
 
     Raises:
         ValueError: it sees, and its tokenizer has no chat template; or it has no row for a code.
@@ -97,7 +104,7 @@ def tasks_of(text: Text, network: MaskedTokenModel, vq: MagvitV2 | None = None) 
     layouts = Layouts(text.tokenizer, text.max_prompt_length)
     check_vocabulary(network, layouts, vq)
     grid = image_grid(network.public_config, vq, None)
-    return Tasks(text, ImageCodesChat(text, layouts, vq, grid))
+    return Tasks(text, ImageCodesChat(text, layouts, vq, grid, image_fit))
 
 
 def old_policy(path_or_hub_id: str, tasks: Tasks) -> Policy:

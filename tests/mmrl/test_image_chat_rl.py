@@ -1,6 +1,7 @@
 """Updates on questions about images: what is trained, from which masks, at which cost."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,15 @@ from accelerate import Accelerator
 from PIL import Image
 from torch import Tensor
 
+from mmrl.config import ConfigError
+from mmrl.parts import Part
 from mmrl.rollout import RolloutBatch, roll_out
 from mmrl.samplers import SamplerConfig
 from mmrl.tasks import Task
 from mmrl.trainer import Trainer
 from mmrl.types import Prompt, Sample
 from models import load_policy
+from models.image_chat import ImageChat
 from models.vision import Vision
 from tests.mmrl.runs import LORA, run_config
 from tests.models.networks import write_small_llada_v
@@ -107,6 +111,59 @@ def test_a_step_looks_at_each_image_once(sight: SimpleNamespace, tmp_path: Path)
     assert len(looked) == 2
 
 
+@pytest.mark.parametrize(
+    ("tower", "patterns", "copied"),
+    [
+        (False, None, ["embed", "blocks", "norm", "head", "vision.newline", "vision.projector"]),
+        (True, None, ["embed", "blocks", "norm", "head", "vision"]),
+        (False, ["vision.projector"], ["vision.projector"]),
+    ],
+    ids=["all-but-the-tower", "tower", "projector"],
+)
+def test_the_reference_has_no_copy_of_what_is_never_trained(
+    sight: SimpleNamespace, tmp_path: Path, tower: bool, patterns: list | None, copied: list
+) -> None:
+    model = {"modules_to_train": patterns, "train_vision_tower": tower}
+    changes: dict[str, Any] = {"algorithm": {"beta": 0.1}, "learning_rate": 0.05, "model": model}
+    trainer, _, work = prepared(sight, tmp_path, tower, **changes)
+    assert trainer.frozen is not None
+    policy, frozen = trainer.policy.network, dict(trainer.frozen.named_parameters())
+    expected = {n for n in frozen if n.startswith(tuple(copied)) and "post_layernorm" not in n}
+    assert expected == {n for n, p in policy.named_parameters() if frozen[n] is not p}
+    start = {name: parameter.clone() for name, parameter in frozen.items()}
+    trainer.update(work)
+    moved = {name for name, p in policy.named_parameters() if not torch.equal(p, start[name])}
+    assert moved and moved <= expected
+    assert all(torch.equal(frozen[name], value) for name, value in start.items())
+    assert trainer.update(work)["kl"] > 0
+
+
+def test_old_and_reference_policy_look_at_each_image_once_whatever_the_micro_batch(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    algorithm = {"beta": 0.1, "num_iterations": 2, "top_entropy_quantile": 0.5}
+    changes: dict[str, Any] = {"algorithm": algorithm, "per_device_train_batch_size": 1}
+    model = {"train_vision_tower": True}
+    trainer, _, work = prepared(sight, tmp_path, True, model=model, **changes)
+    looked: dict[str, int] = {"policy": 0, "reference": 0}
+
+    def count(name: str, network: torch.nn.Module | None) -> None:
+        assert network is not None and isinstance(network.vision, Vision)
+        network.vision.tower.encoder.register_forward_hook(
+            lambda *_: looked.update({name: looked[name] + 1})
+        )
+
+    count("policy", trainer.policy.network)
+    count("reference", trainer.frozen)
+    item = trainer._prepare(*work["sight"], 0)
+    assert len(item.old) == 8 and looked == {"policy": 2, "reference": 2}
+    for rows in (slice(3, 4), slice(6, 7)):
+        part = Part(item, rows.start, rows, None, True)
+        new = trainer._score(item, rows, part.passes)
+        assert torch.equal(new.logprobs.detach(), item.old[rows.start])
+        assert torch.equal(new.logprobs.detach(), item.reference[rows.start])
+
+
 @torch.no_grad()
 def test_the_reference_sees_with_its_own_projector(sight: SimpleNamespace, tmp_path: Path) -> None:
     trainer, _, work = prepared(sight, tmp_path, algorithm={"beta": 0.1}, learning_rate=0.05)
@@ -116,3 +173,48 @@ def test_the_reference_sees_with_its_own_projector(sight: SimpleNamespace, tmp_p
     assert trainer.frozen is not None
     frozen = dict(trainer.frozen.named_parameters())["vision.newline"]
     assert not torch.equal(frozen, weights(trainer)["vision.newline"])
+
+
+def test_a_group_that_is_sampled_in_parts_is_looked_at_once(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    found = []
+    for size in (8, 5, 3, 1):
+        trainer, task, _ = prepared(sight, tmp_path, True, task={"rollout_batch_size": size})
+        vision = trainer.policy.network.vision
+        assert isinstance(vision, Vision)
+        looked: list[int] = []
+        vision.tower.encoder.register_forward_hook(lambda *_, seen=looked: seen.append(1))
+        batch = roll_out(task, trainer.policy, 1, 0, 0, 1)
+        assert len(looked) == 2
+        found.append(batch.rollout)
+    features = [rollout.canvas.features for rollout in found]
+    assert features[0] is not None and len(features[0].images) == 2
+    for rollout, seen in zip(found[1:], features[1:], strict=True):
+        written, expected = (r.canvas.tokens[:, -8:] for r in (rollout, found[0]))
+        assert torch.equal(written, expected)
+        assert seen is not None and seen.images == features[0].images
+        for name in ("at", "rows", "source"):
+            assert torch.equal(getattr(seen, name), getattr(features[0], name))
+
+
+def test_prompts_leave_by_the_completions_that_are_sampled(
+    sight: SimpleNamespace, tmp_path: Path
+) -> None:
+    trainer, task, _ = prepared(sight, tmp_path, task={"eval_max_completion_length": 9})
+    policy, sizes = trainer.policy, ((8, 8), (16, 8), (16, 16))
+    pictures = [Image.new("RGB", size) for size in sizes]
+    prompts = [replace(task.prompts[0], images=[picture]) for picture in pictures]
+    task.prompts = prompts
+    layout = policy.tasks["image_to_text"]
+    assert isinstance(layout, ImageChat)
+    widths = [policy.canvas([prompt], 8).tokens.shape[1] for prompt in prompts]
+    policy.tasks = {"image_to_text": replace(layout, max_length=widths[1])}
+    assert widths[0] < widths[1] < widths[2]
+    task.eval_prompts = prompts
+    task.leave_out_long_prompts(policy)
+    assert task.prompts == prompts[:2] and task.eval_prompts == prompts[:1]
+    policy.canvas(task.prompts, 8)
+    task.prompts = [replace(prompts[0], images=None, place="rows.jsonl, line 3")]
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3: prompt '0' has 0 images"):
+        task.leave_out_long_prompts(policy)

@@ -105,11 +105,12 @@ def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
     assert float(left.square().mean()) / 2 < 0.95 * losses[0]
 
 
-def test_a_copy_is_the_policys_twin_and_with_an_adapter_on_the_same_frozen_weights(
+def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_frozen(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    for lora in (None, LORA):
-        trainer = trainer_of(config_of(world, tmp_path, method("copy"), lora=lora))
+    for changes in ({}, {"lora": LORA}, {"model": {"modules_to_train": ["blocks.0.attn"]}}):
+        config = config_of(world, tmp_path, method("copy"), **changes)
+        trainer = trainer_of(config)
         own, policy = value_weights(trainer), trainer.policy.network.state_dict()
         assert not own.pop("head.weight").any()
         twins = {name.removeprefix("backbone."): tensor for name, tensor in own.items()}
@@ -118,7 +119,15 @@ def test_a_copy_is_the_policys_twin_and_with_an_adapter_on_the_same_frozen_weigh
         assert trainer.value is not None
         places = {p.data_ptr() for p in trainer.value.trained.parameters() if not p.requires_grad}
         shared = {p.data_ptr() for p in trainer.trained.parameters() if not p.requires_grad}
-        assert places <= shared and bool(places) == (lora is not None)
+        assert places <= shared and bool(places) == bool(changes)
+        tasks = [Task(name, options) for name, options in config.tasks.items()]
+        own_bytes = sum(
+            p.numel() * p.element_size()
+            for p in trainer.value.trained.parameters()
+            if p.requires_grad
+        )
+        parts = estimate(config, known_config(world.policy) or {}, tasks)
+        assert parts["value"] == 4 * own_bytes
 
 
 @BACKBONES

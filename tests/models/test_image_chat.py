@@ -21,7 +21,7 @@ from mmrl.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy
-from models.image_chat import SYSTEM, ImageChat
+from models.image_chat import SYSTEM, Album, ImageChat
 from models.value import ValueHead, ValueNetwork, copied_backbone
 from models.vision import Vision
 from tests.models.networks import write_small_llada_v
@@ -218,6 +218,38 @@ def test_gradients_reach_the_projector_and_if_wanted_the_tower(
     assert trained == {n for n, p in policy.network.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.parametrize("patterns", ["vision.tower", "vision.tower.encoder.layers.1"])
+def test_recomputed_layers_of_the_tower_change_no_gradient_and_are_not_kept(
+    directory: Path, patterns: str
+) -> None:
+    gradients, kept = [], []
+    for recompute in (False, True):
+        policy = load(directory, train_vision_tower=True)
+        network = policy.network
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name.startswith(patterns) and parameter.requires_grad)
+        network.gradient_checkpointing = recompute
+        saved: list[int] = []
+
+        def count(tensor: Tensor, saved: list[int] = saved) -> Tensor:
+            saved.append(tensor.numel())
+            return tensor
+
+        album = Album(eyes(policy).tiling, 0)
+        album.stands([picture(8, 8, 1)], 0)
+        features = album.features(torch.zeros(1, 1, dtype=torch.long))
+        assert features is not None
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            rows, _ = network(images=features.source, shown=features.images)
+        rows.square().sum().backward()
+        trained = [p for p in network.parameters() if p.requires_grad]
+        gradients.append([p.grad for p in trained])
+        kept.append(sum(saved))
+    assert gradients[0] and all(g is not None and g.any() for g in gradients[0])
+    assert all(torch.equal(one, two) for one, two in zip(*gradients, strict=True))
+    assert kept[1] < (0.5 if patterns == "vision.tower" else 1) * kept[0]
+
+
 def test_the_gradient_of_the_projector_is_that_of_finite_differences(directory: Path) -> None:
     policy = load(directory)
     policy.network.double()
@@ -333,6 +365,8 @@ def test_a_row_longer_than_the_checkpoint_was_trained_with_is_refused(policy: Po
     assert isinstance(task, ImageChat)
     limited = replace(task, max_length=policy.canvas(PROMPTS[:1]).tokens.shape[1])
     assert [limited.fits(prompt) for prompt in (PROMPTS[0], large)] == [True, False]
+    longer = policy.canvas(PROMPTS[:1]).response.sum() + 1
+    assert not limited.fits(PROMPTS[0], int(longer)) and limited.fits(PROMPTS[0], 1)
     with pytest.raises(ValueError, match=r"prompt '2' takes \d+ .*\(tokenizer_model_max_length\)"):
         limited.canvas([large])
 

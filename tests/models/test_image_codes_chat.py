@@ -14,7 +14,7 @@ from torchvision.transforms.functional import InterpolationMode
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Prompt
-from models import Policy, load_policy
+from models import Policy, load_policy, pixels
 from models.image_codes_chat import ImageCodesChat
 from models.layouts import Layouts
 from models.magvit import MagvitV2
@@ -143,6 +143,27 @@ def test_pixels_are_those_of_the_public_transform(size: tuple[int, int], fit: Im
     steps = [resize, transforms.CenterCrop((8, 8)), transforms.ToTensor(), centred]
     public = transforms.Compose(steps)
     assert torch.equal(image_to_pixels(picture(*size), 8, fit), public(picture(*size)))
+
+
+@pytest.mark.parametrize("upright", [False, True])
+def test_a_line_of_pixels_takes_no_more_memory_than_its_middle(
+    upright: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = picture(2, 500) if upright else picture(500, 2)
+    cut = image_to_pixels(line, 8)
+    monkeypatch.setattr(pixels, "LONGEST", 1000)
+    assert torch.equal(image_to_pixels(line, 8), cut)
+    monkeypatch.undo()
+    resized: list[tuple[int, int]] = []
+    resize = Image.Image.resize
+    monkeypatch.setattr(
+        Image.Image,
+        "resize",
+        lambda self, size, *rest: resized.append(size) or resize(self, size, *rest),
+    )
+    size = (1, 2**22) if upright else (2**22, 1)
+    assert image_to_pixels(Image.new("RGB", size, "white"), 512).eq(1).all()
+    assert max(max(size) for size in resized) == 512 * pixels.LONGEST
 
 
 def test_how_an_image_becomes_a_square_is_a_setting(directory: Path) -> None:

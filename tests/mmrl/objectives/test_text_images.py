@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.pictures import Picture
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
+from mmrl.sft_plan import describe
 from models import load_policy
 from models.vision import Vision
 from tests.mmrl.objectives.completions import SIZES, completions, gradients, visits
@@ -186,6 +187,8 @@ def test_a_new_network_is_saved_as_llada_v_answers_and_can_be_continued(
     rollout = sample(policy, policy.canvas(prompts, 4), settings_, torch.Generator().manual_seed(0))
     assert len(policy.decode(rollout.canvas, prompts)) == len(prompts)
     second = run(data, tmp_path / "second", model=str(first), train_vision_tower=True)
+    log = (tmp_path / "second" / "train.log").read_text()
+    assert "trained: vision.tower" in log and "trained: total" in log
     losses = [
         held_out(data, **start) for start in ({}, *({"model": str(p)} for p in (first, second)))
     ]
@@ -202,7 +205,10 @@ def held_out(data: Path, **start: Any) -> float:
         return seeing(data, eval_data=str(data), **start).evaluate(Path(), 0)["eval/loss"]
 
 
-def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
+def test_a_dry_run_knows_the_network_that_is_trained(data: Path, tmp_path: Path) -> None:
+    objective = {"name": "text", **settings(data), "network": SIZES, "vision": TOWER}
+    said = describe(SFTConfig(output_dir=str(tmp_path / "run"), objective=objective))
+    assert "trained     embed" in said and "vision.projector" in said
     trained = seeing(data)
     outline, words = Completions.outline(trained.config)
     assert outline is not None and words == f"4 completions of {data}"
@@ -219,6 +225,7 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
         ({"train_vision_tower": False}, "objective.vision"),
         ({"model": "somewhere", "tokenizer": ""}, "objective.vision"),
         ({"modules_to_train": ["vision"]}, "objective.modules_to_train"),
+        ({"image_fit": "squash"}, "objective.image_fit is 'squash'; it must be crop without"),
         ({"vision": {**TOWER, "patch_size": 3}}, "objective.vision.image_size is 8"),
         ({"vision": {**TOWER, "num_hidden_layers": 1}}, "objective.vision.num_hidden_layers"),
         ({"vision": {**TOWER, "num_attention_heads": 5}}, "objective.vision.hidden_size is 12"),
@@ -242,14 +249,18 @@ def test_a_network_without_a_tower_has_none_to_train(data: Path) -> None:
 
 
 @torch.no_grad()
-def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+def test_a_checkpoint_that_reads_codes_learns_answers_as_they_are_sampled(
+    tmp_path: Path, fit: Literal["crop", "squash"]
+) -> None:
     model = {"model": str(SHAPES / "mmada"), "vq": str(SHAPES / "magvit")}
-    path = write(tmp_path / "rows.jsonl", ROWS[:2])
-    objective = seeing(path, batch_size=2, fill="completion", completion_length=8, **model)
+    path, wanted = write(tmp_path / "rows.jsonl", ROWS[:2]), {**model, "image_fit": fit}
+    objective = seeing(path, batch_size=2, fill="completion", completion_length=8, **wanted)
+    policy = load_policy(model["model"], model["vq"], image_fit=fit)
     batch, eos = objective.batch(0, 0, 1), objective.text.ids["eos"]
     assert batch.features is None and float(objective.loss(batch)[0]) > 0
     for prompt in load_prompts(str(path), "image_to_text", DataConfig()):
-        canvas = objective.policy.canvas([prompt], 8)
+        canvas = policy.canvas([prompt], 8)
         given = canvas.tokens[~canvas.response]
         row = row_of(batch, given)
         answer = objective.text.tokenizer(prompt.answer)["input_ids"]

@@ -1,0 +1,119 @@
+"""Tiny runs of a model that sees, for one process and for several that accelerate launches.
+
+accelerate launch --config_file … -m tests.mmrl.sharded_sight WORLD OUTPUT
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from mmrl import rl, sft
+from mmrl.adapter import LoraSettings
+from mmrl.data import DataConfig
+from mmrl.model_config import ModelConfig
+from mmrl.rl_config import RLConfig
+from mmrl.samplers import SamplerConfig
+from mmrl.tasks import TaskConfig
+from mmrl.types import Sample
+from tests.models.networks import write_small_llada_v
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "tower": {"train_vision_tower": True},
+    "projector": {
+        "modules_to_train": ["vision.projector"],
+        "lora": LoraSettings(r=4, lora_alpha=8),
+    },
+}
+"""Everything is trained, beside a frozen reference that sees with its own weights; and a projector
+beside an adapter."""
+
+
+def write(folder: Path) -> None:
+    """A policy that sees, questions about pictures of two sizes, and words."""
+    write_small_llada_v(folder / "policy")
+    rows = []
+    for n, size in enumerate([(8, 8), (20, 9), (9, 20), (8, 12)]):
+        Image.new("RGB", size, (60 * n, 255 - 60 * n, 99)).save(folder / f"{n}.png")
+        rows.append({"prompt": "which", "image": f"{n}.png", "completion": "red"[: n % 3 + 1]})
+    words = [{"prompt": text, "completion": "blue"} for text in ("a", "b c", "d", "e")]
+    for name, some in {
+        "sight": rows,
+        "words": words,
+        "mixed": [row for pair in zip(rows, words, strict=True) for row in pair],
+    }.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, some)))
+
+
+def lengths(samples: list[Sample]) -> list[float]:
+    return [float(len(str(sample.completion))) for sample in samples]
+
+
+def reinforce(world: Path, output: Path, kind: str) -> None:
+    """Two steps on questions and on words, evaluated on three questions one by one."""
+    options: dict[str, Any] = {
+        "num_prompts": 2, "num_generations": 2, "rollout_batch_size": 1, "eval_limit": 3,
+        "max_completion_length": 8, "rewards": [{"name": "length", "reward": lengths}],
+        "sampler": SamplerConfig(name="static", steps=4, eos="leave"),
+        "algorithm": {"name": "mask_grpo", "num_iterations": 2, "beta": 0.1},
+    }  # fmt: skip
+    prompts = str(world / "sight.jsonl")
+    tasks = {
+        "sight": TaskConfig(
+            task="image_to_text",
+            prompts=prompts,
+            eval_prompts=prompts,
+            data=DataConfig(),
+            **options,
+        ),
+        "words": TaskConfig(task="text", prompts=str(world / "words.jsonl"), **options),
+    }
+    model = {"path": str(world / "policy"), "vq": None, "max_prompt_length": 400}
+    rl.train(
+        RLConfig(
+            output_dir=str(output),
+            model=ModelConfig(**model, **SETTINGS[kind]),
+            tasks=tasks,
+            per_device_train_batch_size=1,
+            learning_rate=1e-2,
+            adam_epsilon=1e-3,
+            max_steps=2,
+            eval_steps=2,
+            save_steps=0,
+        )  # fmt: skip
+    )
+
+
+def supervise(world: Path, output: Path, batch_size: int) -> None:
+    """Four steps on two rows each, of which one process may see and the other read words alone."""
+    data = str(world / "mixed.jsonl")
+    objective = {
+        "name": "text", "data": data, "eval_data": data, "model": str(world / "policy"),
+        "train_vision_tower": True, "max_length": 500, "save_dtype": "float32",
+    }  # fmt: skip
+    sft.train(
+        sft.SFTConfig(
+            output_dir=str(output),
+            objective=objective,
+            max_steps=4,
+            logging_steps=1,
+            per_device_train_batch_size=batch_size,
+            eval_steps=2,
+            save_steps=0,
+            learning_rate=1e-2,
+            adam_epsilon=1e-3,
+        )  # fmt: skip
+    )
+
+
+def main(world: Path, output: Path, batch_size: int = 1) -> None:
+    """All runs."""
+    for kind in SETTINGS:
+        reinforce(world, output / kind, kind)
+    supervise(world, output / "sft", batch_size)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
