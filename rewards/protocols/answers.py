@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-import sys
 from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
@@ -40,9 +39,11 @@ def finite(score: Any) -> float | AnswerError:
     """A score as a number, or why it is none."""
     if isinstance(score, bool) or not isinstance(score, Real):
         return AnswerError(f"the score {reprlib.repr(score)} is no number")
-    if not abs(score) < sys.float_info.max:  # a NaN is not, and a whole number may be any
-        return AnswerError(f"the score {reprlib.repr(score)} is not finite")
-    return float(score)
+    try:
+        number = float(score)
+    except OverflowError:  # a whole number may be any
+        number = math.inf
+    return number if math.isfinite(number) else AnswerError(f"the score {number} is not finite")
 
 
 def check_ids(asked: Iterable[str], answered: Iterable[Any]) -> None:

@@ -10,7 +10,7 @@ given. Pictures are PNG.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mmrl.config import ConfigError, check
 from rewards.judge import JudgeReward
@@ -22,7 +22,7 @@ class OpenAIReward(JudgeReward):
 
     name: str
     """Name of its metrics, and of the model where `model` is empty."""
-    url: list[str] = field(default_factory=list)
+    url: list[str]
     """Addresses that `/chat/completions` is appended to; several take turns."""
     token_env: str = ""
     """Environment variable that holds the server's key; empty for none."""

@@ -10,8 +10,8 @@ refused by name. What a pickle may claim is bounded before it is believed: bytes
 nesting, values, digits, and what its constructors make. Values that contain themselves are refused;
 what is shared in a pickle is a copy here.
 
-Protocols 2 to 5, which is what Python 3 writes. Instructions and layouts follow the standard
-library's `pickletools`.
+It reads the instructions that Python 3 writes with protocols 2 to 5; their meaning follows the
+standard library's `pickletools`.
 """
 
 from __future__ import annotations
