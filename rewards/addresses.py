@@ -49,7 +49,8 @@ class Addresses:
 
     def pause(self, failures: int) -> float:
         """Seconds after so many failures in a row."""
-        return min(LONGEST_PAUSE, self.pause_s * 2**failures) * self._random.uniform(0.5, 1.5)
+        longest = min(LONGEST_PAUSE, self.pause_s * 2 ** min(failures, 16))
+        return longest * self._random.uniform(0.5, 1.5)
 
     def failed(self, url: str, problem: str, wanted: float = 0.0) -> None:
         """Leave an address out: for as long as it wants, or else for longer every time."""
@@ -61,7 +62,7 @@ class Addresses:
             elif now < self._until[url]:
                 return  # requests that failed together are one failure
             else:
-                seconds = self.pause(min(self._failures[url], 16))
+                seconds = self.pause(self._failures[url])
                 self._failures[url] += 1
             self._until[url] = max(self._until[url], now + seconds)
 

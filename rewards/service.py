@@ -196,6 +196,7 @@ class Service:
         turn, tries, counted = next(self._turns), 0, 0
         problems: dict[str, str] = {}
         while True:
+            own = 0.0
             url, wait = self._addresses.next(turn + tries)
             if 0 < wait >= deadline.left:
                 problems = self._addresses.problems | problems
@@ -211,10 +212,8 @@ class Service:
                 counted += not (self.patient and error.is_wait)
                 if error.is_absence:
                     self._addresses.failed(url, str(error), error.wanted)
-                # what one request meets alone is a pause of its own
-                own = (
-                    0.0 if error.is_absence else max(error.wanted, self._addresses.pause(tries - 1))
-                )
+                else:  # what one request meets alone is a pause of its own
+                    own = max(error.wanted, self._addresses.pause(tries - 1))
             else:
                 self._addresses.answered(url)
                 return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
@@ -49,11 +50,11 @@ def finite(score: Any) -> float | AnswerError:
 def check_ids(asked: Iterable[str], answered: Iterable[Any]) -> None:
     """Raise an `AnswerError` unless every item that was asked is answered once, and no other."""
     wanted, found = list(asked), list(answered)
-    seen = [name for name in found if isinstance(name, str)]
-    lacking = [name for name in wanted if name not in set(seen)]
-    strange = [name for name in found if name not in wanted]
-    if lacking or strange or len(found) != len(wanted):
-        twice = sorted({name for name in seen if seen.count(name) > 1})
+    times = Counter(name for name in found if isinstance(name, str))
+    lacking = [name for name in wanted if name not in times]
+    twice = [name for name in wanted if times[name] > 1]
+    strange = list(times.keys() - set(wanted))
+    if lacking or twice or strange or len(found) != len(wanted):
         raise AnswerError(
             f"the answer has {len(found)} items for {len(wanted)}, without {lacking[:3]}, with"
             f" {reprlib.repr(strange[:3])} that nobody asked for and {twice[:3]} twice"

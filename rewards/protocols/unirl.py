@@ -58,7 +58,9 @@ class UniRLReward(ClientReward):
         answer = read_json(body)
         results = _listed(answer, "results", ids)
         errors = _listed(answer, "errors", ids) if answer.get("errors") else [{} for _ in ids]
-        names = [each.get("sample_id") for each in answer.get("identities") or []]
+        named = answer.get("identities")
+        known = named if isinstance(named, list) else []
+        names = [each.get("sample_id") if isinstance(each, dict) else None for each in known]
         if any(name is not None for name in names):
             check_ids(ids, names)
             if names != list(ids):
@@ -73,7 +75,8 @@ class UniRLReward(ClientReward):
         rewards = answer.get("rewards") if isinstance(answer, dict) else None
         if not isinstance(rewards, dict | list):
             return "it does not speak this protocol"
-        return "" if self.name in rewards else f"it serves {', '.join(rewards)}, not {self.name}"
+        names = ", ".join(map(str, rewards))
+        return "" if self.name in rewards else f"it serves {names}, not {self.name}"
 
     def _outcome(self, result: Mapping[str, Any], error: Mapping[str, Any]) -> Any:
         if self.name in error:
