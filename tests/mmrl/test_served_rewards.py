@@ -59,7 +59,7 @@ def after_step(step: int, work: object, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_run_with_served_scores_is_the_run_without_though_a_server_is_killed(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [f"max_steps={5}", "save_steps=0"]
+    words = ["max_steps=5", "save_steps=0"]
     assert main([*command_line(world, tmp_path / "here"), *words]) == 0
     with servers(tmp_path, 2) as started:
         # while the next step's scores are being asked for, most likely
@@ -90,12 +90,13 @@ def test_without_any_server_the_run_stops_in_time_and_continues_when_one_is_back
 
         after_step(2, both, monkeypatch)
         assert main([*words, client(started, deadline_s=8)]) == 1
-        assert time.monotonic() - killed[0] < 30
+        assert time.monotonic() - killed[0] < 120, "with a step of rollouts in between"
     message = capsys.readouterr().err.strip().splitlines()[-1]
     assert "reward 'shapes' failed on 8 of 8 samples" in message
     assert all(f"127.0.0.1:{server.port}" in message for server in started)
     assert loadable(run)[-1] == 2
     monkeypatch.undo()
-    with servers(tmp_path / "run", 1) as back:
+    (tmp_path / "again").mkdir()
+    with servers(tmp_path / "again", 1) as back:
         assert main([*words, client(back), "resume_from_checkpoint=auto"]) == 0
     assert [line["step"] for line in metrics(run)] == [1, 2, 3, 4]
