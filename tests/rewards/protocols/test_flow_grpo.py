@@ -183,4 +183,3 @@ def test_the_log_says_once_that_pictures_are_jpeg(caplog: pytest.LogCaptureFixtu
     assert [r.message for r in caplog.records].count(
         "deqa takes JPEG alone: its scores are of pictures at quality 95, not of every pixel"
     ) == 1  # fmt: skip
-    assert "Refused" in reward.ready() or "refused" in reward.ready()  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.types import Sample
@@ -25,7 +26,8 @@ def test_the_judge_scores_alike_under_both_names(url: str) -> None:
     named = build_reward(
         {"name": "judge", "model": "unified", "template": "unified_reward", **entry}
     )
-    assert named(batch) == [3.0] * 6 and isinstance(named, JudgeReward)
+    pictures = [Sample("p", Image.new("RGB", (8, 8)))]
+    assert named(pictures) == [3.0] and isinstance(named, JudgeReward)
     assert build_reward({"name": "right", **entry}).ready() == ""  # type: ignore[attr-defined]
 
 
