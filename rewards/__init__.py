@@ -7,7 +7,8 @@ arguments, and one line in `REWARDS`. The class is imported when the reward is f
 heavy imports belong inside the constructor, so listing rewards and checking a configuration stay
 cheap. A score of None means "this reward does not apply to this sample"; a failure is an exception
 and never a number (`rewards.scoring` counts it). A reward with `cutting` judges the chunks of a
-completion and returns a list of scores for each sample, one per chunk.
+completion and returns a list of scores for each sample, one per chunk. An entry with `mode: client`
+names a reward that a server gives (`rewards.protocols`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from mmrl.config import check_choice
 from mmrl.types import Cutting, Sample
 from rewards.options import check_options
+from rewards.protocols import client_of, is_client
 
 REWARDS: dict[str, str] = {
     "aesthetic": "rewards.aesthetic:AestheticReward",
@@ -146,10 +148,7 @@ def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, A
     Raises:
         ValueError: an unknown name, an unknown option or a value of the wrong type.
     """
-    name = entry.get("name")
-    check_choice(f"{where}.name", name, REWARDS)
-    options = {key: value for key, value in entry.items() if key not in TERM_KEYS}
-    return check_options(reward_class(str(name)), options, where)
+    return check_options(*_resolved(entry, where), where)
 
 
 def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
@@ -163,5 +162,16 @@ def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
         ValueError: see `check_reward`, and whatever the reward itself finds wrong.
         FileNotFoundError: a checkpoint named by an option does not exist.
     """
-    options = check_reward(entry, where)
-    return reward_class(str(entry["name"]))(**options)
+    cls, options = _resolved(entry, where)
+    return cls(**check_options(cls, options, where))
+
+
+def _resolved(entry: Mapping[str, Any], where: str) -> tuple[type, dict[str, Any]]:
+    """The class of an entry, and the options that are written for it."""
+    name = entry.get("name")
+    options = {key: value for key, value in entry.items() if key not in TERM_KEYS}
+    if is_client(entry) and name:
+        local = reward_class(str(name)) if name in REWARDS else None
+        return client_of({"name": str(name), **options}, local, where)
+    check_choice(f"{where}.name", name, REWARDS)
+    return reward_class(str(name)), options

@@ -21,7 +21,8 @@ def check_options(cls: type, options: Mapping[str, Any], where: str) -> dict[str
     Raises:
         ValueError: an argument that does not exist, has the wrong type, or is required and absent.
     """
-    hints = get_type_hints(cls.__init__)
+    # a dataclass may have fields of another module, whose names mean something there
+    hints = get_type_hints(cls if dataclasses.is_dataclass(cls) else cls.__init__)
     parameters = list(inspect.signature(cls).parameters.values())
     fields = [(p.name, hints[p.name], _field(p.default)) for p in parameters]
     schema = dataclasses.make_dataclass(f"{cls.__name__}Options", fields, kw_only=True)

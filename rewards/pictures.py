@@ -1,6 +1,9 @@
-"""The picture of a sample, as the RGB image every image reward expects."""
+"""The picture of a sample, as the RGB image every image reward expects, and pictures as files."""
 
 from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
 
 from PIL import Image
 
@@ -33,3 +36,50 @@ def as_rgb(image: Image.Image) -> Image.Image:
         page = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(page, layer).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+class Files:
+    """The pictures of a call as files, each encoded once.
+
+    Args:
+        encode: makes the bytes of a file.
+    """
+
+    def __init__(self, encode: Callable[[Image.Image], bytes]) -> None:
+        self._encode = encode
+        # the pictures are kept too, or another could get the identity of one that is gone
+        self._known: dict[int, tuple[object, list[bytes]]] = {}
+
+    def completion(self, image: Image.Image) -> bytes:
+        """The file of a completion."""
+        return self._files(image, lambda: [image])[0]
+
+    def of_prompt(self, sample: Sample) -> list[bytes]:
+        """The files of the images of its prompt, shared by its group."""
+        images = sample.images
+        return [] if images is None else self._files(images, lambda: images)
+
+    def _files(self, key: object, images: Callable[[], Iterable[Image.Image]]) -> list[bytes]:
+        if id(key) not in self._known:
+            self._known[id(key)] = key, [self._encode(image) for image in images()]
+        return self._known[id(key)][1]
+
+
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+"""Modes whose pixels a PNG file keeps; what rewards make of others is `as_rgb`."""
+
+
+def png(image: Image.Image) -> bytes:
+    """A PNG file that decodes to the same pixels."""
+    buffer = io.BytesIO()
+    kept = image if image.mode in PNG_MODES else as_rgb(image)
+    # quickly: such files live for one request
+    kept.save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def jpeg(image: Image.Image, quality: int) -> bytes:
+    """A JPEG file, whose pixels are only close to those of the image."""
+    buffer = io.BytesIO()
+    as_rgb(image).save(buffer, format="JPEG", quality=quality)
+    return buffer.getvalue()

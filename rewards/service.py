@@ -6,9 +6,10 @@
 Connections are kept and used again. What may pass by itself is tried again, with pauses that double
 and vary, until the deadline or the last try: a connection that fails, breaks off or stays silent,
 and the statuses 408, 429 and 5xx. `Retry-After` is honoured. Every other status is final. With
-several addresses requests take turns, and a repetition goes to the next one. Requests must be safe
-to repeat. Redirects are not followed, and proxies of the environment are not asked: most of these
-services have addresses that only this machine knows.
+several addresses requests take turns, and a repetition goes to the next one; one that does not
+answer, or asks for a pause, is left out meanwhile. Requests must be safe to repeat. Redirects are
+not followed, and proxies of the environment are not asked: most of these services have addresses
+that only this machine knows.
 """
 
 from __future__ import annotations
@@ -17,22 +18,27 @@ import http.client
 import itertools
 import json
 import logging
-import random
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from rewards.addresses import Addresses
 from rewards.connection import Answer, Connection, Oversized
 
 logger = logging.getLogger(__name__)
 
-LONGEST_PAUSE = 30.0
+T, U = TypeVar("T"), TypeVar("U")
+
 PASSING = (408, 429)
 """Statuses below 500 that are worth another try."""
+ABSENT = (429, 502, 503, 504)
+"""Statuses that say something about the service, not about the request: it is left out for a while.
+"""
+JSON = "application/json"
 
 
 class Unreachable(ConnectionError):
@@ -40,7 +46,15 @@ class Unreachable(ConnectionError):
 
 
 class Refused(RuntimeError):
-    """The service answered, and asking again would not help."""
+    """The service answered, and asking again would not help.
+
+    Attributes:
+        status: of the answer; 0 where it is not the status that refuses.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Unreadable(Refused):
@@ -74,6 +88,8 @@ class Service:
         retries: further tries of one request.
         pause_s: seconds before the second try, doubled each time and multiplied by a random number
             between 0.5 and 1.5.
+        patient: whether 429, and 503 with `Retry-After`, are waited out until the deadline instead
+            of counting as tries.
 
     Raises:
         ValueError: a URL or a limit that is none, or a secret that no header can hold.
@@ -87,21 +103,22 @@ class Service:
         timeout_s: float = 120.0,
         retries: int = 4,
         pause_s: float = 0.5,
+        patient: bool = False,
     ) -> None:
         if concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
             raise ValueError(
                 f"concurrency={concurrency} must be 1 or more, timeout_s={timeout_s:g} above 0,"
                 f" retries={retries} and the pause {pause_s:g} 0 or more."
             )
-        self.urls = [_checked(url) for url in urls]
-        self.retries, self.pause_s, self.timeout_s = retries, pause_s, timeout_s
+        self._addresses = Addresses(urls, pause_s)
+        self.urls = self._addresses.urls
+        self.retries, self.timeout_s, self.patient = retries, timeout_s, patient
         self.concurrency = concurrency
         self._secret = _printable(secret)
         self._places = threading.BoundedSemaphore(concurrency)
         self._turns = itertools.count()
         self._idle: dict[str, list[Connection]] = {url: [] for url in self.urls}
         self._lock = threading.Lock()
-        self._random = random.Random()
 
     def post(self, path: str, content: Any, deadline: Deadline) -> Any:
         """Send JSON, and return the JSON that is answered.
@@ -111,7 +128,15 @@ class Service:
             Refused: the service does not take the request, or its answer cannot be read.
         """
         body = json.dumps(content, allow_nan=False).encode()
-        return self._ask("POST", path, body, deadline, self.retries)
+        return self._ask(_Request("POST", path, body), deadline, self.retries, self._read)
+
+    def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
+        """Send bytes of a content type, and return the bytes that are answered.
+
+        Raises:
+            Unreachable, Refused: see `post`.
+        """
+        return self._ask(_Request("POST", path, body, kind), deadline, self.retries, _whole)
 
     def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
         """`post` of several, at most `concurrency` at a time, answers in order.
@@ -125,9 +150,13 @@ class Service:
             except (Unreachable, Refused) as error:
                 return error
 
+        return self.each(one, contents)
+
+    def each(self, work: Callable[[T], U], things: Sequence[T]) -> list[U]:
+        """What `work` makes of several things, in order, `concurrency` of them at a time."""
         pool = ThreadPoolExecutor(self.concurrency)
         try:
-            return list(pool.map(one, contents))
+            return list(pool.map(work, things))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -137,7 +166,21 @@ class Service:
         Raises:
             Unreachable, Refused: see `post`.
         """
-        return self._ask("GET", path, None, deadline, 0)
+        return self._ask(_Request("GET", path), deadline, 0, self._read)
+
+    def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
+        """The JSON at a path of every address, asked for once; or why there is none, as an
+        `Unreachable` or `Refused`."""
+
+        def one(url: str) -> Any:
+            try:
+                return self._try(url, _Request("GET", path), deadline, self._read)
+            except Refused as error:
+                return error
+            except _Passing as error:
+                return Unreachable(str(error))
+
+        return dict(zip(self.urls, self.each(one, self.urls), strict=True))
 
     def close(self) -> None:
         """Close the connections that are kept; the next request opens others."""
@@ -148,51 +191,77 @@ class Service:
             connection.close()
 
     def _ask(
-        self, method: str, path: str, body: bytes | None, deadline: Deadline, retries: int
-    ) -> Any:
-        first, problem = next(self._turns), ""
-        for tried in range(retries + 1):
-            url, wanted = self.urls[(first + tried) % len(self.urls)], 0.0
+        self, sent: _Request, deadline: Deadline, retries: int, read: Callable[[str, Answer], T]
+    ) -> T:
+        turn, tries, counted = next(self._turns), 0, 0
+        problems: dict[str, str] = {}
+        while True:
+            own = 0.0
+            url, wait = self._addresses.next(turn + tries)
+            if 0 < wait >= deadline.left:
+                problems = self._addresses.problems | problems
+                break
+            time.sleep(wait)
             if not self._places.acquire(timeout=deadline.left):
-                problem = problem or f"{url} was still busy with earlier requests"
+                problems[url] = f"{url} was still busy with earlier requests"
                 break
             try:
-                answer = self._exchange(url, method, path, body, deadline)
-            except ssl.SSLCertVerificationError as error:
-                raise Refused(f"{url} is not who it says it is: {error}") from error
-            except Oversized as error:
-                raise Refused(f"{url}{path} sent {error}") from error
-            except (OSError, http.client.HTTPException) as error:
-                problem = f"{url}{path}: {type(error).__name__} ({error})"
+                answer = self._try(url, sent, deadline, read)
+            except _Passing as error:
+                problems[url], tries = str(error), tries + 1
+                counted += not (self.patient and error.is_wait)
+                if error.is_absence:
+                    self._addresses.failed(url, str(error), error.wanted)
+                else:  # what one request meets alone is a pause of its own
+                    own = max(error.wanted, self._addresses.pause(tries - 1))
             else:
-                if answer.status // 100 == 2:
-                    return self._read(url + path, answer)
-                problem = self._complaint(url + path, answer)
-                if answer.status < 500 and answer.status not in PASSING:
-                    raise Refused(problem)
-                wanted = answer.pause
+                self._addresses.answered(url)
+                return answer
             finally:
                 self._places.release()
-            pause = max(wanted, self._pause(tried))
-            if tried == retries or pause >= deadline.left:
+            if counted > retries or own >= deadline.left:
                 break
-            logger.info("%s; again in %.1f s", problem, pause)
-            time.sleep(pause)
-        raise Unreachable(f"{problem}; {tried + 1} tries, {deadline.left:.0f} s left")
+            logger.info("%s; trying again", problems[url])
+            time.sleep(own)
+        said = "; ".join(problems.values())
+        raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
 
-    def _exchange(
-        self, url: str, method: str, path: str, body: bytes | None, deadline: Deadline
-    ) -> Answer:
+    def _try(
+        self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]
+    ) -> T:
+        """One try.
+
+        Raises:
+            _Passing: it is worth another.
+            Refused: it is not.
+        """
+        place = url + sent.path
+        try:
+            answer = self._exchange(url, sent, deadline)
+        except ssl.SSLCertVerificationError as error:
+            raise Refused(f"{url} is not who it says it is: {error}") from error
+        except Oversized as error:
+            raise Refused(f"{place} sent {error}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise _Passing(f"{place}: {type(error).__name__} ({error})") from error
+        if answer.status // 100 == 2:
+            return read(place, answer)
+        problem = self._complaint(place, answer)
+        if answer.status < 500 and answer.status not in PASSING:
+            raise Refused(problem, answer.status)
+        raise _Passing(problem, answer.status, answer.pause)
+
+    def _exchange(self, url: str, sent: _Request, deadline: Deadline) -> Answer:
         """One try, on a connection that is kept if there is one."""
         while True:
             kept = self._kept(url)
             connection = kept or Connection(url)
-            headers = {"Content-Type": "application/json"} if body is not None else {}
+            headers = {} if sent.body is None else {"Content-Type": sent.kind}
             if self._secret:
                 headers["Authorization"] = f"Bearer {self._secret}"
             try:
                 seconds = min(self.timeout_s, deadline.left)
-                answer = connection.exchange(method, path, body, headers, seconds)
+                answer = connection.exchange(sent.method, sent.path, sent.body, headers, seconds)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
                 if kept is None:
@@ -210,9 +279,6 @@ class Service:
         with self._lock:
             return self._idle[url].pop() if self._idle[url] else None
 
-    def _pause(self, tried: int) -> float:
-        return min(LONGEST_PAUSE, self.pause_s * 2**tried) * self._random.uniform(0.5, 1.5)
-
     def _read(self, place: str, answer: Answer) -> Any:
         try:
             return json.loads(answer.body)
@@ -227,22 +293,43 @@ class Service:
         )
 
     def _shown(self, body: bytes) -> str:
-        return repr(self._hidden(body.decode(errors="replace"))[:200])
+        text = self._hidden(body.decode(errors="replace"))
+        # of a traceback the end tells most
+        return repr(text if len(text) <= 300 else f"{text[:140]} … {text[-160:]}")
 
     def _hidden(self, text: str) -> str:
         return text.replace(self._secret, "***") if self._secret else text
 
 
-def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise ValueError(f"the URL {url!r} is none; give one such as http://127.0.0.1:8000/v1.")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(
-            f"a URL at {parts.hostname} holds a name or password, which would end up in logs;"
-            " leave it out."
-        )
-    return url.rstrip("/")
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    path: str
+    body: bytes | None = None
+    kind: str = JSON
+
+
+class _Passing(Exception):
+    """A try that failed and may succeed later: the status (0 without an answer), and the seconds
+    that the service wants to be left alone."""
+
+    def __init__(self, problem: str, status: int = 0, wanted: float = 0.0) -> None:
+        super().__init__(problem)
+        self.status, self.wanted = status, wanted
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether the next request would fare alike."""
+        return self.status == 0 or self.status in ABSENT
+
+    @property
+    def is_wait(self) -> bool:
+        """Whether the service is there, and says that it only needs time."""
+        return self.status == 429 or (self.status == 503 and self.wanted > 0)
+
+
+def _whole(place: str, answer: Answer) -> bytes:
+    return answer.body
 
 
 def _printable(secret: str) -> str:

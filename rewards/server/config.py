@@ -13,6 +13,7 @@ from typing import Any
 from mmrl.config import ConfigError, check, merge
 from rewards import check_reward
 from rewards.asking import asks_policy
+from rewards.protocols import is_client
 
 REQUEST_COPIES = 3
 """Memory of a request while it is read, in multiples of its body: body, its text, its pictures."""
@@ -152,6 +153,11 @@ def _entry(entry: Mapping[str, Any], where: str) -> Entry:
                 f"{where}.{key} is {entry[key]!r}, but a server answers raw scores; set {key}"
                 " in the configuration of the run."
             )
+    if is_client(entry):
+        raise ConfigError(
+            f"{where}.mode is 'client', but a server gives rewards of its own; name the other"
+            " server in the configuration of the run."
+        )
     names = {each.name for each in fields(Serving)}
     serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
     rest = {key: value for key, value in entry.items() if key not in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mmrl.types import Sample
 from rewards.server.config import PIXEL_BYTES, Limits
@@ -13,7 +14,19 @@ from rewards.server.wire import Item, Problem
 TEXT_COPIES = 2
 """Memory of the words of a request, in multiples of their bytes: as sent and as objects."""
 
-Opened = PngFile | str | Problem
+
+@dataclass(frozen=True)
+class Opened:
+    """What an item shows, its pictures not decoded yet."""
+
+    completion: PngFile | str
+    references: list[PngFile]
+
+    @property
+    def files(self) -> list[PngFile]:
+        """Its pictures."""
+        own = [self.completion] if isinstance(self.completion, PngFile) else []
+        return [*own, *self.references]
 
 
 def samples_of(
@@ -30,40 +43,42 @@ def samples_of(
     Raises:
         Refusal: the pictures need more memory than there is.
     """
-    pictures = sum(len(picture.data) for item in items for picture in item.images)
+    sent = [png for item in items for png in (*item.images, *item.reference_images)]
+    pictures = sum(len(picture.data) for picture in sent)
     opened = [_opened(item, limits.max_pixels) for item in items]
     for item in items:
         item.images.clear()
-    files = [file for file in opened if isinstance(file, PngFile)]
+        item.reference_images.clear()
+    files = [file for each in opened if isinstance(each, Opened) for file in each.files]
     decoded = sum(PIXEL_BYTES * file.pixels for file in files)
     lease.hold(TEXT_COPIES * (body_bytes - pictures) + sum(len(f.data) for f in files) + decoded)
     return [_sample(item, part) for item, part in zip(items, opened, strict=True)]
 
 
-def _opened(item: Item, max_pixels: int) -> Opened:
-    """The completion: a text, or a picture that is not decoded yet."""
-    if item.reference_images:
-        return Problem(code="unsupported", message="No reward here reads reference images.")
+def _opened(item: Item, max_pixels: int) -> Opened | Problem:
     if (item.completion is not None) == bool(item.images) or len(item.images) > 1:
         reason = "An item needs a completion or one image, and has"
         text = "a" if item.completion is not None else "no"
         return Problem(
             code="bad_item", message=f"{reason} {text} completion and {len(item.images)} images."
         )
-    if item.completion is not None:
-        return item.completion
     try:
-        return read_png(item.images[0].data, max_pixels)
+        references = [read_png(picture.data, max_pixels) for picture in item.reference_images]
+        if item.completion is not None:
+            return Opened(item.completion, references)
+        return Opened(read_png(item.images[0].data, max_pixels), references)
     except PictureError as error:
         return Problem(code=error.code, message=str(error))
 
 
-def _sample(item: Item, completion: Opened) -> Sample | Problem:
-    if isinstance(completion, Problem):
-        return completion
-    if isinstance(completion, str):
-        return Sample(item.prompt, completion, item.metadata)
+def _sample(item: Item, opened: Opened | Problem) -> Sample | Problem:
+    if isinstance(opened, Problem):
+        return opened
+    completion = opened.completion
     try:
-        return Sample(item.prompt, completion.decode(), item.metadata)
+        images = [file.decode() for file in opened.references] or None
+        if isinstance(completion, PngFile):
+            return Sample(item.prompt, completion.decode(), item.metadata, images)
+        return Sample(item.prompt, completion, item.metadata, images)
     except PictureError as error:
         return Problem(code=error.code, message=str(error))

@@ -4,7 +4,9 @@
     python scripts/bench/reward_server.py fuzz=10000
 
 One JSON line. Throughput: items per second here and served, their ratio, latencies of a request in
-milliseconds, and how many scores were lost, doubled or not those of this process, bit for bit.
+milliseconds, and how many scores were lost, doubled or not those of this process, bit for bit. The
+requests of `served` are made beforehand; `client` is the reward in client mode, with `clients`
+requests under way, which encodes the pictures as well and spreads them over the servers.
 Fuzz: the answers by status, what was wrong with any, the files and addresses that the server turned
 to meanwhile, and how far its memory grew.
 """
@@ -38,7 +40,7 @@ from setting import circumstances
 
 from mmrl.config import check, load_config
 from mmrl.types import Sample
-from rewards import build_reward
+from rewards import PartialFailure, build_reward
 
 WORDS = ("a red circle", "two blue squares", "a green ring left of a cyan star", "four triangles")
 
@@ -166,7 +168,7 @@ def measure(c: Config) -> dict[str, Any]:
     reward = build_reward(c.reward)
     reward(samples[: c.batch])
     runs = [bodies(c, samples, run) for run in range(c.repeats + 1)]
-    here, served, latencies, wrong = [], [], [], Counter()
+    here, served, latencies, expected, wrong = [], [], [], [], Counter()
     options = ", ".join(f"{key}: {value}" for key, value in c.reward.items())
     entry = f"{{{options}, max_batch_size: {c.batch}, max_latency_ms: {c.latency_ms}}}"
     own = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // c.servers))}
@@ -194,6 +196,7 @@ def measure(c: Config) -> dict[str, Any]:
         cpu_served = sum(map(_cpu, servers)) - started
         calls = sum(s.metric("reward_server_batch_items_count") for s in servers)
         scored = sum(s.metric("reward_server_batch_items_sum") for s in servers)
+        client = through_client(c, servers, samples, expected)
     best = served.index(max(served))
     percentiles = np.percentile(latencies[best], (50, 95, 99)) * 1000
     return {
@@ -205,7 +208,35 @@ def measure(c: Config) -> dict[str, Any]:
         **{f"p{p}_ms": round(v, 1) for p, v in zip((50, 95, 99), percentiles, strict=True)},
         **{key: wrong[key] for key in ("lost", "doubled", "mismatched")},
         "mean_batch": round(scored / calls, 1),
+        "client_ratio": round(client["client_items_per_s"] / max(here), 3),
+        **client,
     }
+
+
+def through_client(
+    c: Config, servers: Sequence[Server], samples: Sequence[Sample], expected: Sequence[Any]
+) -> dict[str, Any]:
+    """The same samples once through the reward in client mode."""
+    urls = [f"http://127.0.0.1:{server.port}" for server in servers]
+    entry = {"name": "clip", "mode": "client", "url": urls, "deadline_s": 3600.0}
+    reward = build_reward({**entry, "concurrency": c.clients, "batch_size": c.per_request})
+    before, began = _scored(servers), time.perf_counter()
+    try:
+        found = list(reward(list(samples)))
+    except PartialFailure as failure:
+        found = failure.results
+    seconds = time.perf_counter() - began
+    lost = sum(isinstance(score, Exception) for score in found)
+    return {
+        "client_items_per_s": round(c.items / seconds, 1),
+        "client_lost": lost,
+        "client_doubled": round(_scored(servers) - before) - c.items + lost,
+        "client_mismatched": sum(a != b for a, b in zip(found, expected, strict=True)) - lost,
+    }
+
+
+def _scored(servers: Sequence[Server]) -> float:
+    return sum(s.metric("reward_server_items_total", outcome="scored") for s in servers)
 
 
 def _cpu(server: Server) -> float:

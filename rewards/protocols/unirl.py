@@ -1,0 +1,106 @@
+"""UniRL's reward service: `POST /score`, `GET /health`, `GET /rewards`.
+
+    {name: hpsv2, mode: client, protocol: unirl, url: http://127.0.0.1:8080}
+
+An item is a history of turns of text and picture: the images of the prompt, then the completion.
+Pictures are PNG (the service opens what Pillow can read; UniRL's own client sends JPEG). Answers
+stand in the order of the items. Services that know `sample_id` echo it, and then it is checked;
+older ones drop it, and there the number of answers is all that can be. A reward answers with
+metrics of its own; with several, `metric` says which is the score.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from PIL import Image
+
+from mmrl.types import Sample
+from rewards.client import ClientReward, item_error
+from rewards.pictures import Files
+from rewards.protocols.answers import AnswerError, Outcome, check_ids, plain_metadata, read_json
+
+
+@dataclass(kw_only=True, eq=False)
+class UniRLReward(ClientReward):
+    """A reward of UniRL's reward service, for pictures."""
+
+    path: ClassVar[str] = "/score"
+    health: ClassVar[str] = "/health"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
+
+    metric: str = ""
+    """Which metric of the reward is the score; empty where it has only one."""
+
+    def item(self, sample: Sample, files: Files) -> dict[str, Any]:
+        """A request of one reward."""
+        if not isinstance(sample.completion, Image.Image):
+            raise ValueError("UniRL's service scores pictures, and this completion is a text.")
+        pictures = [*files.of_prompt(sample), files.completion(sample.completion)]
+        history = [
+            {"text": sample.prompt, "image_b64": base64.b64encode(picture).decode()}
+            for picture in pictures
+        ]
+        metadata = plain_metadata(sample) or None
+        return {"history": history, "required_rewards": [self.name], "metadata": metadata}
+
+    def request(self, items: Mapping[str, Any]) -> bytes:
+        """A batch of requests."""
+        listed = [{**item, "sample_id": key} for key, item in items.items()]
+        return json.dumps({"requests": listed}, allow_nan=False).encode()
+
+    def scores(self, body: bytes, ids: Sequence[str]) -> dict[str, Outcome]:
+        """The metric of each item, in the order of the items."""
+        answer = read_json(body)
+        results = _listed(answer, "results", ids)
+        errors = _listed(answer, "errors", ids) if answer.get("errors") else [{} for _ in ids]
+        named = answer.get("identities")
+        known = named if isinstance(named, list) else []
+        names = [each.get("sample_id") if isinstance(each, dict) else None for each in known]
+        if any(name is not None for name in names):
+            check_ids(ids, names)
+            if names != list(ids):
+                raise AnswerError("the answer has the items in another order")
+        rows = zip(ids, results, errors, strict=True)
+        return {key: self._outcome(result, error) for key, result, error in rows}
+
+    def state(self, answer: Any) -> str:
+        """Whether the reward is among those of the service."""
+        if isinstance(answer, Exception):
+            return str(answer)
+        rewards = answer.get("rewards") if isinstance(answer, dict) else None
+        if not isinstance(rewards, dict | list):
+            return "it does not speak this protocol"
+        names = ", ".join(map(str, rewards))
+        return "" if self.name in rewards else f"it serves {names}, not {self.name}"
+
+    def _outcome(self, result: Mapping[str, Any], error: Mapping[str, Any]) -> Any:
+        if self.name in error:
+            return item_error(error[self.name])
+        metrics = result.get(self.name)
+        if not isinstance(metrics, dict) or not metrics:
+            return AnswerError(f"the answer has no metrics of {self.name}")
+        if not self.metric and len(metrics) > 1:
+            return AnswerError(
+                f"{self.name} has the metrics {', '.join(metrics)[:200]}; set metric to one of them"
+            )
+        name = self.metric or next(iter(metrics))
+        if name not in metrics:
+            return AnswerError(
+                f"{self.name} has the metrics {', '.join(metrics)[:200]}, not {name}"
+            )
+        # null is a NaN of the scorer, which is a failure and not "does not apply"
+        return item_error(f"{name} is null") if metrics[name] is None else metrics[name]
+
+
+def _listed(answer: Any, key: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    found = answer.get(key) if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise AnswerError(f"the answer has no list of {key}: {str(answer)[:200]}")
+    if len(found) != len(ids):
+        raise AnswerError(f"the answer has {len(found)} {key} for {len(ids)} items")
+    return found

@@ -1,0 +1,334 @@
+"""The restricted reader: plain values come through, everything else is refused and nothing runs."""
+
+import collections
+import os
+import pickle
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from rewards.protocols.plain_numpy import NAMES, TYPES
+from rewards.protocols.plain_pickle import MAX_BYTES, MAX_DEPTH, PickleRefused, read_pickle
+
+PROTOCOLS = (2, 3, 4, 5)
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats(allow_nan=False)
+    | st.text(st.characters(), max_size=300) | st.binary(max_size=300)
+    | st.complex_numbers(allow_nan=False)
+)  # fmt: skip
+KEYS = (
+    st.text() | st.integers(-(2**40), 2**40) | st.booleans()
+    | st.tuples(st.text(), st.integers(0, 9))
+)  # fmt: skip
+NUMBERS = st.sampled_from([np.dtype(order + kind) for kind in TYPES for order in "<>"])
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return (
+        st.lists(inner, max_size=5) | st.lists(inner, max_size=5).map(tuple)
+        | st.dictionaries(KEYS, inner, max_size=5) | st.sets(KEYS, max_size=4)
+        | st.frozensets(KEYS, max_size=4)
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.recursive(LEAVES, containers, max_leaves=20), st.sampled_from(PROTOCOLS))
+def test_any_plain_value_comes_through(value: Any, protocol: int) -> None:
+    found = read_pickle(pickle.dumps(value, protocol))
+    assert found == value and repr(found) == repr(pickle.loads(pickle.dumps(value, protocol)))
+
+
+@settings(deadline=None, max_examples=150)
+@given(NUMBERS.flatmap(lambda d: st_numpy.arrays(d, st_numpy.array_shapes(min_dims=0, min_side=0))),
+       st.sampled_from(PROTOCOLS), st.sampled_from("CF"))  # fmt: skip
+def test_any_array_of_numbers_comes_through(array: np.ndarray, protocol: int, order: Any) -> None:
+    array = np.asarray(array, order=order)
+    found, scalar = read_pickle(pickle.dumps((array, array.reshape(-1)[:1]), protocol))
+    assert found.dtype == array.dtype and found.shape == array.shape
+    assert found.tobytes() == array.tobytes() and len(scalar) == min(1, array.size)
+    for number in array.reshape(-1)[:2]:
+        again = read_pickle(pickle.dumps(number, protocol))
+        assert type(again) is type(number) and again.tobytes() == number.tobytes()
+
+
+def test_numbers_come_through_under_the_names_of_numpy_1() -> None:
+    value = {"scores": np.arange(3.0), "one": np.float32(0.5)}
+    for protocol in PROTOCOLS:
+        old = pickle.dumps(value, protocol).replace(b"numpy._core", b"numpy.core")
+        if protocol >= 4:  # the length of the name stands before it
+            old = old.replace(b"\x8c\x16numpy.core", b"\x8c\x15numpy.core")
+            old = old.replace(b"\x8c\x13numpy.core.num", b"\x8c\x12numpy.core.num")
+            start = old.index(b"\x95")
+            size = struct.pack("<Q", len(old) - start - 9)
+            old = old[: start + 1] + size + old[start + 9 :]
+        found = read_pickle(old)
+        assert found["scores"].tolist() == [0.0, 1.0, 2.0] and found["one"] == 0.5
+
+
+def test_what_is_shared_is_a_copy() -> None:
+    inner = [1.0]
+    one, two = read_pickle(pickle.dumps([inner, inner]))
+    assert one == two == inner and one is not two
+
+
+class Calls:
+    """Pickles as a call of anything."""
+
+    def __init__(self, *call: Any) -> None:
+        self.call = call
+
+    def __reduce__(self) -> Any:
+        function, *arguments = self.call
+        return function, tuple(arguments)
+
+
+class Builds:
+    """Pickles as an object with a state, through its class."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def __reduce__(self) -> Any:
+        return Builds, (0,), self.state
+
+
+class Enumerates:
+    """Pickles with items that are appended to whatever its call made."""
+
+    def __reduce__(self) -> Any:
+        return collections.deque, (), None, iter([1, 2])
+
+
+def hostile(canary: Path) -> dict[str, Any]:
+    command = f"touch {canary}"
+    return {
+        "os.system": Calls(os.system, command),
+        "eval": Calls(eval, f"open({str(canary)!r}, 'w')"),
+        "exec": Calls(exec, f"open({str(canary)!r}, 'w')"),
+        "open": Calls(open, str(canary), "w"),
+        "popen": Calls(os.popen, command),
+        "import": Calls(__import__, "os"),
+        "nested deep": [{"scores": [1.0, (2.0, {"x": Calls(os.system, command)})]}],
+        "a key": Calls(dict, [(Calls(os.system, command), 1)]),
+        "a state": Builds({"x": 1}),
+        "items": Enumerates(),
+        "pickle.loads": Calls(pickle.loads, pickle.dumps(Calls(os.system, command))),
+        "a class": Path,
+        "a function": os.system,
+        "an object": object(),
+        "an ordered dict": collections.OrderedDict(a=1),
+        "a default dict": collections.defaultdict(list, {"a": [1]}),
+        "a range": range(3),
+        "a slice": slice(3),
+        "an exception": ValueError("x"),
+        "memmap": Calls(np.memmap, str(canary), "u1", "w+", 0, (8,)),
+        "load": Calls(np.load, str(canary)),
+        "fromfile": Calls(np.fromfile, str(canary)),
+        "array of objects": np.array([Calls(os.system, command)], dtype=object),
+        "array of texts": np.array(["a"]),
+        "record": np.zeros(2, dtype=[("a", "f4")]),
+        "date": np.datetime64(1, "s"),
+        "masked array": np.ma.masked_array([1.0], [True]),
+        "type alone": np.dtype("f4"),
+        "structured type": np.dtype([("a", "O")]),
+        "ndarray itself": np.ndarray,
+        "ndarray called": Calls(np.ndarray, (2**40,)),
+        "long double": np.longdouble(1),
+        "generator": np.random.default_rng(0),
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("name", hostile(Path("x")))
+def test_whatever_is_not_plain_is_refused_and_nothing_of_it_runs(
+    name: str, protocol: int, tmp_path: Path
+) -> None:
+    data = pickle.dumps({"scores": [1.0], "more": hostile(tmp_path / "canary")[name]}, protocol)
+    loaded = set(sys.modules)
+    with pytest.raises(PickleRefused, match="was refused, and nothing in it was run"):
+        read_pickle(data)
+    assert not (tmp_path / "canary").exists() and set(sys.modules) == loaded
+
+
+IDENTIFIERS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=20)
+TEMPTING = st.sampled_from(["system", "eval", "__class__", "dtype.type", "load", "ndarray.dumps"])
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(sorted(sys.modules)), IDENTIFIERS | TEMPTING, st.booleans())
+def test_any_name_outside_the_list_is_refused(module: str, name: str, in_text: bool) -> None:
+    if (module, name) in NAMES:
+        return
+    if in_text:
+        data = b"\x80\x02c%s\n%s\n." % (module.encode(), name.encode())
+    else:
+        parts = [b"X" + struct.pack("<I", len(p)) + p for p in (module.encode(), name.encode())]
+        data = b"\x80\x04" + b"".join(parts) + b"\x93."
+    with pytest.raises(PickleRefused):
+        read_pickle(data)
+
+
+def text(value: str) -> bytes:
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def whole(value: int) -> bytes:
+    data = value.to_bytes(16, "little", signed=True)
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def array(shape: bytes, data: bytes) -> bytes:
+    """An array of doubles as NumPy writes it, with a shape of one's choice."""
+    held = b"B" + struct.pack("<I", len(data)) + data
+    return EMPTY + b"(K\x01" + shape + TYPE + b"\x89" + held + b"tb."
+
+
+def doubled(times: int) -> bytes:
+    """A tuple that holds another twice, that holds another twice …; the last is two to the power
+    of so many values."""
+    steps = (b"h%ch%c\x86q%c" % (n, n, n + 1) for n in range(times))
+    return b"()q\x00" + b"".join(steps) + b"t."
+
+
+ENCODE = b"c_codecs\nencode\n"
+SCALAR = b"cnumpy._core.multiarray\nscalar\n"
+FRESH = b"cnumpy._core.multiarray\n_reconstruct\n"
+DTYPE = b"cnumpy\ndtype\n"
+STATE = b"(K\x03" + text("<") + b"NNN" + whole(-1) * 2 + b"K\x00tb"
+TYPE = DTYPE + text("f8") + b"\x89\x88\x87R" + STATE
+EMPTY = FRESH + b"cnumpy\nndarray\nK\x00\x85C\x01b\x87R"
+FIELDS = b"(K\x03" + text("|") + b"N)}K\x01K\x01K\x00tb."
+LAUGHS = b"".join(b"](" + b"h%c" % n * 9 + b"eq%c" % (n + 1) for n in range(40))
+MODULUS = 2**61 - 1
+CRAFTED = {
+    "nothing": (b"", "cut off"),
+    "only a protocol": (b"\x80\x04", "cut off"),
+    "protocol 0": (pickle.dumps([1.5], 0), "instruction"),
+    "protocol 9": (b"\x80\x09N.", "protocol 9"),
+    "two values": (b"NN.", "more or less than one"),
+    "more behind the end": (b"N.N", "more or less than one"),
+    "an open mark": (b"(N.", "more or less than one"),
+    "a value that is not there": (b"a.", "not there"),
+    "a value below the mark": (b"](Na.", "not there"),
+    "a mark that is not there": (b"]e.", "mark is missing"),
+    "a memory that is not there": (b"h\x05.", "never there"),
+    "a list that is none": (b"}Na.", "fills a dict as a list"),
+    "a key without a value": (b"}(Nu.", "without a value"),
+    "a list as a key": (b"}]Ns.", "as a key"),
+    "a tuple in a tuple as a key": (b"})\x85\x85Ns.", "as a key"),
+    "a list inside itself": (b"]q\x00h\x00a.", "levels"),
+    "a dict inside itself": (b"}q\x00Nh\x00s.", "levels"),
+    "deep lists": (b"]" * 100_000 + b"a" * 99_999 + b".", "levels"),
+    "deep tuples": (b")" + b"\x85" * 200_000 + b".", "levels"),
+    "deep keys": (b"}(" + b")" + b"\x85" * 100_000 + b"Nu.", "as a key"),
+    "many marks": (b"(" * 200_000 + b".", "more or less than one"),
+    "a billion laughs": (b"(]q\x00" + LAUGHS + b"t.", "values"),
+    "doubled tuples": (doubled(60), "values"),
+    "a number that claims more": (b"\x8a\xff\x01.", "cut off"),
+    "a million digits": (b"\x8b" + struct.pack("<i", 415_000) + b"\x7f" * 415_000 + b".", "LONG4"),
+    "a million digits in text": (b"L" + b"9" * 1_000_000 + b"L\n.", "LONG"),
+    "a number in text": (b"I01\n.", "INT"),
+    "a text that claims more": (b"X\xff\xff\xff\xffabc.", "claims"),
+    "a text that claims all": (b"\x8d" + b"\xff" * 8 + b"abc.", "claims"),
+    "bytes that claim more": (b"B\xff\xff\xff\x7fabc.", "claims"),
+    "bytes that claim all": (b"\x8e" + struct.pack("<Q", 2**60) + b"abc.", "claims"),
+    "a bytearray that claims all": (b"\x96" + struct.pack("<Q", 2**40) + b"abc.", "claims"),
+    "a frame that claims all": (b"\x80\x04\x95" + struct.pack("<Q", 2**50) + b"N.", "a frame of"),
+    "a text that is none": (b"X\x01\x00\x00\x00\xff.", "damaged"),
+    "a name without an end": (b"c" + b"a" * 10_000, "without an end"),
+    "a name of other things": (b"K\x01K\x02\x93.", "the name 1.2"),
+    "an instance": (b"(ios\nsystem\n.", "INST"),
+    "an object": (b"(c_codecs\nencode\no.", "OBJ"),
+    "a new object": (b"c_codecs\nencode\n)\x81.", "NEWOBJ"),
+    "an extension": (b"\x82\x01.", "EXT1"),
+    "a persistent id": (text("a") + b"Q.", "BINPERSID"),
+    "a buffer from elsewhere": (b"\x97.", "NEXT_BUFFER"),
+    "an unknown instruction": (b"\xff.", "instruction"),
+    "a call of a text": (text("os") + b")R.", "a call of 'os'"),
+    "a call of what a call made": (TYPE + b")R.", "a call of"),
+    "a call with a list": (ENCODE + b"]R.", "a call of"),
+    "another codec": (ENCODE + text("abc") + text("zip") + b"\x86R.", "bytes of text"),
+    "bytes of a number": (b"c__builtin__\nbytes\nJ\xff\xff\xff\x7f\x85R.", "of bytes of"),
+    "a bytearray of a number": (b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.", "bytearray"),
+    "a set of lists": (b"cbuiltins\nset\n]]a\x85R.", "as a key or member"),
+    "a state for a list": (b"]}b.", "a state for"),
+    "a state for a class": (b"cnumpy\nndarray\n}b.", "a state for"),
+    "a class as a value": (b"]cnumpy\nndarray\na.", "as a value"),
+    "a type as a value": (TYPE + b".", "type as a value"),
+    "a type of objects": (DTYPE + text("O8") + b"\x89\x88\x87R.", "'O8'"),
+    "a type of a terabyte": (DTYPE + text("V1000000000000") + b"\x89\x88\x87R.", "V1000000000000"),
+    "a type with fields": (DTYPE + text("f8") + b"\x89\x88\x87R" + FIELDS, "state"),
+    "an array without content": (EMPTY + b".", "without content"),
+    "an array of another class": (FRESH + b"cbuiltins\nset\nK\x00\x85C\x01b\x87R.", "of array of"),
+    "an array made large at once": (
+        FRESH + b"cnumpy\nndarray\n" + whole(10**12) + b"\x85C\x01b\x87R.", "of array of"
+    ),
+    "an array of 10^12": (array(whole(10**12) + b"\x85", b"\0" * 8), "shape"),
+    "an array of 10^9": (array(whole(10**9) + b"\x85", b"\0" * 8), "claims 8,000,000,000 bytes"),
+    "an array of 10^18 of 10^18": (array(whole(10**18) * 2 + b"\x86", b"\0" * 8), "shape"),
+    "an array of -1 by -1": (array(whole(-1) * 2 + b"\x86", b"\0" * 8), "shape"),
+    "an array with too few bytes": (array(b"K\x02\x85", b"\0" * 8), "claims 16 bytes and has 8"),
+    "an array of nothing known": (EMPTY + b"(K\x01K\x01\x85N\x89C\x01atb.", "an array of"),
+    "a number with too few bytes": (SCALAR + TYPE + b"C\x01a\x86R.", "of number of"),
+    "copies of a text": (
+        text("a" * 2**22) + b"q\x00" + ENCODE + b"q\x01" + text("latin1") + b"q\x02]"
+        + b"h\x01h\x00h\x02\x86Ra" * 64 + b".", "again and again",
+    ),
+    "too many instructions": (b"]" + b"Na" * 2**18 + b".", "instructions"),
+    "too many bytes": (b"B" + struct.pack("<I", MAX_BYTES) + b"\0" * MAX_BYTES + b".", "are read"),
+    "colliding keys": (
+        b"}(" + b"".join(whole(MODULUS * n) + b"N" for n in range(999)) + b"u.", "as a key"
+    ),
+}  # fmt: skip
+"""Pickles written by hand, and a word of why each is refused."""
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_pickle_is_refused_at_once(name: str) -> None:
+    (data, why), started = CRAFTED[name], time.process_time()
+    with pytest.raises(PickleRefused) as caught:
+        read_pickle(data)
+    assert why in str(caught.value)
+    assert time.process_time() - started < 3
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 3))
+def test_no_bytes_do_anything_but_give_a_plain_value_or_be_refused(
+    junk: bytes, at: int, drop: int
+) -> None:
+    right = pickle.dumps({"scores": [np.float32(1), 2.0], "group": {"a": np.arange(3)}}, 4)
+    for data in (junk, right[:at] + junk + right[at + drop :]):
+        try:
+            repr(read_pickle(data))
+        except PickleRefused:
+            continue
+
+
+def test_every_part_of_a_pickle_that_is_cut_off_is_refused() -> None:
+    right = pickle.dumps({"scores": [np.float32(1), 2.0], "group": {"a": np.arange(3)}}, 5)
+    for end in range(len(right)):
+        with pytest.raises(PickleRefused):
+            read_pickle(right[:end])
+
+
+def test_the_refusal_names_what_was_refused() -> None:
+    with pytest.raises(PickleRefused, match=r"the name (posix|os)\.system"):
+        read_pickle(pickle.dumps(os.system))
+
+
+def test_as_deep_as_allowed_and_no_deeper() -> None:
+    value: Any = 1.0
+    for _ in range(MAX_DEPTH):
+        value = [value]
+    assert read_pickle(pickle.dumps(value)) == value
+    with pytest.raises(PickleRefused, match="levels"):
+        read_pickle(pickle.dumps([value]))

@@ -1,0 +1,117 @@
+"""The client reward and the server of this project together: the scores of the reward itself."""
+
+import math
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmrl.types import Sample
+from rewards import PartialFailure, Reward, build_reward
+from tests.rewards.server.live import Live, live
+
+CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
+CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
+REWARDS = (
+    "rewards=[{name: shapes}, {name: math}, {name: moody}, {name: clip, max_latency_ms: 10,"
+    " device: cpu, model: datasets/shapes/checkpoints/clip}]"
+)
+TOKEN = "a-token-of-this-test"
+MODES = ("RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "F", "I")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, Live]]:
+    """Two servers of the same rewards that want a token and take few items at a time."""
+    words = (REWARDS, "token_env=TOKEN", "limits.max_items=5")
+    folders = [tmp_path_factory.mktemp(name) for name in ("one", "two")]
+    with live(folders[0], *words, token=TOKEN) as one, live(folders[1], *words, token=TOKEN) as two:
+        yield one, two
+
+
+@pytest.fixture
+def served(pair: tuple[Live, Live], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Builds a reward of both servers; the first calls find them loading."""
+    monkeypatch.setenv("MMRL_REWARD_TOKEN", TOKEN)
+    urls = [f"http://127.0.0.1:{server.port}" for server in pair]
+
+    def build(name: str, **options: Any) -> Reward:
+        entry = {"name": name, "mode": "client", "url": urls, "token_env": "MMRL_REWARD_TOKEN"}
+        return build_reward({**entry, **options})
+
+    return build
+
+
+def pictures(number: int, seed: int = 0) -> list[Sample]:
+    """Noise of several sizes and modes."""
+    draw, found = np.random.default_rng(seed), []
+    for n in range(number):
+        size = (*draw.integers(20, 90, 2), 3)
+        image = Image.fromarray(draw.integers(0, 256, size, dtype=np.uint8))
+        found.append(Sample(f"a red circle {n % 3}", image.convert(MODES[n % len(MODES)]), CIRCLE))
+    return found
+
+
+def test_scores_are_those_of_the_reward_called_here_bit_for_bit(served: Any) -> None:
+    batch, here = pictures(3 * len(MODES)), build_reward(CLIP)
+    assert served("clip", batch_size=4)(batch) == here(batch)
+    assert served("clip", batch_size=64)(batch[:12]) == here(batch[:12]), "halved: five at most"
+    assert served("shapes")(batch) == build_reward({"name": "shapes"})(batch)
+
+
+def test_texts_and_what_does_not_apply_are_those_of_the_reward_called_here(served: Any) -> None:
+    answered = [("It is \\boxed{4}", "4"), ("5", "4"), ("4", None), ("", "4"), ("\\boxed{½}", "½")]
+    batch = [Sample("2 + 2?", text, {"answer": answer}) for text, answer in answered]
+    scores = served("math")(batch)
+    assert scores == build_reward({"name": "math"})(batch) and scores[2] is None
+
+
+def test_many_clients_lose_double_and_swap_no_score(pair: tuple[Live, Live], served: Any) -> None:
+    draw = random.Random(0)
+    values = [draw.uniform(-1, 1) for _ in range(800)]
+    batch = [Sample("p", "", {"score": value}) for value in values]
+    before = [server.value("reward_server_items_total", reward="moody") for server in pair]
+    with ThreadPoolExecutor(16) as clients:
+        parts = [batch[start : start + 50] for start in range(0, 800, 50)]
+        work = [clients.submit(served("moody", batch_size=5), part) for part in parts]
+        found = [score for each in work for score in each.result()]
+    assert found == values
+    after = [server.value("reward_server_items_total", reward="moody") for server in pair]
+    done = [late - early for late, early in zip(after, before, strict=True)]
+    assert sum(done) == 800 and min(done) > 200, "each once, spread over both"
+
+
+@pytest.mark.parametrize("mood", ["raise", "exit", "nan", "word"])
+def test_a_failing_item_fails_alone(served: Any, mood: str) -> None:
+    batch = [Sample("p", "", {"score": 1}), Sample("p", "", {"do": mood}), Sample("p", "")]
+    with pytest.raises(PartialFailure) as caught:
+        served("moody")(batch)
+    assert caught.value.results[0] == 1.0 and caught.value.results[2] is None
+    assert isinstance(caught.value.results[1], RuntimeError)
+
+
+def test_the_images_of_a_prompt_arrive(served: Any) -> None:
+    image = Image.new("RGB", (4, 4), "red")
+    batch = [Sample("p", "", {"score": 2}, [image, image])]
+    assert served("moody")(batch) == served("moody", prompt_images=False)(batch) == [2.0]
+
+
+def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "it serves shapes, math, moody, clip, and not hps" in served("hps").ready()
+    with pytest.raises(PartialFailure, match="404.*unknown_reward"):
+        served("hps")(pictures(1))
+    assert served("clip").ready() == ""
+    monkeypatch.setenv("MMRL_REWARD_TOKEN", "another")
+    with pytest.raises(PartialFailure, match="401.*unauthorized"):
+        served("clip")(pictures(1))
+
+
+def test_not_a_number_is_never_a_score(served: Any) -> None:
+    with pytest.raises(PartialFailure, match="metadata 'score' .* nan is no number"):
+        served("moody")([Sample("p", "", {"score": math.nan})])

@@ -1,0 +1,355 @@
+"""Rewards in client mode against servers of the project's protocol, well and badly behaved."""
+
+import base64
+import io
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mmrl.config import ConfigError
+from mmrl.types import Sample
+from rewards import PartialFailure, build_reward, check_reward
+from rewards.client import ClientReward
+from rewards.scoring import RewardError, Scorer
+from rewards.server.config import ServerConfig
+from tests.rewards.scripted_server import Answered, Asked, scripted
+
+SECRET = "a-very-secret-token"
+
+
+def entry(*urls: str, **changes: Any) -> dict[str, Any]:
+    return {"name": "mine", "mode": "client", "url": list(urls), **changes}
+
+
+def client(*urls: str, **changes: Any) -> ClientReward:
+    reward = build_reward(entry(*urls, **changes))
+    assert isinstance(reward, ClientReward)
+    reward._service._addresses.pause_s = 0.01
+    return reward
+
+
+def samples(number: int) -> list[Sample]:
+    return [Sample(f"prompt {n}", "x" * n) for n in range(number)]
+
+
+def scored(asked: Asked, change: Callable[[list[Any]], Any] = lambda items: items) -> Answered:
+    """The length of every completion, as the server of the project answers."""
+    content = json.loads(asked.body)
+    items = [{"id": item["id"], "score": len(item["completion"]), "components": {}, "error": None}
+             for item in content["items"]]  # fmt: skip
+    answer = {"id": content["id"], "reward": content["reward"], "version": "1"}
+    return Answered(json.dumps({**answer, "items": change(items)}).encode())
+
+
+def failures(reward: ClientReward, batch: list[Sample]) -> list[Any]:
+    with pytest.raises(PartialFailure) as caught:
+        reward(batch)
+    return caught.value.results
+
+
+def test_scores_come_in_order_in_requests_of_bounded_size_over_kept_connections() -> None:
+    with scripted(scored, seconds=0.05) as server:
+        reward = client(server.url, batch_size=7, concurrency=3)
+        assert reward(samples(50)) == [float(n) for n in range(50)]
+        assert reward([]) == []
+        sizes = [len(json.loads(asked.body)["items"]) for asked in server.asked]
+        assert sorted(sizes) == [1, *[7] * 7] and server.most == 3
+        reward(samples(30))
+        assert server.connections <= 3
+        ids = [item["id"] for asked in server.asked for item in json.loads(asked.body)["items"]]
+        assert len(set(ids)) == len(ids) == 80, "no id is ever used again"
+
+
+BAD_IDS = {
+    "lacks one": lambda items: items[1:],
+    "doubles one": lambda items: [*items, items[0]],
+    "swaps one for another": lambda items: [items[0], *items[:-1]],
+    "adds one": lambda items: [*items, {**items[0], "id": "strange"}],
+    "has one without id": lambda items: [{"score": 1.0}, *items[1:]],
+    "has an id that is no text": lambda items: [{**items[0], "id": ["a"]}, *items[1:]],
+    "is no list": lambda items: {"0": items},
+}
+
+
+@pytest.mark.parametrize("wrong", BAD_IDS)
+def test_an_answer_whose_ids_are_not_those_asked_gives_no_score(wrong: str) -> None:
+    def answer(asked: Asked) -> Answered:
+        return scored(asked, BAD_IDS[wrong]) if b"prompt 5" in asked.body else scored(asked)
+
+    with scripted(answer) as server:
+        results = failures(client(server.url, batch_size=4), samples(12))
+        assert [n for n, each in enumerate(results) if isinstance(each, Exception)] == [4, 5, 6, 7]
+        assert results[8:] == [8.0, 9.0, 10.0, 11.0]
+        assert len(server.asked) == 3, "it is not asked again"
+
+
+@pytest.mark.parametrize("score", ["NaN", "Infinity", "1e999", "true", '"1"', "1" + "0" * 400])
+def test_a_score_that_is_no_finite_number_is_a_failure(score: str) -> None:
+    def answer(asked: Asked) -> Answered:
+        given = scored(asked)
+        return Answered(given.body.replace(b'"score": 2,', f'"score": {score},'.encode()))
+
+    with scripted(answer) as server:
+        results = failures(client(server.url, batch_size=3), samples(6))
+        assert isinstance(results[2], ValueError) and results[3:] == [3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b"<html>", b"\xff", b"[" * 100_000, b'{"items": [null]}'], ids=repr
+)
+def test_an_answer_of_another_form_is_a_failure_of_its_items(body: bytes) -> None:
+    with scripted(lambda asked: Answered(body)) as server:
+        results = failures(client(server.url), samples(3))
+        assert all(isinstance(each, ValueError) for each in results)
+
+
+def test_an_answer_to_another_request_is_none_to_this() -> None:
+    def answer(asked: Asked) -> Answered:
+        return Answered(scored(asked).body.replace(b'"id": "', b'"id": "0', 1))
+
+    with scripted(answer) as server:
+        assert "another request" in str(failures(client(server.url), samples(1))[0])
+
+
+def test_an_item_with_an_error_fails_alone_and_null_does_not_apply() -> None:
+    def change(items: list[Any]) -> list[Any]:
+        error = {"code": "no_score", "message": "The reward returned nan."}
+        items[1] = {**items[1], "score": None, "error": error}
+        items[2] = {**items[2], "score": None}
+        return items
+
+    with scripted(lambda asked: scored(asked, change)) as server:
+        results = failures(client(server.url), samples(4))
+        assert "no_score: The reward returned nan." in str(results[1])
+        assert [results[n] for n in (0, 2, 3)] == [0.0, None, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"fine": 1, "mask": object()}, "metadata 'mask' of 'p' .* holds a object"),
+        ({"box": {1: 2}}, "metadata 'box' .* a key in it is no text"),
+        ({"score": float("nan")}, "metadata 'score' .* nan is no number"),
+        ({3: 1}, "metadata 3 .* its key is no text"),
+        ({"picture": [Image.new("RGB", (1, 1))]}, "metadata 'picture' .* holds a Image"),
+    ],
+)
+def test_metadata_that_cannot_be_sent_is_named_by_its_key_and_fails_alone(
+    metadata: dict[Any, Any], said: str
+) -> None:
+    with scripted(scored) as server:
+        results = failures(client(server.url), [Sample("p", "abc", metadata), *samples(2)])
+        assert results[1:] == [0.0, 1.0]
+        with pytest.raises(ValueError, match=said):
+            raise results[0]
+
+
+def test_every_picture_is_a_png_of_the_same_pixels_encoded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded = Counter[int]()
+    original = ClientReward.encoded
+
+    def count(self: Any, image: Image.Image) -> bytes:
+        encoded[id(image)] += 1
+        return original(self, image)
+
+    monkeypatch.setattr(ClientReward, "encoded", count)
+    shared, asked_about = (
+        Image.effect_noise((20, 30), 50),
+        [Image.new("RGBA", (5, 6), (1, 2, 3, 4))],
+    )
+    batch = [Sample("p", shared, {}, asked_about) for _ in range(4)]
+    seen: list[Any] = []
+
+    def answer(asked: Asked) -> Answered:
+        items = json.loads(asked.body)["items"]
+        seen.extend(items)
+        return scored(Asked("", "", {}, json.dumps(
+            {**json.loads(asked.body), "items": [{"completion": "", **item} for item in items]}
+        ).encode(), 0))  # fmt: skip
+
+    with scripted(answer) as server:
+        client(server.url, concurrency=1, batch_size=2)(batch)
+    assert set(encoded.values()) == {1} and len(encoded) == 2
+    for item in seen:
+        for sent, image in zip((*item["images"], *item["reference_images"]), (shared, *asked_about),
+                               strict=True):  # fmt: skip
+            assert sent["mime"] == "image/png"
+            decoded = Image.open(io.BytesIO(base64.b64decode(sent["data"])))
+            assert decoded.format == "PNG" and decoded.mode == image.mode
+            assert decoded.tobytes() == image.tobytes()
+
+
+def test_a_busy_server_slows_the_client_and_fails_nothing_before_the_deadline() -> None:
+    def answer(asked: Asked) -> Answered:
+        if asked.number < 12:
+            return Answered(b"{}", 429, {"Retry-After": "1"} if asked.number < 4 else {})
+        return scored(asked)
+
+    with scripted(answer) as server:
+        started = time.monotonic()
+        reward = client(server.url, retries=0, batch_size=2, concurrency=4)
+        assert reward(samples(8)) == [float(n) for n in range(8)]
+        assert time.monotonic() - started >= 1, "Retry-After is honoured"
+    with scripted(lambda asked: Answered(b"{}", 429, {"Retry-After": "1"})) as server:
+        started = time.monotonic()
+        results = failures(client(server.url, deadline_s=1.5), samples(2))
+        assert "answered 429" in str(results[0]) and time.monotonic() - started < 6
+
+
+def test_a_server_that_is_loading_is_waited_for() -> None:
+    body = b'{"error": {"code": "loading", "message": "mine is being loaded."}}'
+
+    def answer(asked: Asked) -> Answered:
+        return Answered(body, 503, {"Retry-After": "1"}) if asked.number < 2 else scored(asked)
+
+    with scripted(answer) as server:
+        assert client(server.url, retries=0)(samples(3)) == [0.0, 1.0, 2.0]
+
+
+def test_a_request_that_is_too_large_is_halved() -> None:
+    def answer(asked: Asked) -> Answered:
+        count = len(json.loads(asked.body)["items"])
+        return Answered(b"{}", 413) if count > 3 else scored(asked)
+
+    with scripted(answer) as server:
+        assert client(server.url, batch_size=16)(samples(20)) == [float(n) for n in range(20)]
+    with scripted(lambda asked: Answered(b"{}", 413)) as server:
+        assert "413" in str(failures(client(server.url), samples(2))[0])
+
+
+def test_a_dead_server_is_left_out_and_one_that_is_back_is_asked_again() -> None:
+    down = True
+
+    def moody(asked: Asked) -> Answered:
+        return Answered(b"{}", 502) if down else scored(asked)
+
+    with scripted(scored) as well, scripted(moody) as ill:
+        reward = client(ill.url, well.url, batch_size=1, concurrency=2)
+        reward._service._addresses.pause_s = 0.4
+        assert reward(samples(40)) == [float(n) for n in range(40)]
+        assert len(ill.asked) <= 6 and len(well.asked) == 40
+        down = False
+        deadline = time.monotonic() + 20
+        while len(ill.asked) < 20 and time.monotonic() < deadline:
+            assert reward(samples(10)) == [float(n) for n in range(10)]
+            time.sleep(0.05)
+        assert len(ill.asked) >= 20
+
+
+def test_when_all_servers_are_dead_all_of_them_are_named_within_the_deadline() -> None:
+    urls = ["http://127.0.0.1:9", "http://127.0.0.1:11"]
+    scorer = Scorer([entry(*urls, deadline_s=3.0)])
+    started = time.monotonic()
+    with pytest.raises(RewardError, match="reward 'mine' failed on 5 of 5") as caught:
+        scorer.score(samples(5))
+    assert time.monotonic() - started < 6
+    assert all(url in str(caught.value) for url in urls)
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
+    def answer(asked: Asked) -> Answered:
+        given = scored(asked)
+        if asked.number < 2:
+            return Answered(given.body[:40], length=len(given.body))
+        return given
+
+    with scripted(answer) as server:
+        assert client(server.url)(samples(3)) == [0.0, 1.0, 2.0]
+        assert len({asked.body for asked in server.asked}) == 1, "with the same bytes"
+
+
+def test_a_status_that_is_final_is_asked_once() -> None:
+    with scripted(lambda asked: Answered(b'{"error": 1}', 404)) as server:
+        assert "404" in str(failures(client(server.url), samples(2))[0])
+        assert len(server.asked) == 1
+
+
+def test_the_token_comes_from_the_environment_and_is_in_no_message(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MMRL_REWARD_TOKEN", SECRET)
+
+    def answer(asked: Asked) -> Answered:
+        if asked.headers["Authorization"] == f"Bearer {SECRET}" and asked.number:
+            return scored(asked)
+        return Answered(asked.headers["Authorization"].encode(), 401)
+
+    with scripted(answer) as server, caplog.at_level(logging.DEBUG):
+        reward = client(server.url, token_env="MMRL_REWARD_TOKEN")
+        results = failures(reward, samples(1))
+        assert "Bearer ***" in str(results[0]) and reward(samples(1)) == [0.0]
+        assert SECRET not in f"{results} {reward!r} {caplog.text}"
+    monkeypatch.delenv("MMRL_REWARD_TOKEN")
+    with pytest.raises(ConfigError, match="mine.token_env is 'MMRL_REWARD_TOKEN'.*Export it"):
+        client("http://127.0.0.1:9", token_env="MMRL_REWARD_TOKEN")
+
+
+def test_versions_that_differ_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    def other(asked: Asked) -> Answered:
+        return Answered(scored(asked).body.replace(b'"version": "1"', b'"version": "2"'))
+
+    with scripted(scored) as one, scripted(other) as two:
+        reward = client(one.url, two.url, batch_size=1)
+        reward(samples(8))
+    warned = [r.message for r in caplog.records if r.levelno == logging.WARNING]
+    assert warned == ["scores of mine come from different versions: 1 and 2"]
+
+
+def health(status: str = "ok", name: str = "mine") -> Answered:
+    told = {"name": name, "status": status, "error": None, "version": "1"}
+    return Answered(json.dumps({"status": status, "rewards": [told]}).encode())
+
+
+def test_ready_tells_what_each_server_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        scripted(lambda asked: health()) as fine,
+        scripted(lambda asked: health("loading")) as slow,
+        scripted(lambda asked: health(name="other")) as wrong,
+    ):
+        assert client(fine.url).ready() == "" and fine.asked[0].path == "/v1/health"
+        assert "mine is loading" in client(slow.url).ready()
+        said = client(wrong.url, "http://127.0.0.1:9").ready()
+        assert "serves other, and not mine" in said and "127.0.0.1:9" in said
+        assert client(fine.url, wrong.url).ready() == ""
+        assert "without some of its servers" in caplog.text
+
+
+WRONG = [
+    ({"url": []}, "mine.url: there is no URL"),
+    ({"url": "ftp://host"}, "mine.url: the URL 'ftp://host' is none"),
+    ({"batch_size": 0}, "mine.batch_size is 0"),
+    ({"deadline_s": -1}, "mine.deadline_s is -1"),
+    ({"protocol": "mmlr"}, "protocol is 'mmlr'; allowed: .*Did you mean 'mmrl'"),
+    ({"urll": ["http://host"]}, "urll"),
+    ({"name": "a/b"}, "name is 'a/b'; it must be letters"),
+    ({"name": "clip", "pretrained": "openai"}, "pretrained is 'openai', an option of the reward"),
+    ({"name": "hps", "checkpoint": "x"}, "checkpoint is 'x'.*leave out mode: client"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), WRONG, ids=lambda value: str(value)[:40])
+def test_an_entry_that_cannot_be_is_refused_by_key(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build_reward({**entry("http://127.0.0.1:9"), **changes}, "rewards[0]")
+
+
+def test_one_address_may_stand_alone_and_the_name_need_not_be_known_here() -> None:
+    checked = check_reward({"name": "aesthetic", "mode": "client", "url": "http://127.0.0.1:9"})
+    assert checked["url"] == ["http://127.0.0.1:9"] and checked["deadline_s"] == 300
+    with pytest.raises(ConfigError, match="url has no value"):
+        check_reward({"name": "aesthetic", "mode": "client"})
+    with pytest.raises(ConfigError, match="name is 'aesthetic'; allowed"):
+        check_reward({"name": "aesthetic", "url": "http://127.0.0.1:9"})
+
+
+def test_a_server_is_no_client() -> None:
+    with pytest.raises(ConfigError, match=r"rewards\[0\].mode is 'client'"):
+        ServerConfig(rewards=[entry("http://127.0.0.1:9")])
