@@ -11,9 +11,11 @@ deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from mmrl.config import check
@@ -73,7 +75,7 @@ class ImageRewardReward:
             tokenizer, f"of at most the {network.text.config.vocab_size} words of the checkpoint",
         )  # fmt: skip
         side = network.vision.config.image_size
-        self.transform = transforms.Compose(
+        self.transform: Callable[[Image.Image], Tensor] = transforms.Compose(
             [
                 transforms.Resize(side, transforms.InterpolationMode.BICUBIC),
                 transforms.CenterCrop(side),

@@ -31,7 +31,8 @@ from rewards.connection import Answer, Connection, Oversized
 
 logger = logging.getLogger(__name__)
 
-T, U = TypeVar("T"), TypeVar("U")
+T = TypeVar("T")
+U = TypeVar("U")
 
 PASSING = (408, 429)
 """Statuses below 500 that are worth another try."""

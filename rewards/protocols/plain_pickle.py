@@ -29,6 +29,7 @@ __all__ = ["PickleRefused", "read_pickle"]
 MAX_BYTES = 2**24
 """Longest pickle, and the bytes that its constructors may make together."""
 MAX_INSTRUCTIONS = 2**18
+_NAMES = {each.code.encode("latin-1"): each.name for each in pickletools.opcodes}
 MAX_VALUES = 2**18
 """Values in all, each counted as often as it is contained."""
 MAX_DEPTH = 64
@@ -66,8 +67,7 @@ class _Machine:
                 return self.stack.pop()
             work = _WORK.get(code)
             if work is None:
-                known = pickletools.code2op.get(code.decode("latin-1"))
-                raise PickleRefused(f"the instruction {known.name if known else code!r}")
+                raise PickleRefused(f"the instruction {_NAMES.get(code, code)!s}")
             work(self)
         raise PickleRefused(f"more than {MAX_INSTRUCTIONS:,} instructions")
 
