@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from mmrl.types import Prompt
 from rewards import build_reward, reward_class
+from rewards.protocols import is_client
 
 Answer = Callable[[Sequence[Prompt]], list[str]]
 """What the policy says to each prompt. A prompt's `id` names the draws of its answer, so the answer
@@ -57,7 +58,7 @@ class AsksPolicy(Protocol):
 def asking_of(entry: Mapping[str, Any], where: str) -> Asking | None:
     """How the reward of a checked configuration entry asks; None where it asks nothing."""
     reward = entry.get("reward")
-    if reward is None and asks_policy(str(entry["name"])):
+    if reward is None and not is_client(entry) and asks_policy(str(entry["name"])):
         reward = build_reward(entry, where)
     return reward.asking() if isinstance(reward, AsksPolicy) else None
 

@@ -221,7 +221,7 @@ def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it(tmp_pat
     words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path / 'run'}"]
     said = describe(load_config(RLConfig, words))
     assert "those of openai/gsm8k, not on this machine: loaded from the hub to train on" in said
-    assert "sizes are those of LLaDA-8B" in said and "ready, no prompt here" in said
+    assert "sizes are those of LLaDA-8B" in said and "ready, nothing to score" in said
 
 
 def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read() -> None:

@@ -192,7 +192,7 @@ def alternating(samples: list[Sample]) -> list[float]:
 def pass_of_tower(policy: Policy, tiles: Tensor) -> Seconds:
     """One pass of the tower, without projector, over the tiles of one image."""
     start = now()
-    vision_of(policy)._states(tiles)
+    vision_of(policy)._states(tiles, recompute=False)
     return now().since(start)
 
 

@@ -342,12 +342,12 @@ def test_an_entry_that_cannot_be_is_refused_by_key(changes: dict[str, Any], said
 
 
 def test_one_address_may_stand_alone_and_the_name_need_not_be_known_here() -> None:
-    checked = check_reward({"name": "aesthetic", "mode": "client", "url": "http://127.0.0.1:9"})
+    checked = check_reward({"name": "deqa", "mode": "client", "url": "http://127.0.0.1:9"})
     assert checked["url"] == ["http://127.0.0.1:9"] and checked["deadline_s"] == 300
     with pytest.raises(ConfigError, match="url has no value"):
-        check_reward({"name": "aesthetic", "mode": "client"})
-    with pytest.raises(ConfigError, match="name is 'aesthetic'; allowed"):
-        check_reward({"name": "aesthetic", "url": "http://127.0.0.1:9"})
+        check_reward({"name": "deqa", "mode": "client"})
+    with pytest.raises(ConfigError, match="name is 'deqa'; allowed"):
+        check_reward({"name": "deqa", "url": "http://127.0.0.1:9"})
 
 
 def test_a_server_is_no_client() -> None:
