@@ -22,12 +22,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rewards.addresses import Addresses
 from rewards.connection import Answer, Connection, Oversized
+from rewards.together import together
 
 logger = logging.getLogger(__name__)
 
@@ -155,11 +155,7 @@ class Service:
 
     def each(self, work: Callable[[T], U], things: Sequence[T]) -> list[U]:
         """What `work` makes of several things, in order, `concurrency` of them at a time."""
-        pool = ThreadPoolExecutor(self.concurrency)
-        try:
-            return list(pool.map(work, things))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        return together(work, things, self.concurrency)
 
     def get(self, path: str, deadline: Deadline) -> Any:
         """The JSON at a path, asked for once at the next address.
