@@ -19,11 +19,14 @@ from mmrl.completions import write_completions
 from mmrl.evaluation import Evaluation, evaluate, write_grid
 from mmrl.interrupt import StopRequest
 from mmrl.report import write_report
+from mmrl.reward_versions import write_versions
 from mmrl.run_directory import RunDirectory
 from mmrl.shared_evaluation import gathered, share
 from mmrl.tasks import Task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mmrl.rl_config import RLConfig
     from mmrl.rollout import RolloutBatch
     from mmrl.trainer import Trainer
@@ -163,11 +166,16 @@ class Progress:
 
     def _checkpoint(self) -> None:
         self.saved = step = self.trainer.step
-        self._write(self.run.checkpoints / str(step), self.trainer.save)
+        self._write(self.run.checkpoints / str(step), self._save)
         self._prune(self.config.save_total_limit)
         if self.config.log_completions:
             for name, batch in self.batches.items():
                 write_completions(self.run, name, step, batch)
+
+    def _save(self, folder: Path) -> None:
+        self.trainer.save(folder)
+        if self.run.is_main:
+            write_versions(self.tasks, folder)
 
     def _prune(self, keep: int | None = None) -> None:
         if self.run.is_main:

@@ -27,6 +27,7 @@ from mmrl.launch import check_launch
 from mmrl.model_config import policy_options
 from mmrl.plan import describe
 from mmrl.progress import Progress
+from mmrl.reward_versions import read_versions
 from mmrl.rl_config import RLConfig
 from mmrl.rollout import rewarded, sample_groups
 from mmrl.run_directory import RunDirectory, RunLog
@@ -83,6 +84,7 @@ def train(config: RLConfig) -> Path:
         trainer = Trainer(config, policy, accelerator)
         if checkpoint is not None:
             trainer.load(checkpoint)
+            read_versions(tasks, checkpoint)
         with (
             Overlap(scorers, config.overlap_rewards),
             StopRequest() as stop,

@@ -105,6 +105,14 @@ class Served(Protocol):
 
 
 @runtime_checkable
+class Versioned(Protocol):
+    """A served reward whose server says which version of it scores."""
+
+    versions: set[str]
+    """Those that have scored so far; more than one do not compare."""
+
+
+@runtime_checkable
 class ChecksMetadata(Protocol):
     """A reward that knows before anything is sampled which prompts it could not score."""
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-LONGEST_PAUSE = 30.0
+LONGEST_PAUSE = 10.0
+"""Seconds after which a service that is back is found at the latest, but for half as much again."""
 
 
 class Addresses:
@@ -34,6 +35,7 @@ class Addresses:
         self.problems: dict[str, str] = {}
         self._failures = dict.fromkeys(self.urls, 0)
         self._until = dict.fromkeys(self.urls, 0.0)
+        self._asked_until = dict.fromkeys(self.urls, 0.0)
         self._lock = threading.Lock()
         self._random = random.Random()
 
@@ -43,7 +45,8 @@ class Addresses:
         start, now = turn % len(self.urls), time.monotonic()
         order = [*self.urls[start:], *self.urls[:start]]
         with self._lock:
-            waits = {url: max(0.0, self._until[url] - now) for url in order}
+            until = {url: max(self._until[url], self._asked_until[url]) for url in order}
+        waits = {url: max(0.0, until[url] - now) for url in order}
         url = min(order, key=waits.__getitem__)  # of equals the first
         return url, waits[url]
 
@@ -58,16 +61,17 @@ class Addresses:
             self.problems[url] = problem
             now = time.monotonic()
             if wanted > 0:  # spread out, or all who were sent away come back at once
-                seconds = wanted + self._random.uniform(0, self.pause_s)
+                until = now + wanted + self._random.uniform(0, self.pause_s)
+                self._asked_until[url] = max(self._asked_until[url], until)
             elif now < self._until[url]:
                 return  # requests that failed together are one failure
             else:
-                seconds = self.pause(self._failures[url])
+                self._until[url] = now + self.pause(self._failures[url])
                 self._failures[url] += 1
-            self._until[url] = max(self._until[url], now + seconds)
 
     def answered(self, url: str) -> None:
-        """Count an address among the healthy again."""
+        """Count an address among the healthy again; the pause it asked for stands, as the answer
+        may be to a request that was sent before."""
         with self._lock:
             self.problems.pop(url, None)
             self._failures[url], self._until[url] = 0, 0.0

@@ -4,9 +4,10 @@
 
 A batch is cut into requests of at most `batch_size` items, which are spread over the healthy ones
 of the addresses, `concurrency` at a time. What may pass is tried again until the deadline of the
-batch (`rewards.service`); a server that is loading, or says that it is busy, is waited for. A
-request that is too large for a server is halved. Scores are believed only where the answer fits
-what was asked; every other item is a failure, for which `rewards.scoring` has its rules.
+batch (`rewards.service`); a server that is not there, is loading, or says that it is busy, is
+waited for. A request that is too large for a server, or has an item that it does not take, is
+halved, so that such an item fails alone. Scores are believed only where the answer fits what was
+asked; every other item is a failure, for which `rewards.scoring` has its rules.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from rewards.service import JSON, Deadline, Refused, Service, Unreachable
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
+DIVIDED = (413, 422)
+"""Statuses that a smaller request may not meet: it is too large, or an item of it is why."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -60,7 +63,8 @@ class ClientReward(ABC):
     timeout_s: float = 120.0
     """Seconds for one try."""
     retries: int = 8
-    """Further tries of a request at each address; waiting for a busy server is none."""
+    """Further tries of a request at each address; waiting for a server that is not there, or is
+    busy, is none."""
     concurrency: int = 8
     """Requests under way at the same time, from each process."""
     batch_size: int = 32
@@ -155,7 +159,7 @@ class ClientReward(ABC):
             body = self._service.exchange(self.path, self.request(items), self.kind, deadline)
             given = self.scores(body, ids)
         except Refused as error:
-            if error.status == 413 and len(ids) > 1:
+            if error.status in DIVIDED and len(ids) > 1:
                 half = [ids[: len(ids) // 2], ids[len(ids) // 2 :]]
                 parts = [self._asked({key: items[key] for key in some}, deadline) for some in half]
                 return {**parts[0], **parts[1]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import threading
 import time
 from dataclasses import dataclass
@@ -12,6 +13,12 @@ from urllib.parse import urlsplit
 
 MAX_BYTES = 2**26
 """Largest answer that is read: 64 MiB."""
+OPEN_SECONDS = 10.0
+"""Longest wait for a host to take a connection: one that is gone would cost a whole try."""
+
+
+class Unopened(ConnectionError):
+    """Nobody took the connection, so nothing was sent."""
 
 
 class Oversized(RuntimeError):
@@ -57,16 +64,13 @@ class Connection:
         """Send a request and read its answer.
 
         Raises:
+            Unopened: nobody takes the connection.
             OSError, HTTPException: there is none, or not all of it, within `seconds`.
             Oversized: there is too much of it.
         """
         if seconds <= 0:
             raise TimeoutError("no time is left")
-        self._http.timeout = seconds
-        if self._http.sock is None:
-            self._http.connect()
-        line, late = self._http.sock, threading.Event()
-        assert line is not None
+        line, late = self._opened(min(seconds, OPEN_SECONDS)), threading.Event()
         line.settimeout(seconds)
         # The timeout of a socket starts anew with every byte; this one does not.
         clock = threading.Timer(seconds, _cut, (line, late))
@@ -84,6 +88,19 @@ class Connection:
         if late.is_set():  # a body that ends with the connection looks whole when it is cut
             raise TimeoutError(f"no whole answer within {seconds:.1f} s")
         return answer
+
+    def _opened(self, seconds: float) -> socket.socket:
+        if self._http.sock is None:
+            self._http.timeout = seconds
+            try:
+                self._http.connect()
+            except ssl.SSLError:  # somebody is there
+                raise
+            except OSError as error:
+                raise Unopened(f"{type(error).__name__}: {error}") from error
+        line = self._http.sock
+        assert line is not None
+        return line
 
 
 def _read(response: http.client.HTTPResponse) -> Answer:

@@ -81,7 +81,8 @@ class JudgeReward:
     timeout_s: float = 120.0
     """Seconds for one try."""
     retries: int = 4
-    """Further tries after a failed connection and the statuses 408, 429 and 5xx."""
+    """Further tries of a request at each address; waiting for a server that is not there, or is
+    busy, is none."""
     reasks: int = 1
     """Further requests after a reply without a score."""
     concurrency: int = 8
@@ -249,8 +250,10 @@ class JudgeReward:
             bool(key) or not self.api_key_env, "judge.api_key_env", self.api_key_env,
             "the name of an environment variable that is set", "Export it before the run.",
         )  # fmt: skip
+        urls = self.urls or []
+        tries = self.retries * len(urls)
         try:
-            service = Service(self.urls or [], key, self.concurrency, self.timeout_s, self.retries)
+            service = Service(urls, key, self.concurrency, self.timeout_s, tries, patient=True)
         except ValueError as error:
             raise ConfigError(f"judge: {error}") from error
         return Endpoint(service)

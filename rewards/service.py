@@ -22,12 +22,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rewards.addresses import Addresses
-from rewards.connection import Answer, Connection, Oversized
+from rewards.connection import Answer, Connection, Oversized, Unopened
+from rewards.together import together
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +89,8 @@ class Service:
         retries: further tries of one request.
         pause_s: seconds before the second try, doubled each time and multiplied by a random number
             between 0.5 and 1.5.
-        patient: whether 429, and 503 with `Retry-After`, are waited out until the deadline instead
-            of counting as tries.
+        patient: whether a service that takes no connection (it may be starting again), 429, and 503
+            with `Retry-After` are waited out until the deadline instead of counting as tries.
 
     Raises:
         ValueError: a URL or a limit that is none, or a secret that no header can hold.
@@ -129,7 +129,7 @@ class Service:
             Refused: the service does not take the request, or its answer cannot be read.
         """
         body = json.dumps(content, allow_nan=False).encode()
-        return self._ask(_Request("POST", path, body), deadline, self.retries, self._read)
+        return self._ask(_Request("POST", path, body), deadline, self._read)
 
     def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
         """Send bytes of a content type, and return the bytes that are answered.
@@ -137,7 +137,7 @@ class Service:
         Raises:
             Unreachable, Refused: see `post`.
         """
-        return self._ask(_Request("POST", path, body, kind), deadline, self.retries, _whole)
+        return self._ask(_Request("POST", path, body, kind), deadline, _whole)
 
     def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
         """`post` of several, at most `concurrency` at a time, answers in order.
@@ -155,11 +155,7 @@ class Service:
 
     def each(self, work: Callable[[T], U], things: Sequence[T]) -> list[U]:
         """What `work` makes of several things, in order, `concurrency` of them at a time."""
-        pool = ThreadPoolExecutor(self.concurrency)
-        try:
-            return list(pool.map(work, things))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        return together(work, things, self.concurrency)
 
     def get(self, path: str, deadline: Deadline) -> Any:
         """The JSON at a path, asked for once at the next address.
@@ -167,7 +163,11 @@ class Service:
         Raises:
             Unreachable, Refused: see `post`.
         """
-        return self._ask(_Request("GET", path), deadline, 0, self._read)
+        url, _ = self._addresses.next(next(self._turns))
+        try:
+            return self._try(url, _Request("GET", path), deadline, self._read)
+        except _Passing as error:
+            raise Unreachable(str(error)) from error
 
     def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
         """The JSON at a path of every address, asked for once; or why there is none, as an
@@ -191,9 +191,7 @@ class Service:
         for connection in idle:
             connection.close()
 
-    def _ask(
-        self, sent: _Request, deadline: Deadline, retries: int, read: Callable[[str, Answer], T]
-    ) -> T:
+    def _ask(self, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]) -> T:
         turn, tries, counted = next(self._turns), 0, 0
         problems: dict[str, str] = {}
         while True:
@@ -220,7 +218,7 @@ class Service:
                 return answer
             finally:
                 self._places.release()
-            if counted > retries or own >= deadline.left:
+            if counted > self.retries or own >= deadline.left:
                 break
             logger.info("%s; trying again", problems[url])
             time.sleep(own)
@@ -243,6 +241,8 @@ class Service:
             raise Refused(f"{url} is not who it says it is: {error}") from error
         except Oversized as error:
             raise Refused(f"{place} sent {error}") from error
+        except Unopened as error:
+            raise _Passing(f"{place}: {error}", is_sent=False) from error
         except (OSError, http.client.HTTPException) as error:
             raise _Passing(f"{place}: {type(error).__name__} ({error})") from error
         if answer.status // 100 == 2:
@@ -311,12 +311,14 @@ class _Request:
 
 
 class _Passing(Exception):
-    """A try that failed and may succeed later: the status (0 without an answer), and the seconds
-    that the service wants to be left alone."""
+    """A try that failed and may succeed later: the status (0 without an answer), the seconds that
+    the service wants to be left alone, and whether there was somebody to send the request to."""
 
-    def __init__(self, problem: str, status: int = 0, wanted: float = 0.0) -> None:
+    def __init__(
+        self, problem: str, status: int = 0, wanted: float = 0.0, is_sent: bool = True
+    ) -> None:
         super().__init__(problem)
-        self.status, self.wanted = status, wanted
+        self.status, self.wanted, self.is_sent = status, wanted, is_sent
 
     @property
     def is_absence(self) -> bool:
@@ -325,8 +327,10 @@ class _Passing(Exception):
 
     @property
     def is_wait(self) -> bool:
-        """Whether the service is there, and says that it only needs time."""
-        return self.status == 429 or (self.status == 503 and self.wanted > 0)
+        """Whether the request itself cannot be why: the service is not there, or says that it only
+        needs time. What breaks off may have been broken by the request."""
+        says_so = self.status == 429 or (self.status == 503 and self.wanted > 0)
+        return says_so or not self.is_sent
 
 
 def _whole(place: str, answer: Answer) -> bytes:

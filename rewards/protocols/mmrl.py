@@ -34,7 +34,8 @@ class MMRLReward(ClientReward):
 
     prompt_images: bool = True
     """Send the images of prompts along; no reward but a judge looks at them."""
-    _versions: set[str] = field(default_factory=set, init=False, repr=False)
+    versions: set[str] = field(default_factory=set, init=False, repr=False)
+    """Those that have scored so far."""
 
     def item(self, sample: Sample, files: Files) -> dict[str, Any]:
         """An item: prompt, completion or picture, images of the prompt, metadata."""
@@ -82,12 +83,12 @@ class MMRLReward(ClientReward):
 
     def _note(self, version: str) -> None:
         """Log every version that gives scores; two in one run are not comparable."""
-        if version in self._versions:
+        if version in self.versions:
             return
-        self._versions.add(version)
+        self.versions.add(version)
         logger.info("reward %s is served as version %s", self.name, version)
-        if len(self._versions) > 1:
-            said = " and ".join(sorted(self._versions))
+        if len(self.versions) > 1:
+            said = " and ".join(sorted(self.versions))
             logger.warning("scores of %s come from different versions: %s", self.name, said)
 
 

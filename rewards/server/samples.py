@@ -9,7 +9,7 @@ from mmrl.types import Sample
 from rewards.server.config import PIXEL_BYTES, Limits
 from rewards.server.memory import Lease
 from rewards.server.png import PictureError, PngFile, read_png
-from rewards.server.wire import Item, Problem
+from rewards.server.wire import MAX_TEXT, Item, Problem
 
 TEXT_COPIES = 2
 """Memory of the words of a request, in multiples of their bytes: as sent and as objects."""
@@ -62,6 +62,10 @@ def _opened(item: Item, max_pixels: int) -> Opened | Problem:
         return Problem(
             code="bad_item", message=f"{reason} {text} completion and {len(item.images)} images."
         )
+    longest = max(len(item.prompt), len(item.completion or ""))
+    if longest > MAX_TEXT:
+        reason = f"A text may have {MAX_TEXT:,} characters; this one has {longest:,}."
+        return Problem(code="too_long", message=reason)
     try:
         references = [read_png(picture.data, max_pixels) for picture in item.reference_images]
         if item.completion is not None:

@@ -149,4 +149,5 @@ def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    """What a reward says, in characters that every answer can hold (file names may have others)."""
+    return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()

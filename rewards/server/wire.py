@@ -15,14 +15,13 @@ from pydantic_core import from_json
 from rewards.server.refusal import Refusal
 
 MAX_TEXT = 2**18
-"""Characters of a prompt or completion."""
+"""Characters of a prompt or completion; an item with more is an error of its own."""
 MAX_VALUES = 2**20
 """Commas and opening brackets of a body. A byte or two can claim an object of a hundred bytes."""
 MAX_DEPTH = 32
 """Levels of metadata."""
 
 Id = Annotated[str, Field(min_length=1, max_length=128)]
-Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class Wire(BaseModel):
@@ -43,8 +42,8 @@ class Item(Wire):
     """One sample. Its completion is a text or one picture."""
 
     id: Id
-    prompt: Text
-    completion: Text | None = None
+    prompt: str
+    completion: str | None = None
     images: Annotated[list[Png], FailFast(), Field(max_length=16)] = []
     reference_images: Annotated[list[Png], FailFast(), Field(max_length=16)] = []
     metadata: dict[str, Any] = {}

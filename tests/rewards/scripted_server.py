@@ -49,8 +49,10 @@ class Scripted:
 
 
 @contextmanager
-def scripted(answer: Callable[[Asked], Answered], seconds: float = 0.0) -> Iterator[Scripted]:
-    """A server that answers so, after some seconds."""
+def scripted(
+    answer: Callable[[Asked], Answered], seconds: float = 0.0, port: int = 0
+) -> Iterator[Scripted]:
+    """A server that answers so, after some seconds; port 0 is a free one."""
     state = Scripted()
 
     class Handler(BaseHTTPRequestHandler):
@@ -86,7 +88,7 @@ def scripted(answer: Callable[[Asked], Answered], seconds: float = 0.0) -> Itera
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

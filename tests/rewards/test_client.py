@@ -225,6 +225,17 @@ def test_a_request_that_is_too_large_is_halved() -> None:
         assert "413" in str(failures(client(server.url), samples(2))[0])
 
 
+def test_an_item_that_a_server_does_not_take_fails_alone() -> None:
+    def answer(asked: Asked) -> Answered:
+        strange = b"prompt 5" in asked.body
+        return Answered(b'{"error": {"code": "no"}}', 422) if strange else scored(asked)
+
+    with scripted(answer) as server:
+        results = failures(client(server.url), samples(9))
+        assert "422" in str(results.pop(5)) and results == [0.0, 1, 2, 3, 4, 6, 7, 8]
+        assert len({asked.body for asked in server.asked}) == len(server.asked) <= 9
+
+
 def test_a_dead_server_is_left_out_and_one_that_is_back_is_asked_again() -> None:
     down = True
 

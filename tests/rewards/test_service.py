@@ -1,14 +1,19 @@
 """The client of services against a real server: what is tried again, what is final, how long."""
 
 import logging
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from rewards.addresses import Addresses
 from rewards.service import Deadline, Refused, Service, Unreachable, Unreadable
 from tests.rewards.judge_server import counts, judge_server
+from tests.rewards.scripted_server import Answered, scripted
 
 SECRET = "sk-very-secret-0123456789"
 
@@ -152,3 +157,60 @@ def test_settings_that_cannot_be_are_refused_without_showing_secrets(settings: d
     with pytest.raises(ValueError) as caught:
         Service(**{"urls": ["http://host/v1"], **settings})
     assert not any(secret in str(caught.value) for secret in (SECRET, "hunter2"))
+
+
+def test_a_server_that_starts_again_is_waited_for_however_few_tries_there_are() -> None:
+    with scripted(lambda asked: Answered(b"{}")) as before:
+        address = before.url
+    service = Service([address], retries=0, pause_s=0.05, patient=True)
+    port, began = int(address.rpartition(":")[2]), threading.Event()
+
+    def start() -> None:
+        with scripted(lambda asked: Answered(b'"back"'), port=port) as again:
+            began.set()
+            while not again.asked:
+                time.sleep(0.01)
+            time.sleep(0.2)
+
+    late = threading.Timer(1.0, start)
+    late.start()
+    assert service.post("/", {}, Deadline(30)) == "back"
+    assert began.is_set()
+    late.join()
+
+
+def test_a_service_that_is_not_there_is_no_service_when_the_deadline_is_over() -> None:
+    service = Service(["http://127.0.0.1:9"], retries=0, pause_s=0.05, patient=True)
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match="127.0.0.1:9.*Connection refused"):
+        service.post("/", {}, Deadline(1.0))
+    assert time.monotonic() - started < 3
+    with pytest.raises(Unreachable, match="1 tries"):
+        Service(["http://127.0.0.1:9"], retries=0).post("/", {}, Deadline(30))
+
+
+def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rewards.connection.OPEN_SECONDS", 0.3)
+    with socket.socket() as deaf, ExitStack() as stack, scripted(lambda _: Answered(b"1")) as well:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(3):  # what the kernel keeps for it is full afterwards
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        started = time.monotonic()
+        assert Service([url, well.url], timeout_s=30).post("/", {}, Deadline(30)) == 1
+        assert time.monotonic() - started < 5
+
+
+def test_a_pause_that_was_asked_for_outlasts_the_answer_to_another_request() -> None:
+    addresses = Addresses(["http://host"], pause_s=0.5)
+    addresses.failed("http://host", "busy", wanted=5.0)
+    addresses.answered("http://host")
+    assert addresses.next(0)[1] > 4
+    addresses.failed("http://host", "gone")
+    addresses.answered("http://host")
+    assert 4 < addresses.next(0)[1] <= 5.5

@@ -1,5 +1,6 @@
 """Served scores are the scores of the reward called here, whoever else asks at the same time."""
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,11 @@ from PIL import Image
 
 from mmrl.types import Sample
 from rewards import Reward, build_reward
+from rewards.server.config import Limits
+from rewards.server.memory import Budget
+from rewards.server.samples import samples_of
+from rewards.server.served import outcomes
+from rewards.server.wire import MAX_TEXT, Item, ItemScore, Problem, ScoreResponse, read_request
 from tests.rewards.server.live import Live, live, picture, words
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
@@ -167,6 +173,32 @@ def test_wrong_kinds_of_completions_fail_alone(server: Live) -> None:
     codes = [item["error"] and item["error"]["code"] for item in found]
     assert codes == [None, "bad_item", "bad_item", "bad_item", None, "wrong_input"]
     assert server.score("clip", [], "nothing") == []
+
+
+def test_a_text_that_is_too_long_fails_alone() -> None:
+    limits, budget = Limits(), Budget(2**24)
+    texts = [Item(id=f"{n}", prompt="p", completion="x" * length)
+             for n, length in enumerate((1, MAX_TEXT, MAX_TEXT + 1))]  # fmt: skip
+    asked = Item(id="a", prompt="x" * (MAX_TEXT + 1), completion="")
+    body = {"id": "r", "reward": "math", "items": [item.model_dump() for item in (*texts, asked)]}
+    items = read_request(json.dumps(body).encode(), 4).items
+    with budget.lease() as lease:
+        found = samples_of(items, 2**20, limits, lease)
+    assert [each.code if isinstance(each, Problem) else "" for each in found] == [
+        "", "", "too_long", "too_long",
+    ]  # fmt: skip
+
+
+def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
+    def reward(samples: list[Sample]) -> list[float | None]:
+        raise OSError(f"no file {samples[0].prompt}\udcff")
+
+    found = outcomes(reward, [Sample("p", "")])
+    assert isinstance(found[0], Problem)
+    answer = ScoreResponse(
+        id="r", reward="m", version="1", items=[ItemScore(id="a", error=found[0])]
+    )
+    assert b"no file p?" in answer.model_dump_json().encode()
 
 
 def test_health_describes_what_is_served(server: Live) -> None:
