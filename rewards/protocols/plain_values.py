@@ -22,17 +22,16 @@ class PickleRefused(ValueError):
 
 
 def keys(values: Iterable[Any]) -> list[Any]:
-    """Values as keys of a dict or members of a set: plain ones, or short tuples of them.
+    """Values as keys of a dict or members of a set.
 
     Raises:
-        PickleRefused: one could take long to hash, or collides with others at will.
+        PickleRefused: one is a container, or collides with others at will. (Tuples of numbers do,
+            too: nothing random goes into their hash.)
     """
     found = list(values)
     for value in found:
-        parts = value if type(value) is tuple and len(value) <= 16 else (value,)
-        for part in parts:
-            if type(part) not in KEYS or (type(part) is int and abs(part) > MAX_KEY):
-                raise PickleRefused(f"{shown(value)} as a key or member")
+        if type(value) not in KEYS or (type(value) is int and abs(value) > MAX_KEY):
+            raise PickleRefused(f"{shown(value)} as a key or member")
     return found
 
 
