@@ -22,7 +22,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rewards.addresses import Addresses
@@ -274,7 +274,14 @@ class Service:
             if connection.is_open:
                 with self._lock:
                     self._idle[url].append(connection)
+            return self._without_secret(answer)
+
+    def _without_secret(self, answer: Answer) -> Answer:
+        """An answer as it may be quoted: some services repeat what they were sent."""
+        if not self._secret:
             return answer
+        reason, body = self._hidden(answer.reason), answer.body
+        return replace(answer, reason=reason, body=body.replace(self._secret.encode(), b"***"))
 
     def _kept(self, url: str) -> Connection | None:
         with self._lock:
@@ -289,12 +296,10 @@ class Service:
             ) from error
 
     def _complaint(self, place: str, answer: Answer) -> str:
-        return self._hidden(
-            f"{place} answered {answer.status} {answer.reason}: {self._shown(answer.body)}"
-        )
+        return f"{place} answered {answer.status} {answer.reason}: {self._shown(answer.body)}"
 
     def _shown(self, body: bytes) -> str:
-        text = self._hidden(body.decode(errors="replace"))
+        text = body.decode(errors="replace")
         # of a traceback the end tells most
         return repr(text if len(text) <= 300 else f"{text[:140]} … {text[-160:]}")
 

@@ -289,14 +289,15 @@ def test_the_token_comes_from_the_environment_and_is_in_no_message(
     monkeypatch.setenv("MMRL_REWARD_TOKEN", SECRET)
 
     def answer(asked: Asked) -> Answered:
-        if asked.headers["Authorization"] == f"Bearer {SECRET}" and asked.number:
+        if asked.headers["Authorization"] == f"Bearer {SECRET}" and asked.number > 1:
             return scored(asked)
-        return Answered(asked.headers["Authorization"].encode(), 401)
+        echo = json.dumps({"error": asked.headers["Authorization"]}).encode()
+        return Answered(echo, 401 if asked.number else 200)
 
     with scripted(answer) as server, caplog.at_level(logging.DEBUG):
         reward = client(server.url, token_env="MMRL_REWARD_TOKEN")
-        results = failures(reward, samples(1))
-        assert "Bearer ***" in str(results[0]) and reward(samples(1)) == [0.0]
+        results = [failures(reward, samples(1))[0] for _ in range(2)]
+        assert "Bearer ***" in str(results[1]) and reward(samples(1)) == [0.0]
         assert SECRET not in f"{results} {reward!r} {caplog.text}"
     monkeypatch.delenv("MMRL_REWARD_TOKEN")
     with pytest.raises(ConfigError, match="mine.token_env is 'MMRL_REWARD_TOKEN'.*Export it"):
