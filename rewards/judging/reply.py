@@ -6,12 +6,11 @@ up to `</think>`, and one fence of Markdown around everything.
 
 from __future__ import annotations
 
-import json
 import re
 from statistics import fmean
-from typing import Any
 
 from rewards.judging.template import Template
+from rewards.strict_json import strict_json
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 
@@ -34,7 +33,7 @@ def score_of(reply: str, template: Template) -> float:
 
 def _from_json(text: str, template: Template) -> float:
     try:
-        found = json.loads(text, parse_constant=_refused, object_pairs_hook=_once)
+        found = strict_json(text)
     except (ValueError, RecursionError) as error:
         raise ReplyError(f"is no JSON ({error}): {text[:200]!r}") from error
     if not isinstance(found, dict) or set(found) != {"reason", "score"}:
@@ -71,14 +70,3 @@ def _in_range(score: float, template: Template) -> float:
         allowed = f"{template.lowest:g} to {template.highest:g}"
         raise ReplyError(f"has the score {str(score)[:20]}, and {allowed} was asked for")
     return float(score)
-
-
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found

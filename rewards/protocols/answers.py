@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import reprlib
 from collections import Counter
@@ -11,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 from mmrl.types import Sample
+from rewards.strict_json import strict_json
 
 Outcome = float | None | Exception
 """A score, None where the reward does not apply, or why there is none."""
@@ -31,7 +31,7 @@ def read_json(body: bytes) -> Any:
         AnswerError: it is something else.
     """
     try:
-        return json.loads(body, parse_constant=_refused, object_pairs_hook=_once)
+        return strict_json(body)
     except (ValueError, RecursionError) as error:
         raise AnswerError(f"the answer is no JSON ({error}): {reprlib.repr(body)}") from error
 
@@ -92,14 +92,3 @@ def _problem(value: Any, depth: int = 0) -> str:
     if isinstance(value, list | tuple):
         return next(filter(None, (_problem(each, depth + 1) for each in value)), "")
     return f"it holds a {type(value).__name__}"
-
-
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
