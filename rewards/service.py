@@ -129,7 +129,7 @@ class Service:
             Refused: the service does not take the request, or its answer cannot be read.
         """
         body = json.dumps(content, allow_nan=False).encode()
-        return self._ask(_Request("POST", path, body), deadline, self._read)
+        return self._ask(_Request("POST", path, body), deadline, _read)
 
     def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
         """Send bytes of a content type, and return the bytes that are answered.
@@ -164,10 +164,7 @@ class Service:
             Unreachable, Refused: see `post`.
         """
         url, _ = self._addresses.next(next(self._turns))
-        try:
-            return self._try(url, _Request("GET", path), deadline, self._read)
-        except _Passing as error:
-            raise Unreachable(str(error)) from error
+        return self._once(url, path, deadline)
 
     def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
         """The JSON at a path of every address, asked for once; or why there is none, as an
@@ -175,11 +172,9 @@ class Service:
 
         def one(url: str) -> Any:
             try:
-                return self._try(url, _Request("GET", path), deadline, self._read)
-            except Refused as error:
+                return self._once(url, path, deadline)
+            except (Unreachable, Refused) as error:
                 return error
-            except _Passing as error:
-                return Unreachable(str(error))
 
         return dict(zip(self.urls, self.each(one, self.urls), strict=True))
 
@@ -190,6 +185,12 @@ class Service:
             self._idle = {url: [] for url in self.urls}
         for connection in idle:
             connection.close()
+
+    def _once(self, url: str, path: str, deadline: Deadline) -> Any:
+        try:
+            return self._try(url, _Request("GET", path), deadline, _read)
+        except _Passing as error:
+            raise Unreachable(str(error)) from error
 
     def _ask(self, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]) -> T:
         turn, tries, counted = next(self._turns), 0, 0
@@ -247,7 +248,7 @@ class Service:
             raise _Passing(f"{place}: {type(error).__name__} ({error})") from error
         if answer.status // 100 == 2:
             return read(place, answer)
-        problem = self._complaint(place, answer)
+        problem = f"{place} answered {answer.status} {answer.reason}: {_shown(answer.body)}"
         if answer.status < 500 and answer.status not in PASSING:
             raise Refused(problem, answer.status)
         raise _Passing(problem, answer.status, answer.pause)
@@ -280,31 +281,14 @@ class Service:
         """An answer as it may be quoted: some services repeat what they were sent."""
         if not self._secret:
             return answer
-        reason, body = self._hidden(answer.reason), answer.body
-        return replace(answer, reason=reason, body=body.replace(self._secret.encode(), b"***"))
+        reason = answer.reason.replace(self._secret, "***")
+        return replace(
+            answer, reason=reason, body=answer.body.replace(self._secret.encode(), b"***")
+        )
 
     def _kept(self, url: str) -> Connection | None:
         with self._lock:
             return self._idle[url].pop() if self._idle[url] else None
-
-    def _read(self, place: str, answer: Answer) -> Any:
-        try:
-            return json.loads(answer.body)
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(
-                f"{place} answered something that is no JSON: {self._shown(answer.body)}"
-            ) from error
-
-    def _complaint(self, place: str, answer: Answer) -> str:
-        return f"{place} answered {answer.status} {answer.reason}: {self._shown(answer.body)}"
-
-    def _shown(self, body: bytes) -> str:
-        text = body.decode(errors="replace")
-        # of a traceback the end tells most
-        return repr(text if len(text) <= 300 else f"{text[:140]} … {text[-160:]}")
-
-    def _hidden(self, text: str) -> str:
-        return text.replace(self._secret, "***") if self._secret else text
 
 
 @dataclass(frozen=True)
@@ -340,6 +324,20 @@ class _Passing(Exception):
 
 def _whole(place: str, answer: Answer) -> bytes:
     return answer.body
+
+
+def _read(place: str, answer: Answer) -> Any:
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError) as error:
+        said = f"{place} answered something that is no JSON: {_shown(answer.body)}"
+        raise Unreadable(said) from error
+
+
+def _shown(body: bytes) -> str:
+    text = body.decode(errors="replace")
+    # of a traceback the end tells most
+    return repr(text if len(text) <= 300 else f"{text[:140]} … {text[-160:]}")
 
 
 def _printable(secret: str) -> str:

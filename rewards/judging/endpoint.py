@@ -33,7 +33,7 @@ class Endpoint:
             listed = self.service.get("/models", Deadline(LOOK_SECONDS))
         except Refused as error:
             # a service need not list its models
-            return "" if " answered 404 " in str(error) else str(error)
+            return "" if error.status == 404 else str(error)
         except Unreachable as error:
             return str(error)
         data = listed.get("data") if isinstance(listed, dict) else None
