@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.conversation import placed, read_prompt, text_of, user_message
-from mmrl.formats import FORMATS
+from mmrl.formats import FORMATS, adapted
 from mmrl.picture_sources import IMAGE_KEYS, find_picture, picture_root, picture_values
 from mmrl.pictures import Pictures, check_pictures
 from mmrl.questions import hint, lettered
@@ -180,15 +180,8 @@ def _adapted(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
             raise ConfigError(f"data.columns: {place} has no {column!r}; it has {sorted(row)}.")
     ours = {name: row[column] for name, column in data.columns.items()}
     row = {k: v for k, v in row.items() if k not in data.columns.values()} | ours
-    try:
-        return FORMATS[data.format](row)
-    except KeyError as error:
-        raise ConfigError(
-            f"{place} has no {error.args[0]!r}, which data.format {data.format} reads; it has"
-            f" {sorted(row)}. Choose another format, or name the column in data.columns."
-        ) from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{place}: {error}.") from error
+    advice = "Choose another format, or name the column in data.columns."
+    return adapted(row, data.format, place, "data.format", advice)
 
 
 def _prompt(

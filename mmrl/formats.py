@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from mmrl.config import ConfigError
 from mmrl.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
 from rewards.countdown import whole_number, whole_numbers
 from rewards.extraction import boxed, hashed
@@ -181,3 +182,27 @@ def _check_geneval(row: Row) -> None:
                 f"{key} is {row[key]!r}; it must be a list of clauses such as"
                 ' {"class": "bird", "count": 1}'
             )
+
+
+def adapted(row: Row, name: str, place: str, key: str, advice: str) -> Row:
+    """A row under our names.
+
+    Args:
+        row: as it stands in the data set.
+        name: of its format.
+        place: of the row, for messages.
+        key: dotted key of the format, for messages.
+        advice: what to do where a column is missing.
+
+    Raises:
+        ConfigError: names the row and what is wrong with it.
+    """
+    try:
+        return FORMATS[name](row)
+    except KeyError as error:
+        raise ConfigError(
+            f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."
+            f" {advice}"
+        ) from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{place}: {error}.") from error

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError
 from mmrl.conversation import IMAGE, Message, placed, read_messages, text_of
-from mmrl.formats import FORMATS
+from mmrl.formats import adapted
 from mmrl.objectives.text_examples import ExampleConfig
 from mmrl.picture_sources import find_picture, picture_values
 from mmrl.pictures import Pictures
@@ -68,15 +68,7 @@ def _formatted(row: Any, place: str, config: ExampleConfig) -> dict[str, Any]:
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
     if config.format == "rows":
         return row
-    try:
-        return FORMATS[config.format](row)
-    except KeyError as error:
-        raise ConfigError(
-            f"{place} has no {error.args[0]!r}, which {config.where}.format {config.format} reads;"
-            f" it has {sorted(row)}. Choose another format."
-        ) from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{place}: {error}.") from error
+    return adapted(row, config.format, place, f"{config.where}.format", "Choose another format.")
 
 
 def _prompt(
