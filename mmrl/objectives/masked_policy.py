@@ -51,21 +51,11 @@ def tasks_of(policy: Policy) -> Tasks:
 
 def public_config(config: MaskedConfig, layouts: Layouts, vq: MagvitV2) -> dict[str, Any]:
     """MMaDA's config.json of a new network; `mask_policy` is ours, read by `load_policy`."""
-    sizes, ids = config.network, layouts.ids
-    rows = layouts.code_offset + vq.codebook_size
+    ids, rows = layouts.ids, layouts.code_offset + vq.codebook_size
     return {
         "model_type": "mmada",
         "architectures": ["MMadaModelLM"],
-        "d_model": sizes.d_model,
-        "n_layers": sizes.n_layers,
-        "n_heads": sizes.n_heads,
-        "n_kv_heads": sizes.n_heads,
-        "mlp_ratio": 4,
-        "mlp_hidden_size": sizes.mlp_hidden_size,
-        "rope_theta": sizes.rope_theta,
-        "max_sequence_length": 4096,
-        "vocab_size": rows,
-        "embedding_size": rows,
+        **config.network.public(rows, 4096),
         "new_vocab_size": rows,
         "llm_vocab_size": layouts.code_offset,
         "codebook_size": vq.codebook_size,

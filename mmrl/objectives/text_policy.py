@@ -160,16 +160,7 @@ def public_config(
     return {
         "model_type": "llada",
         "architectures": ["LLaDAModelLM"],
-        "d_model": sizes.d_model,
-        "n_layers": sizes.n_layers,
-        "n_heads": sizes.n_heads,
-        "n_kv_heads": sizes.n_heads,
-        "mlp_ratio": 4,
-        "mlp_hidden_size": sizes.mlp_hidden_size,
-        "rope_theta": sizes.rope_theta,
-        "max_sequence_length": longest,
-        "vocab_size": rows,
-        "embedding_size": rows,
+        **sizes.public(rows, longest),
         **ids,
         **BACKBONE,
     }
