@@ -111,7 +111,7 @@ class ClientReward(ABC):
         return ""
 
     @abstractmethod
-    def item(self, sample: Sample, files: Files) -> Any:
+    def item(self, sample: Sample, files: Files[bytes]) -> Any:
         """A sample in the words of the protocol.
 
         Raises:
@@ -140,7 +140,7 @@ class ClientReward(ABC):
         return png(image)
 
     def _outcomes(
-        self, samples: Sequence[Sample], call: str, files: Files, deadline: Deadline
+        self, samples: Sequence[Sample], call: str, files: Files[bytes], deadline: Deadline
     ) -> list[Outcome]:
         found: dict[str, Outcome] = {}
         items: dict[str, Any] = {}

@@ -24,11 +24,9 @@ from mmrl.types import Sample
 from rewards.architectures import resolve_architecture
 from rewards.checkpoints import fill_network, find_checkpoint, read_weights
 from rewards.dual_encoder import DualEncoder
-from rewards.pictures import picture_of
+from rewards.pictures import OPENAI_MEAN, OPENAI_STD, picture_of
 
 FILES = {"v2.0": "HPS_v2_compressed.pt", "v2.1": "HPS_v2.1_compressed.pt"}
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 class HPSReward:
@@ -110,5 +108,5 @@ def letterbox(image: Image.Image, side: int) -> Tensor:
         )[0]
     top, left = (side - height) // 2, (side - width) // 2
     pixels = F.pad(pixels, (left, side - width - left, top, side - height - top))
-    mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
+    mean, std = (torch.tensor(each)[:, None, None] for each in (OPENAI_MEAN, OPENAI_STD))
     return (pixels - mean) / std

@@ -24,12 +24,10 @@ from rewards.checkpoints import find_checkpoint, read_weights
 from rewards.device import resolve_device
 from rewards.dual_encoder import DTYPES, filled
 from rewards.imagereward_network import network_of
-from rewards.pictures import picture_of
+from rewards.pictures import OPENAI_MEAN, OPENAI_STD, picture_of
 from rewards.pretrained import load_part
 
 FILE = "ImageReward.pt"
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-STD = (0.26862954, 0.26130258, 0.27577711)
 CONTEXT = 35
 
 
@@ -80,7 +78,7 @@ class ImageRewardReward:
                 transforms.Resize(side, transforms.InterpolationMode.BICUBIC),
                 transforms.CenterCrop(side),
                 transforms.ToTensor(),
-                transforms.Normalize(MEAN, STD),
+                transforms.Normalize(OPENAI_MEAN, OPENAI_STD),
             ]
         )
         self.device, self.dtype = resolve_device(device), DTYPES[dtype]

@@ -15,18 +15,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.config import ConfigError, check
 from mmrl.types import Chunk, Cutting, Sample
 from rewards import PartialFailure
-from rewards.judging.album import Album
 from rewards.judging.cache import ReplyCache, key_of
+from rewards.judging.data_url import data_url
 from rewards.judging.endpoint import Endpoint
 from rewards.judging.local import LocalJudge
 from rewards.judging.reply import ReplyError, score_of
 from rewards.judging.template import Template, load_template
+from rewards.pictures import Files
 from rewards.service import Deadline, Service, Unreadable
 
 AGAIN = (ReplyError, Unreadable)
@@ -126,9 +128,9 @@ class JudgeReward:
             ValueError: an image among the completions of a judge of chunks, or a text that the
                 template does not show.
         """
-        album = Album(self.max_pixels)
+        files = Files(partial(data_url, max_pixels=self.max_pixels))
         asked = [
-            [(key_of(request), request) for request in self._requests(sample, album)]
+            [(key_of(request), request) for request in self._requests(sample, files)]
             for sample in samples
         ]
         scores = self._scores({key: request for own in asked for key, request in own})
@@ -169,7 +171,7 @@ class JudgeReward:
         except ReplyError as error:
             return ReplyError(f"the reply of {self.model} {error}")
 
-    def _requests(self, sample: Sample, album: Album) -> list[dict[str, Any]]:
+    def _requests(self, sample: Sample, files: Files[str]) -> list[dict[str, Any]]:
         """What is asked about a sample: nothing, one request, or one for each chunk."""
         if "answer" in self._template.fields and sample.metadata.get("answer") is None:
             return []
@@ -178,13 +180,11 @@ class JudgeReward:
         if self.cutting is not None:
             whole = [Chunk(-1, "", str(sample.completion))]
             chunks = whole if sample.chunks is None else sample.chunks
-        return [self._request(sample, chunk, album) for chunk in chunks]
+        return [self._request(sample, chunk, files) for chunk in chunks]
 
-    def _request(self, sample: Sample, chunk: Chunk | None, album: Album) -> dict[str, Any]:
+    def _request(self, sample: Sample, chunk: Chunk | None, files: Files[str]) -> dict[str, Any]:
         system, question = self._template.words(sample, chunk, self.max_characters)
-        content = [
-            {"type": "image_url", "image_url": {"url": url}} for url in album.pictures(sample)
-        ]
+        content = [{"type": "image_url", "image_url": {"url": url}} for url in files.shown(sample)]
         messages = [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]
         if system:
             messages.insert(0, {"role": "system", "content": system})

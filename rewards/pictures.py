@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 from PIL import Image
 
 from mmrl.types import Sample
+
+T = TypeVar("T")
+
+
+OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
+OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
+"""Of the channels of CLIP's training pictures, which many networks are fed by."""
 
 
 def picture_of(sample: Sample, reward: str) -> Image.Image:
@@ -38,28 +46,34 @@ def as_rgb(image: Image.Image) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-class Files:
+class Files(Generic[T]):
     """The pictures of a call as files, each encoded once.
 
     Args:
-        encode: makes the bytes of a file.
+        encode: makes a file, of whatever form.
     """
 
-    def __init__(self, encode: Callable[[Image.Image], bytes]) -> None:
+    def __init__(self, encode: Callable[[Image.Image], T]) -> None:
         self._encode = encode
         # the pictures are kept too, or another could get the identity of one that is gone
-        self._known: dict[int, tuple[object, list[bytes]]] = {}
+        self._known: dict[int, tuple[object, list[T]]] = {}
 
-    def completion(self, image: Image.Image) -> bytes:
+    def shown(self, sample: Sample) -> list[T]:
+        """The files of the images of its prompt, then that of its completion, if it is one."""
+        completion = sample.completion
+        own = [self.completion(completion)] if isinstance(completion, Image.Image) else []
+        return [*self.of_prompt(sample), *own]
+
+    def completion(self, image: Image.Image) -> T:
         """The file of a completion."""
         return self._files(image, lambda: [image])[0]
 
-    def of_prompt(self, sample: Sample) -> list[bytes]:
+    def of_prompt(self, sample: Sample) -> list[T]:
         """The files of the images of its prompt, shared by its group."""
         images = sample.images
         return [] if images is None else self._files(images, lambda: images)
 
-    def _files(self, key: object, images: Callable[[], Iterable[Image.Image]]) -> list[bytes]:
+    def _files(self, key: object, images: Callable[[], Iterable[Image.Image]]) -> list[T]:
         if id(key) not in self._known:
             self._known[id(key)] = key, [self._encode(image) for image in images()]
         return self._known[id(key)][1]

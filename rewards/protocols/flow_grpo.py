@@ -86,7 +86,7 @@ class FlowGRPOReward(ClientReward):
         """A JPEG file."""
         return jpeg(image, self.jpeg_quality)
 
-    def item(self, sample: Sample, files: Files) -> dict[str, Any]:
+    def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """Picture, prompt and metadata; the metadata of GenEval hold the prompt as well."""
         if not isinstance(sample.completion, Image.Image):
             raise ValueError(f"{self.name} scores pictures, and this completion is a text.")

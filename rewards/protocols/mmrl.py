@@ -37,7 +37,7 @@ class MMRLReward(ClientReward):
     versions: set[str] = field(default_factory=set, init=False, repr=False)
     """Those that have scored so far."""
 
-    def item(self, sample: Sample, files: Files) -> dict[str, Any]:
+    def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """An item: prompt, completion or picture, images of the prompt, metadata."""
         sample.prompt.encode()  # half a surrogate would have the whole request refused
         item: dict[str, Any] = {"prompt": sample.prompt, "metadata": plain_metadata(sample)}

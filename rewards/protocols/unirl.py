@@ -36,14 +36,13 @@ class UniRLReward(ClientReward):
     metric: str = ""
     """Which metric of the reward is the score; empty where it has only one."""
 
-    def item(self, sample: Sample, files: Files) -> dict[str, Any]:
+    def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """A request of one reward."""
         if not isinstance(sample.completion, Image.Image):
             raise ValueError("UniRL's service scores pictures, and this completion is a text.")
-        pictures = [*files.of_prompt(sample), files.completion(sample.completion)]
         history = [
             {"text": sample.prompt, "image_b64": base64.b64encode(picture).decode()}
-            for picture in pictures
+            for picture in files.shown(sample)
         ]
         metadata = plain_metadata(sample) or None
         return {"history": history, "required_rewards": [self.name], "metadata": metadata}

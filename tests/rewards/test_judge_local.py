@@ -5,6 +5,7 @@ the reply, behind the reply the end. What it sees still goes through processor a
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from transformers import (
 from mmrl.config import ConfigError
 from mmrl.types import Sample
 from rewards import build_reward
-from rewards.judging.album import Album
+from rewards.judging.data_url import data_url
 from rewards.judging.local import LocalJudge
+from rewards.pictures import Files
 from rewards.service import Deadline
 
 REPLY = '{"reason": "as built", "score": 4}'
@@ -136,12 +138,12 @@ def test_all_images_of_a_batch_go_through_the_tower_and_a_deadline_holds(checkpo
     local.network.model.visual.register_forward_hook(
         lambda _, args, kwargs, out: grids.append(kwargs["grid_thw"].tolist()), with_kwargs=True
     )
-    sides, album = [(140, 84), (84, 140), (112, 112)], Album(10**6)
+    sides, files = [(140, 84), (84, 140), (112, 112)], Files(partial(data_url, max_pixels=10**6))
     samples = [Sample("", "", images=[Image.new("RGB", size) for size in some])
                for some in (sides[:2], sides[2:], [])]  # fmt: skip
     requests = [
         {"messages": [{"role": "user", "content": [
-            *({"type": "image_url", "image_url": {"url": url}} for url in album.pictures(sample)),
+            *({"type": "image_url", "image_url": {"url": url}} for url in files.shown(sample)),
             {"type": "text", "text": "x" * n},
         ]}], "max_tokens": 4}
         for n, sample in enumerate(samples)
