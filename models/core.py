@@ -23,7 +23,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.attention import (
+    ATTENTION,
+    Attention,
+    angles_at,
+    gather,
+    key_mask,
+    query_rows,
+    rope_table,
+)
 from models.cache import KVCache
+from models.norm import RMSNorm
 
 
 @dataclass(frozen=True)
@@ -53,130 +63,6 @@ class MaskedLMOutput(NamedTuple):
 
     logits: Tensor
     values: Tensor | None = None
-
-
-class RMSNorm(nn.Module):
-    """Root-mean-square norm in float32, cast back before the weight unless `weight_fp32`."""
-
-    def __init__(self, size: int, eps: float, weight_fp32: bool = False) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-        self.weight_fp32 = weight_fp32
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            y = x.float()
-            y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
-            if self.weight_fp32:
-                return (y * self.weight.float()).to(x.dtype)
-            return y.to(x.dtype) * self.weight.to(x.dtype)
-
-
-def rope_table(
-    length: int, head_dim: int, theta: float, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Cosine and signed sine of the rotary angles, each [length, head_dim] float32.
-
-    The sine of the lower half is negated, which is what the rotation needs. Computed on demand
-    rather than stored as a buffer, so that casting the model never rounds the frequencies.
-    """
-    exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
-    positions = torch.arange(length, device=device, dtype=torch.float32)
-    angles = torch.outer(positions, 1.0 / theta**exponents)
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-
-
-def angles_at(table: Tensor, index: Tensor) -> Tensor:
-    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] of own rows.
-
-    Returns:
-        [B, 1, n, head_dim].
-    """
-    return (table[index] if table.dim() == 2 else gather(table[:, 0], index)).unsqueeze(1)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
-    """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`.
-
-    `fp32` rotates in float32 and casts back (LLaDA, MMaDA); otherwise in the dtype of x
-    (LLaDA-V, Dream, SDAR).
-    """
-    dtype = x.dtype
-    work = torch.float32 if fp32 else dtype
-    x, cos, sin = x.to(work), cos.to(work), sin.to(work)
-    # in place where autograd allows: fewer buffers between those that the backward pass keeps
-    swapped = x.roll(x.shape[-1] // 2, dims=-1).mul_(sin)
-    return (x * cos).add_(swapped).to(dtype)
-
-
-def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Fused attention, [B, H, n, d] x [B, H, L, d] -> [B, H, n, d]."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
-def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The same from matrix products; on CPUs its bfloat16 backward is several times faster."""
-    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    elif mask is not None:
-        scores = scores + mask
-    return scores.softmax(-1).to(v.dtype) @ v
-
-
-ATTENTION = {"sdpa": sdpa_attention, "eager": eager_attention}
-
-
-class Attention(nn.Module):
-    """Bidirectional attention with grouped key/value heads."""
-
-    def __init__(self, config: CoreConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.implementation = "sdpa"
-        width, heads, bias = config.hidden_size, config.head_dim, config.qkv_bias
-        self.q = nn.Linear(width, config.num_heads * heads, bias=bias)
-        self.k = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
-        self.v = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
-        self.o = nn.Linear(config.num_heads * heads, width, bias=False)
-        norm = (heads, config.norm_eps, config.norm_weight_fp32)
-        self.q_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
-        self.k_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
-
-    def forward(
-        self,
-        x: Tensor,
-        rope: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        index: Tensor | None,
-        stored: tuple[KVCache, int] | None = None,
-    ) -> Tensor:
-        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None.
-
-        `stored`: a cache and the layer's number in it, when x is only a part of the row.
-        """
-        cos, sin = rope
-        queries, q_cos, q_sin = x, cos, sin
-        if index is not None:
-            queries = gather(x, index)
-            q_cos, q_sin = angles_at(cos, index), angles_at(sin, index)
-        q = self.q_norm(self._heads(self.q(queries)))
-        k, v = self.k_norm(self._heads(self.k(x))), self._heads(self.v(x))
-        q = rotate(q, q_cos, q_sin, self.config.rope_fp32)
-        k = rotate(k, cos, sin, self.config.rope_fp32)
-        if stored is not None:
-            cache, layer = stored
-            k, v = cache.update(layer, k, v)
-        if k.shape[1] != q.shape[1]:
-            repeats = q.shape[1] // k.shape[1]
-            k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
-        out = ATTENTION[self.implementation](q, k, v, mask)
-        return self.o(out.transpose(1, 2).flatten(2))
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
 
 
 class MLP(nn.Module):
@@ -369,36 +255,6 @@ class MaskedTokenModel(nn.Module):
         return logits.float() if self.core.logits_fp32 else logits
 
 
-def key_mask(attention_mask: Tensor | None, x: Tensor, seen: int) -> Tensor | None:
-    """An attention mask in the form the attention kernel takes; `seen` is the number L of keys.
-
-    A [B, L] mask becomes a bool key mask [B, 1, 1, L]: padding is never attended to, and padding
-    queries still see something, so no row is fully masked. A 4-D mask is kept.
-    """
-    if attention_mask is None:
-        return None
-    if attention_mask.dim() == 4:
-        if attention_mask.dtype != torch.bool:
-            return attention_mask.to(x.dtype)
-        # finite, so that a query that may attend to nothing gives numbers rather than NaN
-        bias = torch.zeros_like(attention_mask, dtype=x.dtype)
-        return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
-    if attention_mask.shape != (x.shape[0], seen):
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; expected [B, L] ="
-            f" {(x.shape[0], seen)} or a 4-D mask"
-        )
-    return attention_mask.bool()[:, None, None, :]
-
-
-def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:
-    """The rows of a 4-D mask that belong to the queries `index` [B, n]."""
-    if mask is None or mask.shape[2] == 1:
-        return mask
-    rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
-    return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
-
-
 def unseen(vision: nn.Module) -> Tensor | float:
     """0 with a zero gradient for every trained weight of `vision`, for rows that show no image.
 
@@ -426,8 +282,3 @@ def padded_index(positions: Tensor) -> tuple[Tensor, Tensor]:
     order = positions.to(torch.int8).argsort(dim=1, descending=True, stable=True)
     valid = torch.arange(width, device=positions.device) < counts[:, None]
     return order[:, :width], valid
-
-
-def gather(x: Tensor, index: Tensor) -> Tensor:
-    """Rows `index` [B, n] of x [B, L, D] -> [B, n, D]."""
-    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
