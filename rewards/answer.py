@@ -2,8 +2,9 @@ r"""The answer reward: multiple choice by letter, other questions by the words o
 
 The answer is what follows `</think>`, in it the last `\boxed{…}` or `<answer>…</answer>`, else all
 of it. Of several choices the completion must name exactly one: by its letter ("B", "(B)", "The
-answer is B."), by its own words, or by both. Who names two, contradicts a letter with the words of
-another choice, or says what the answer is not, has not answered. With `match: exact` the answer has
+answer is B."), by its own words, or by both. Words behind "the answer is" or "answer:" count before
+those said on the way there. Who names two, contradicts a letter with the words of another choice,
+or says what the answer is not, has not answered. With `match: exact` the answer has
 to be the reference, character by character.
 """
 
@@ -136,6 +137,9 @@ def chosen(said: str, choices: Sequence[str]) -> int | None:
     stated = list(_letters(_STATED, said, len(choices)))
     if stated:
         return _agreed(said, stated, texts)
+    spoken = {words_of(text) for text in _SHORT.findall(said)}
+    if len(spoken) == 1 and texts.count(*spoken) == 1:
+        return texts.index(*spoken)
     named, rest = mentions(words, texts)
     if _DENIALS.intersection(rest):
         return None

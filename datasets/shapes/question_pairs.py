@@ -30,7 +30,12 @@ OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"
 
 
 def pairs(
-    count: int, seed: int, size: int = 32, descriptions: float = 0.0, careless: float = 0.0
+    count: int,
+    seed: int,
+    size: int = 32,
+    descriptions: float = 0.0,
+    careless: float = 0.0,
+    letters: float = 1.0,
 ) -> dict[str, list[Any]]:
     """Training questions with answers, and descriptions of their scenes.
 
@@ -40,22 +45,25 @@ def pairs(
         size: side of the images in pixels.
         descriptions: share of the pairs that ask for a description of the scene instead.
         careless: share of the questions with a careless answer.
+        letters: share of the answers to multiple choice that are a letter; the others are the words
+            of the choice.
 
     Returns:
         Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets stores
         them), `prompt`, `completion` (an answer or a description), `tag` and
         `form`.
     """
-    rng = np.random.default_rng([seed, *b"pairs"])
+    rng, spoken = (np.random.default_rng([seed, *name]) for name in (b"pairs", b"letters"))
     columns: dict[str, list[Any]] = {
         name: [] for name in ("image", "prompt", "completion", "tag", "form")
     }
     for row in question_rows("train", count, seed):
         described, hurried = rng.random(2) < (descriptions, careless)
+        lettered = row["form"] == "choice" and spoken.random() < letters
         values = (
             {"bytes": picture(row["scene"], size), "path": None},
             DESCRIBE if described else row["question"],
-            description(row["scene"]) if described else answer(row, bool(hurried)),
+            description(row["scene"]) if described else answer(row, bool(hurried), lettered),
             "description" if described else row["tag"],
             "description" if described else row["form"],
         )
@@ -64,11 +72,11 @@ def pairs(
     return columns
 
 
-def answer(row: Row, hurried: bool = False) -> str:
-    """What is seen and what follows from it, or what somebody says who looked carelessly; of
-    multiple choice the letter."""
+def answer(row: Row, hurried: bool = False, lettered: bool = False) -> str:
+    """What is seen and what follows from it, or what somebody says who looked carelessly;
+    `lettered` for the letter of a choice instead of its words."""
     said = careless(row) if hurried else truth(row)
-    said = LETTERS[row["choices"].index(said)] if row["form"] == "choice" else said
+    said = LETTERS[row["choices"].index(said)] if lettered else said
     return f"answer: {said}" if hurried else f"{notes(row)} answer: {said}"
 
 

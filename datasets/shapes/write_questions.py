@@ -5,8 +5,8 @@ python datasets/shapes/write_questions.py out=DIR pairs=40000 seed=1 size=32
 python datasets/shapes/write_questions.py out=DIR pairs=120000 descriptions=40 careless=40
 
 `descriptions` is the share of the pairs, in per cent, that describe a scene instead of answering a
-question about it, `careless` that of the questions whose answer is a careless one; see
-`question_pairs.py`.
+question about it, `careless` that of the questions whose answer is a careless one, `letters` that
+of the answers to multiple choice that are a letter, not words; see `question_pairs.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from questions import ROWS, data_url, picture, question_rows  # noqa: E402
 logger = logging.getLogger("shapes")
 DEFAULTS = {
     "out": "", "pairs": "0", "seed": "1", "size": "32", "descriptions": "0", "careless": "0",
+    "letters": "100",
 }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
     settings = arguments.read(words, DEFAULTS)
     folder = Path(settings["out"])
-    shares = {name: int(settings[name]) / 100 for name in ("descriptions", "careless")}
+    shares = {name: int(settings[name]) / 100 for name in ("descriptions", "careless", "letters")}
     for name, share in shares.items():
         if share > 1:
             raise ValueError(f"{name}={settings[name]} is not a share in per cent, from 0 to 100.")

@@ -1,6 +1,7 @@
 """Questions about the shapes world: true by the pixels, balanced, disjoint, readable and scored."""
 
 import io
+import itertools
 import json
 import re
 from collections import Counter, defaultdict
@@ -244,8 +245,11 @@ def test_a_description_names_what_the_pixels_show() -> None:
 
 def test_an_answer_is_right_and_begins_with_the_cells_of_what_is_asked_about() -> None:
     reward: Any = build_reward({"name": "answer"})
-    for row in questions.question_rows("train", 160, seed=9):
-        text = completions.answer(row)
+    rows = questions.question_rows("train", 160, seed=9)
+    for row, lettered in itertools.product(rows, (False, True)):
+        if lettered and row["form"] != "choice":
+            continue
+        text = completions.answer(row, lettered=lettered)
         facts = {"answer": row["ground_truth_answer"], "choices": row.get("choices")}
         facts = {key: value for key, value in facts.items() if value is not None}
         assert reward([Sample(row["question"], text, facts)]) == [1.0]
@@ -264,12 +268,10 @@ def test_a_careless_answer_is_one_of_the_choices_and_right_less_often() -> None:
     rows = questions.question_rows("train", 800, seed=2)
     for tag, options in questions.ANSWERS.items():
         mine = [row for row in rows if row["tag"] == tag]
-        said = [completions.answer(row, hurried=True) for row in mine]
-        said = [text.removeprefix("answer: ") for text in said]
+        said = [completions.answer(row, hurried=True).removeprefix("answer: ") for row in mine]
         for row, text in zip(mine, said, strict=True):
-            allowed = "ABCD"[: len(row["choices"])] if row["form"] == "choice" else options
-            assert text in allowed, (row["question"], text)
-        right = [t == row["ground_truth_answer"] for row, t in zip(mine, said, strict=True)]
+            assert text in row.get("choices", options), (row["question"], text)
+        right = [t == completions.truth(row) for row, t in zip(mine, said, strict=True)]
         assert sum(right) / len(right) < 0.7, tag
 
 
@@ -285,6 +287,10 @@ def test_shares_of_descriptions_and_careless_answers_are_kept() -> None:
     last = [(found["completion"][n][-1], right["completion"][n][-1]) for n in hurried]
     assert 0.5 < sum(said != true for said, true in last) / len(last) < 0.9  # some are right
     assert all(found["prompt"][n] == right["prompt"][n] for n in rest)
+    worded = completions.pairs(800, seed=6, descriptions=0.5, careless=0.4, letters=0.25)
+    choices = [n for n in rest if found["form"][n] == "choice"]
+    kept = [worded["completion"][n] == found["completion"][n] for n in choices]
+    assert 0.17 < sum(kept) / len(choices) < 0.33
     with pytest.raises(ValueError, match="careless=101 is not a share"):
         write.main(["out=unused", "careless=101"])
 

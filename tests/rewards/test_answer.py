@@ -37,7 +37,8 @@ def score(
         "There are two towels.", "<think>A or C?</think>B", r"so \boxed{B}", r"\boxed{\text{(B)}}",
         "A. is wrong. <answer>B</answer>", "A or B? <answer>two</answer>",
         "The answer is B, not A.", "A towel hangs on each side, so B.", "It must be B: two towels.",
-        "The answer is B. The answer is B.",
+        "The answer is B. The answer is B.", "One here, three there. The answer is two.",
+        "Three? No. Answer: two",
     ],
 )  # fmt: skip
 def test_the_choice_that_is_named_counts(completion: str) -> None:
@@ -55,7 +56,8 @@ def test_the_choice_that_is_named_counts(completion: str) -> None:
         "It is not B.", "The answer is not B.", "There are not two.", "two or three",
         "One, two, three, four", "A B C D", "Any of (A), (B), (C), (D).", r"\boxed{A, B}",
         r"B, so \boxed{", "<answer>B", "<think>The answer is B", "<answer></answer>",
-        "isn't it B?", "neither A nor B", "BB", "Answer:",
+        "isn't it B?", "neither A nor B", "BB", "Answer:", "Three. The answer is not two.",
+        "The answer is two. The answer is three.", "One or three. The answer is two or so, one.",
     ],
 )  # fmt: skip
 def test_who_names_none_several_or_what_it_is_not_has_not_answered(completion: str) -> None:
