@@ -35,15 +35,19 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
 
     Args:
         cls: a dataclass; nested dataclasses become nested sections.
-        arguments: command-line words, each `key=value`.
+        arguments: command-line words, each `key=value`, or `~key.sub` for what is in the YAML and
+            shall be left out, as in Hydra.
 
     Raises:
         ConfigError: a word without `=`, a missing or unreadable YAML file, an unknown key, a value
             of the wrong type, or whatever the dataclasses' own checks reject.
     """
-    words = dict(_split(word) for word in arguments)
+    words = _words(arguments)
     path = words.pop("config", None)
     layers = [_read_yaml(Path(path))] if path is not None else []
+    for word in arguments:
+        if word.startswith("~"):
+            _leave_out(word[1:], layers)
     overrides = [f"{key}={value}" for key, value in words.items()]
     return merge(cls, *layers, OmegaConf.from_dotlist(overrides))
 
@@ -57,7 +61,7 @@ def stated(arguments: Sequence[str], key: str) -> Any:
     Raises:
         ConfigError: a word without `=`, or a missing or unreadable YAML file.
     """
-    words = dict(_split(word) for word in arguments)
+    words = _words(arguments)
     if key in words or "config" not in words:
         return words.get(key)
     return _read_yaml(Path(words["config"])).get(key)
@@ -150,6 +154,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def _words(arguments: Sequence[str]) -> dict[str, str]:
+    return dict(_split(word) for word in arguments if not word.startswith("~"))
+
+
+def _leave_out(key: str, layers: Sequence[DictConfig]) -> None:
+    section, _, name = key.rpartition(".")
+    for layer in layers:
+        holder = OmegaConf.select(layer, section) if section else layer
+        if isinstance(holder, DictConfig) and name in holder:
+            del holder[name]
+            return
+    raise ConfigError(f"~{key}: the YAML has no {key}, so it cannot be left out.")
 
 
 def _split(word: str) -> tuple[str, str]:

@@ -56,6 +56,14 @@ def test_later_layers_win_and_the_rest_stays_as_it_was(yaml: Path) -> None:
     assert run.tasks["shapes"].sampler.steps == 3 and run.tasks["shapes"].weight == 1.0
 
 
+def test_what_stands_behind_a_tilde_is_left_out_of_the_file(yaml: Path) -> None:
+    run = load_config(Run, [f"config={yaml}", "~tasks.shapes", "~steps"])
+    assert run.tasks == {} and run.steps == Run().steps
+    for words in ([f"config={yaml}", "~tasks.nothing"], [f"config={yaml}", "~name.x"], ["~steps"]):
+        with pytest.raises(ConfigError, match=f"{words[-1]}: the YAML has no"):
+            load_config(Run, words)
+
+
 def test_without_a_file_the_defaults_and_the_command_line_are_enough() -> None:
     assert load_config(Run, ["names=[x,y]", "note=null"]).names == ["x", "y"]
     assert load_config(Run, []) == Run()
