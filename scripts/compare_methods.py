@@ -144,23 +144,28 @@ def execute_all(wanted: Sequence[Run], workers: int) -> None:
 def row(found: Sequence[Run]) -> tuple[str, ...]:
     """The line of a method on a task, from the runs of its seeds."""
     lines = [read_metrics(run.folder / "metrics.jsonl") for run in found]
-    scores = [_held_out(run, some) for run, some in zip(found, lines, strict=True)]
+    scores = [held_out(run, run.task, some) for run, some in zip(found, lines, strict=True)]
     before, after = fmean(s[0] for s in scores), fmean(s[-1] for s in scores)
-    changes = [s[-1] - s[0] for s in scores]
-    error = f" ± {stdev(changes) / len(changes) ** 0.5:.3f}" if len(changes) > 1 else ""
     updates = [line for some in lines for line in some if "time/update_s" in line]
     seconds = fmean(line["time/score_s"] + line["time/update_s"] for line in updates)
     return (
         found[0].method, f"{_forwards(found[0].config):g}", f"{seconds:.2f}",
-        f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}{error}",
+        f"{before:.3f}", f"{after:.3f}", change(scores),
     )  # fmt: skip
 
 
-def _held_out(run: Run, lines: list[dict[str, Any]]) -> list[float]:
-    """Scores of the first reward of evaluations on held-out prompts, one after the other."""
-    [options] = run.config.tasks.values()
+def change(scores: Sequence[Sequence[float]]) -> str:
+    """Mean of last minus first score over the seeds, with its standard error where there is one."""
+    changes = [each[-1] - each[0] for each in scores]
+    error = f" ± {stdev(changes) / len(changes) ** 0.5:.3f}" if len(changes) > 1 else ""
+    return f"{fmean(changes):+.3f}{error}"
+
+
+def held_out(run: Run, task: str, lines: list[dict[str, Any]]) -> list[float]:
+    """Scores of a task's first reward in evaluations on held-out prompts, one after the other."""
+    options = run.config.tasks[task]
     first = (options.eval_rewards or options.rewards)[0]
-    key = f"eval/{run.task}/{key_of(first)}"
+    key = f"eval/{task}/{key_of(first)}"
     found = [line[key] for line in lines if key in line]
     check(len(found) > 1, key, found, "measured before and after", "Set eval_steps.")
     return found

@@ -1,0 +1,97 @@
+"""The table of scripts/compare_mixing.py: its figures, its runs, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from mmrl.config import ConfigError, to_yaml
+from tests.by_path import load
+from tests.mmrl.runs import run_config, write_world
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "compare_mixing.py"
+load(ROOT / "scripts", "compare_methods")
+script = load(ROOT / "scripts", "compare_mixing")
+
+
+def two_tasks(tmp_path: Path) -> Path:
+    world = write_world(tmp_path)
+    strict = {"name": "shapes", "mode": "strict", "key": "strict"}
+    task = {"eval_prompts": world.held_out, "rewards": [strict]}
+    config = run_config(world, tmp_path / "unused", task=task, max_steps=1, eval_steps=1)
+    both = OmegaConf.create(to_yaml(config))
+    both.tasks.second = both.tasks.shapes
+    path = tmp_path / "both.yaml"
+    OmegaConf.save(both, path)
+    return path
+
+
+def planned(tmp_path: Path, *words: str) -> Any:
+    words = (f"run={two_tasks(tmp_path)}", f"output_dir={tmp_path / 'runs'}", *words)
+    return script.runs(script.load_config(script.Config, words))
+
+
+def test_runs_are_all_tasks_together_and_each_alone_otherwise_the_same(tmp_path: Path) -> None:
+    found = planned(tmp_path, "seeds=[3,4]", "settings=[max_steps=2]")
+    assert [run.task for run in found] == ["together", "shapes", "second"] * 2
+    for run in found:
+        kept = ["shapes", "second"] if run.task == "together" else [run.task]
+        assert list(run.config.tasks) == kept and run.config.max_steps == 2
+        assert run.config.seed == int(run.folder.name)
+        assert run.config.tasks[kept[0]] == found[0].config.tasks[kept[0]]
+
+
+def test_a_row_has_means_over_seeds_and_the_errors_of_both_changes(tmp_path: Path) -> None:
+    found = planned(tmp_path, "seeds=[0,1]")
+    ends = {"together": (0.4, 0.6), "shapes": (0.3, 0.3), "second": (0.9, 0.9)}
+    for run in found:
+        run.folder.mkdir(parents=True)
+        scores = (0.2, ends[run.task][run.config.seed])
+        lines = [
+            {"step": n, **{f"eval/{task}/strict": score for task in run.config.tasks}}
+            for n, score in enumerate(scores)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (run.folder / "metrics.jsonl").write_text(text)
+    expected = ("shapes", "0.200", "0.500", "+0.300 ± 0.100", "0.300", "+0.100 ± 0.000")
+    assert script.row("shapes", found) == expected
+    assert script.row("second", found)[4:] == ("0.900", "+0.700 ± 0.000")
+
+
+def test_it_runs_what_is_missing_and_prints_a_line_per_task(tmp_path: Path) -> None:
+    words = [f"run={two_tasks(tmp_path)}", f"output_dir={tmp_path / 'runs'}", "seeds=[0]"]
+    command = [sys.executable, str(SCRIPT), *words]
+    first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    written = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/**/metrics.jsonl")}
+    again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert len(written) == 3 and all(p.stat().st_mtime_ns == t for p, t in written.items())
+    assert first.stdout == again.stdout == (tmp_path / "runs" / "table.md").read_text()
+    assert [line.split(" | ")[0] for line in first.stdout.splitlines()][2:] == [
+        "| shapes",
+        "| second",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("seeds=[]", "seeds is []"), ("settings=[max_step=1]", "max_step")]
+)
+def test_bad_settings_are_refused_before_anything_runs(
+    tmp_path: Path, word: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        planned(tmp_path, word)
+    assert said in str(error.value)
+
+
+def test_a_run_of_one_task_has_nothing_to_compare(tmp_path: Path) -> None:
+    words = [f"run={two_tasks(tmp_path)}"]
+    only = OmegaConf.load(tmp_path / "both.yaml")
+    del only.tasks["second"]
+    OmegaConf.save(only, tmp_path / "both.yaml")
+    with pytest.raises(ConfigError, match="two or more"):
+        script.runs(script.load_config(script.Config, words))
