@@ -4,42 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from mmrl.config import check, check_choice
+from mmrl.lora_config import ROLES, LoraSettings
 from mmrl.randomness import generator
 from mmrl.sharding import whole
 from models.core import MaskedTokenModel
-
-ROLES = {
-    "q": "attn.q",
-    "k": "attn.k",
-    "v": "attn.v",
-    "o": "attn.o",
-    "gate": "mlp.gate",
-    "up": "mlp.up",
-    "down": "mlp.down",
-}
-
-
-@dataclass(kw_only=True)
-class LoraSettings:
-    """Low-rank adapters; peft's names."""
-
-    r: int = 16
-    """Rank."""
-    lora_alpha: int = 32
-    """Scale: the update is alpha / r times the product."""
-    target_modules: list[str] = field(default_factory=lambda: list(ROLES))
-    """Layers by role: q, k, v, o, gate, up, down."""
-
-    def __post_init__(self) -> None:
-        check(self.r >= 1, "model.lora.r", self.r, "at least 1")
-        for role in self.target_modules:
-            check_choice("model.lora.target_modules", role, ROLES)
 
 
 def add_adapter(network: MaskedTokenModel, settings: LoraSettings, seed: int) -> nn.Module:

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -21,101 +21,29 @@ import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 
-from mmrl.asking import check_answerable, check_asking, give_policy
+from mmrl.asking import check_answerable, give_policy
+from mmrl.benchmark_config import BenchmarkConfig, Setting
 from mmrl.config import NotHereError, check, to_yaml
-from mmrl.data import DataConfig, fitting, load_prompts
+from mmrl.data import fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
 from mmrl.handful import stand_ins
 from mmrl.launch import check_launch, is_sharded
-from mmrl.model_config import (
-    ModelConfig,
-    check_checkpoints,
-    check_prompts,
-    check_task,
-    is_hub_id,
-    policy_options,
-)
+from mmrl.model_config import check_prompts, is_hub_id, policy_options
 from mmrl.pictures import Pictures
 from mmrl.probe import FEW, offline, probe
-from mmrl.run_directory import check_writable
 from mmrl.sample_store import SampleStore
-from mmrl.samplers import SamplerConfig, check_sampler
-from mmrl.samplers.blocks import check_blocks
 from mmrl.sharding import shard_policy
 from mmrl.types import Prompt
 from models import Policy, load_policy
-from models.policy import writes_images
 from rewards.probe import table
 from rewards.scoring import Scorer
-from rewards.terms import check_entries
 
 _FREE = {
     "output_dir", "device", "rewards", "max_failures", "dry_run", "grid_images", "geneval_dir",
     "group_by",
 }  # fmt: skip
 """Settings that may differ from those the stored samples were made with."""
-
-
-class Setting(NamedTuple):
-    """A sampler and the response positions it writes; None for those of the task."""
-
-    sampler: SamplerConfig
-    length: int | None = None
-
-
-@dataclass(kw_only=True)
-class BenchmarkConfig:
-    """Settings of any benchmark."""
-
-    output_dir: str = "runs/eval"
-    """Where the results go. Run again with the same settings, it continues; with others that
-    would change the samples it is refused. Rewards may change: everything is scored again."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    """The policy."""
-    device: str = "auto"
-    """Where it runs; `auto` takes the GPU if there is one. Several processes need `auto`."""
-    task: str = "text"
-    """Layout the policy renders the prompts with."""
-    prompts: str = ""
-    """Prompt file or hub id."""
-    data: DataConfig = field(default_factory=DataConfig)
-    """How its rows are read."""
-    limit: int | None = None
-    """At most this many prompts, taken at even distances; null takes all."""
-    batch_size: int = 64
-    """Rows sampled at once; changes speed, memory and the passes of rules that stop early."""
-    sampler: SamplerConfig = field(default_factory=SamplerConfig)
-    """The sampler."""
-    rewards: list[dict[str, Any]] = field(default_factory=list)
-    """What scores the completions."""
-    max_failures: float = 0.0
-    """Failed scores allowed, see `rewards.scoring`."""
-    seed: int = 0
-    """Names every draw."""
-    dry_run: bool = False
-    """Check everything, print the plan, and exit."""
-
-    def __post_init__(self) -> None:
-        check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
-        check(self.prompts != "", "prompts", self.prompts, "a prompt file or a hub id")
-        check(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
-        check_setting(Setting(self.sampler))
-        if self.rewards:
-            check_entries(self.rewards)
-
-    def check_prompts(self, prompts: Sequence[Prompt]) -> None:
-        """Raise a ConfigError where the prompts are not what the settings ask for."""
-
-    def check_places(self) -> None:
-        """Raise a ConfigError where output directory or model cannot be what they are to be."""
-        check_writable("output_dir", Path(self.output_dir))
-        check_checkpoints(self.model)
-        tokens = check_task(self.model, self.task, f"for the task {self.task}")
-        check_asking(self.rewards, "rewards", self.model)
-        if tokens is not None and writes_images(self.task):
-            check_blocks(self.sampler, tokens)
 
 
 Config = TypeVar("Config", bound=BenchmarkConfig)
@@ -140,19 +68,6 @@ class Unit(NamedTuple):
     name: str
     label: str
     rows: slice
-
-
-def check_setting(setting: Setting, where: str = "sampler") -> None:
-    """Refuse what a benchmark cannot sample, before any model loads.
-
-    Raises:
-        ConfigError: see `check_sampler`; also draws over whole batches.
-    """
-    check_sampler(setting.sampler, where, setting.length)
-    check(
-        setting.sampler.rng == "compact", f"{where}.rng", setting.sampler.rng, "compact",
-        "The draws of reference depend on the batch.",
-    )  # fmt: skip
 
 
 def checked(config: BenchmarkConfig) -> tuple[list[Prompt], SampleStore, dict[str, Any]]:

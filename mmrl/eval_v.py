@@ -17,7 +17,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,51 +26,15 @@ from PIL import Image
 from eval.geneval_folder import write_folder
 from eval.text_to_image import Table, as_text, by_tag
 from mmrl import eval as text_benchmark
-from mmrl.benchmark import (
-    BenchmarkConfig,
-    Setting,
-    command,
-    json_scores,
-    passes,
-    reward_keys,
-    sample_all,
-)
+from mmrl.benchmark import command, json_scores, passes, reward_keys, sample_all
+from mmrl.benchmark_config import BenchmarkConfig
 from mmrl.command import exit_status
-from mmrl.config import ConfigError, check, check_choice, load_config, stated
+from mmrl.config import check_choice, load_config, stated
+from mmrl.eval_v_config import EvalConfig
 from mmrl.evaluation import Evaluation, scored, write_grid
 from mmrl.run_directory import git_commit
 from mmrl.types import Prompt
 from rewards.scoring import RewardError
-
-
-@dataclass(kw_only=True)
-class EvalConfig(BenchmarkConfig):
-    """Settings of a benchmark of image generation."""
-
-    task: str = "text_to_image"
-    """What is benchmarked."""
-    num_images_per_prompt: int = 1
-    """Images per prompt."""
-    grid_images: int = 48
-    """Images in the grid."""
-    geneval_dir: str | None = None
-    """Also write the images as GenEval's evaluator reads them."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number = self.num_images_per_prompt
-        check(number >= 1, "num_images_per_prompt", number, "at least 1")
-        check_choice("task", self.task, ("text_to_image",))
-        if not self.rewards and self.geneval_dir is None:
-            raise ConfigError(
-                "rewards is empty and geneval_dir is null: name a reward, such as {name: clip},"
-                " or a folder for images that another program scores."
-            )
-
-    @property
-    def settings(self) -> dict[str, Setting]:
-        """The sampler by its name."""
-        return {self.sampler.name: Setting(self.sampler)}
 
 
 def run(config: EvalConfig) -> dict[str, Table] | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 class Shown(NamedTuple):
@@ -61,6 +61,8 @@ class Features:
 
     def needed(self) -> Features:
         """Without the images that no row of the canvas shows; their embeddings are left out."""
+        import torch
+
         used = self.at[self.at >= 0].unique()
         ends = torch.tensor([image.rows for image in self.images], device=used.device).cumsum(0)
         kept = set(torch.bucketize(used, ends, right=True).tolist())
@@ -81,12 +83,16 @@ class Features:
 
     def padded(self, width: int) -> Features:
         """For a canvas with that many more columns on the left."""
+        import torch.nn.functional as F
+
         return replace(self, at=F.pad(self.at, (width, 0), value=-1))
 
     @staticmethod
     def joined(parts: Sequence[Features]) -> Features:
         """Those of canvases whose rows are put one after the other; canvases that were one have
         their images in common."""
+        import torch
+
         at, count, own = [], 0, dict[int, tuple[int, Features]]()
         for part in parts:
             key = id(part.source if part.rows is None else part.rows)

@@ -15,7 +15,7 @@ from mmrl.config import ConfigError
 from mmrl.data import spread
 from mmrl.randomness import generator
 from mmrl.types import Chunk, Cutting, Prompt, Sample
-from models.policy import writes_images
+from models.task import writes_images
 
 
 @dataclass

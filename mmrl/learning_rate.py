@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, Protocol
-
-import torch
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import get_scheduler
-from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
-from transformers.trainer_utils import SchedulerType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mmrl.config import ConfigError, check, check_choice
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LambdaLR
 
 _BY_METRIC = ("reduce_lr_on_plateau", "greedy")
 """Follow a loss; here a schedule is a function of the step, so that resuming is exact."""
@@ -32,6 +29,8 @@ class ScheduleSettings(Protocol):
 
 def build_schedule(optimizer: Optimizer, settings: ScheduleSettings, steps: int) -> LambdaLR:
     """The schedule of an optimiser over `steps` of its steps."""
+    from transformers import get_scheduler
+
     # rates given as such (min_lr, lr_end) are taken against this default, not against the groups
     optimizer.defaults["lr"] = settings.learning_rate
     return get_scheduler(
@@ -46,6 +45,10 @@ def check_schedule(settings: ScheduleSettings, steps: int) -> None:
     Raises:
         ConfigError: an unknown schedule, arguments it does not have or lacks, or impossible rates.
     """
+    import torch
+    from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
+    from transformers.trainer_utils import SchedulerType
+
     name, arguments = settings.lr_scheduler_type, dict(settings.lr_scheduler_kwargs)
     known = [item.value for item in SchedulerType if item.value not in _BY_METRIC]
     check_choice("lr_scheduler_type", name, known)

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from mmrl.adapter import ROLES
 from mmrl.algorithms import passes_per_rollout
+from mmrl.lora_config import ROLES
 from mmrl.model_config import image_tokens, known_config
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task, completion_length
 from mmrl.trainable import trained_in_full
 from models.checkpoint import FAMILIES
 from models.core import CoreConfig, MaskedTokenModel
-from models.policy import writes_images
+from models.task import writes_images
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

@@ -9,16 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
-
-from mmrl.adapter import LoraSettings
 from mmrl.config import ConfigError, check
-from mmrl.trainable import check_patterns
+from mmrl.lora_config import LoraSettings
 from mmrl.types import Prompt
-from models.checkpoint import FAMILIES, outline
-from models.magvit import MagvitConfig, vq_outline
+from models.magvit_config import MagvitConfig
+from models.task import ImageFit
 
 PUBLIC_VQ = "showlab/magvitv2"
 """The image tokenizer of MMaDA, with the sizes that `MagvitConfig` has by default."""
@@ -41,7 +36,7 @@ class ModelConfig:
     image_size: int | None = None
     """Side in pixels of images that are codes, written or in prompts; null follows the
     checkpoint."""
-    image_fit: Literal["crop", "squash"] = "crop"
+    image_fit: ImageFit = "crop"
     """How an image in a prompt becomes that square: its shorter side is resized and the middle
     kept, or it is squashed, as MMaDA does with charts, documents and diagrams. A vision tower
     tiles images of any shape and reads neither."""
@@ -86,6 +81,10 @@ def check_checkpoints(model: ModelConfig) -> None:
         ConfigError: one that is neither a directory nor possibly on the hub.
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
+    from mmrl.trainable import check_patterns
+    from models.checkpoint import outline
+    from models.magvit import vq_outline
+
     if model.train_vision_tower:
         check_sight(model, "to train its vision tower")
     for key, path, look in (
@@ -102,6 +101,8 @@ def check_checkpoints(model: ModelConfig) -> None:
 def families(model: ModelConfig) -> list[ModuleType]:
     """The family of the policy's checkpoint, see `models.checkpoint.FAMILIES`; all of them where
     the checkpoint is not on this machine."""
+    from models.checkpoint import FAMILIES
+
     family = FAMILIES.get(str((known_config(model.path) or {}).get("model_type")))
     return list(FAMILIES.values()) if family is None else [family]
 
@@ -128,6 +129,8 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     Raises:
         ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
     """
+    from models.checkpoint import FAMILIES
+
     layouts = [family.TASKS[task] for family in families(model) if task in family.TASKS]
     able = " or ".join(name for name, family in FAMILIES.items() if task in family.TASKS)
     kind = (known_config(model.path) or {}).get("model_type")
@@ -191,6 +194,9 @@ def patch_size(vq: str | None) -> int | None:
 
 def is_hub_id(text: str) -> bool:
     """Whether a text has the form of a repository of the Hugging Face hub, `owner/name`."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
     try:
         validate_repo_id(text)
     except HFValidationError:
@@ -204,6 +210,9 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
     Raises:
         ConfigError: it is not JSON.
     """
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
     file: Any = Path(path_or_hub_id).expanduser() / "config.json"
     if not file.is_file():
         try:

@@ -11,7 +11,8 @@ from mmrl.config import to_yaml
 from mmrl.memory import estimate, sizes, total
 from mmrl.model_config import families, known_config
 from mmrl.pairing import differences
-from mmrl.probe import SAMPLES, offline, probe_task
+from mmrl.probe import offline, probe_task
+from mmrl.probe_config import SAMPLES
 from mmrl.rl_config import RLConfig
 from mmrl.run_directory import RunDirectory
 from mmrl.tasks import Task, completion_length

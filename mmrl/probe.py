@@ -6,15 +6,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
-from mmrl.config import ConfigError, NotHereError, check, load_config
+from mmrl.config import ConfigError, NotHereError, load_config
 from mmrl.handful import Handful, find_recorded, recorded, stand_ins
+from mmrl.probe_config import FEW, ProbeConfig
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task, check_chunks
 from mmrl.types import Prompt
@@ -25,28 +25,6 @@ from rewards.terms import build_term
 
 if TYPE_CHECKING:
     from rewards.terms import Term
-
-SAMPLES, FEW = 8, 2
-"""What each reward scores; and of stand-ins in a dry run, which is to take seconds."""
-
-
-@dataclass(kw_only=True)
-class ProbeConfig(RLConfig):
-    """The settings of a run, and of its probe."""
-
-    samples: str | None = None
-    """Recorded completions: a run directory or a parquet of its `samples/`; null takes those in
-    `output_dir`, and stand-ins where there are none."""
-    num_samples: int = SAMPLES
-    """Samples each reward scores."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.num_samples >= 2, "num_samples", self.num_samples, "at least 2")
-        place = self.samples
-        found = place is None or Path(place).exists()
-        check(found, "samples", place, "a run directory or a parquet of completions")
-
 
 def probe(
     entries: Sequence[Mapping[str, Any]],

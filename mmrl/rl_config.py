@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
-from mmrl.asking import check_asking
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.learning_rate import check_schedule
 from mmrl.model_config import ModelConfig, check_checkpoints, check_task
 from mmrl.samplers.blocks import check_blocks
-from mmrl.tasks import TaskConfig
-from models.policy import TASKS, writes_images
-from models.text import MAX_COMPLETION_LENGTH
+from mmrl.task_config import TaskConfig
+from models.task import MAX_COMPLETION_LENGTH, TASKS, writes_images
 
 TRACKERS = ("tensorboard", "wandb")
 
@@ -145,6 +143,8 @@ class RLConfig:
 
     def check_model(self) -> None:
         """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
+        from mmrl.asking import check_asking
+
         check_checkpoints(self.model)
         for name, task in self.tasks.items():
             purpose = f"for the task {task.task} of tasks.{name}"

@@ -16,7 +16,7 @@ from mmrl.trainable import trained_counts
 from models.core import MaskedTokenModel
 
 if TYPE_CHECKING:
-    from mmrl.sft import SFTConfig
+    from mmrl.sft_config import SFTConfig
 
 
 def describe(config: SFTConfig, world_size: int = 1) -> str:
@@ -29,7 +29,7 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
     options = component(OBJECTIVES, config.objective, where="objective")
     checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():
-        network, data = OBJECTIVES[config.objective["name"]].outline(options)
+        network, data = OBJECTIVES[config.objective["name"]].load().outline(options)
     if network is not None:
         build_optimizers(network, config)
     start = "the first step" if checkpoint is None else str(checkpoint)

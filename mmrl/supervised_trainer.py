@@ -27,7 +27,7 @@ from mmrl.sharding import keeping_pace, like, load_moments, prepare, shard, stor
 from mmrl.trainable import trained_counts
 
 if TYPE_CHECKING:
-    from mmrl.sft import SFTConfig
+    from mmrl.sft_config import SFTConfig
 
 logger = logging.getLogger(__name__)
 STATE_NAME = "trainer_state.pt"

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from PIL import Image
-from torch import Tensor
 
 from mmrl.chunks import Chunk, Cutting
 from mmrl.features import Features, Shown
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 __all__ = [
     "Canvas",
@@ -170,7 +172,7 @@ class Canvas:
                 "cfg_scale > 0 needs a canvas with an unconditional twin, and this layout has none;"
                 " set cfg_scale to 0."
             )
-        tokens = torch.where(self.response, self.tokens, self.uncond_tokens)
+        tokens = self.tokens.where(self.response, self.uncond_tokens)
         return replace(self, tokens=tokens, attend=self.uncond_attend, features=None)
 
     def hiding(self, hidden: Tensor) -> Canvas:
@@ -191,11 +193,13 @@ class Canvas:
         features = self.features.needed()
         return replace(self, features=replace(features.computed(model), source=features.source))
 
-    @torch.no_grad()
     def looked_at(self, model: Callable[..., Any]) -> Canvas:
         """The canvas with its images as a model sees them now, for good: without gradient, and its
         rows may be scored in any parts without another look."""
-        seen = self.seen_by(model)
+        import torch
+
+        with torch.no_grad():
+            seen = self.seen_by(model)
         if seen.features is None:
             return seen
         return replace(seen, features=replace(seen.features, source=None))
@@ -307,6 +311,8 @@ class Passes:
 
     def extended(self, number: int) -> Passes:
         """As many draws, those added hiding and scoring nothing; the estimate stays the same."""
+        import torch
+
         added = number - len(self)
 
         def pad(tensor: Tensor) -> Tensor:

@@ -1,7 +1,26 @@
 """Masked-token models: one core, adapters for the public checkpoints, and MAGVIT-v2."""
 
-from models.checkpoint import load_model, save_model
-from models.magvit import load_vq
-from models.policy import Policy, load_policy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from models.checkpoint import load_model, save_model
+    from models.magvit import load_vq
+    from models.policy import Policy, load_policy
 
 __all__ = ["Policy", "load_model", "load_policy", "load_vq", "save_model"]
+
+_MODULES = {
+    "Policy": "policy",
+    "load_model": "checkpoint",
+    "load_policy": "policy",
+    "load_vq": "magvit",
+    "save_model": "checkpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A name of `__all__`, whose module is imported when it is first asked for (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"models.{_MODULES[name]}"), name)

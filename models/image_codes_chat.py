@@ -24,7 +24,8 @@ from models.conversation import MARK, count_marks, words_alone
 from models.image_chat import Stands, image_key
 from models.layouts import Layouts
 from models.magvit import MagvitV2
-from models.pixels import ImageFit, check_fit, image_to_pixels
+from models.pixels import check_fit, image_to_pixels
+from models.task import ImageFit
 from models.text import Text
 
 

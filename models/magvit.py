@@ -10,82 +10,20 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from models.magvit_network import Decoder, Encoder, StageConfig
+from models.magvit_config import MagvitConfig
+from models.magvit_network import Decoder, Encoder
 from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, write_weights
 
-
-@dataclass(kw_only=True)
-class MagvitConfig:
-    """Sizes of the tokenizer; the defaults are the public showlab/magvitv2 network."""
-
-    ch: int = 128
-    """Base width."""
-    bits: int = 13
-    """Bits per code; the codebook has `2 ** bits` entries."""
-    encoder_ch_mult: list[int] = field(default_factory=lambda: [1, 2, 2, 4, 4])
-    """Width multiplier of each encoder level, finest first."""
-    encoder_num_res_blocks: list[int] = field(default_factory=lambda: [4, 3, 4, 3, 4])
-    """Residual blocks of each encoder level, finest first."""
-    decoder_ch_mult: list[int] = field(default_factory=lambda: [1, 1, 2, 2, 4])
-    """Width multiplier of each decoder level, finest first."""
-    decoder_num_res_blocks: list[int] = field(default_factory=lambda: [4, 4, 3, 4, 3])
-    """Residual blocks of each decoder level, finest first."""
-    in_channels: int = 3
-    """Channels of the pixels."""
-    norm_groups: int = 32
-    """Groups of every GroupNorm; must divide every width."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.bits <= 18:
-            raise ValueError(f"bits is {self.bits}; allowed are 1 to 18.")
-        levels = {name: len(getattr(self, name)) for name in _PER_LEVEL}
-        if len(set(levels.values())) != 1 or 0 in levels.values():
-            raise ValueError(
-                f"The per-level lists must have one length of at least 1, got {levels}."
-            )
-        for name in ("encoder_ch_mult", "decoder_ch_mult"):
-            for mult in [1, *getattr(self, name)]:
-                if mult < 1 or self.ch * mult % self.norm_groups:
-                    raise ValueError(
-                        f"Width ch * {name} = {self.ch} * {mult} is not a positive multiple of "
-                        f"norm_groups = {self.norm_groups}; change ch, {name} or norm_groups."
-                    )
-
-    @property
-    def downsample(self) -> int:
-        """Pixels per code along one side."""
-        return 2 ** (len(self.encoder_ch_mult) - 1)
-
-    def stage(self, half: str) -> StageConfig:
-        """Return the sizes of one half of the network, `encoder` or `decoder`."""
-        return StageConfig(
-            ch=self.ch,
-            ch_mult=getattr(self, f"{half}_ch_mult"),
-            num_res_blocks=getattr(self, f"{half}_num_res_blocks"),
-            in_channels=self.in_channels,
-            bits=self.bits,
-            norm_groups=self.norm_groups,
-        )
-
-
 # Convolutions outside oneDNN unfold their input: decode so many images at once that it stays small.
 _COLUMN_ELEMENTS = 2**26
-
-_PER_LEVEL = (
-    "encoder_ch_mult",
-    "encoder_num_res_blocks",
-    "decoder_ch_mult",
-    "decoder_num_res_blocks",
-)
-
 
 class LookupFreeQuantizer(nn.Module):
     """Signs of the latent channels as bits of a code; holds the table of all codes."""

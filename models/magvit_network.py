@@ -7,32 +7,14 @@ pixels up. The attribute names are the keys of the public checkpoint.
 Tokenizer: https://arxiv.org/abs/2310.05737; this network: https://arxiv.org/abs/2408.12528.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.magvit_config import StageConfig
+
 NORM_EPS = 1e-6
-
-
-@dataclass(kw_only=True)
-class StageConfig:
-    """Widths and depths of one half (encoder or decoder) of the network."""
-
-    ch: int
-    """Base width; a level's width is `ch * ch_mult[level]`."""
-    ch_mult: Sequence[int]
-    """Width multiplier of each level, finest level first."""
-    num_res_blocks: Sequence[int]
-    """Residual blocks of each level, finest level first."""
-    in_channels: int
-    """Channels of the pixels."""
-    bits: int
-    """Channels of the latent: one per bit of a code."""
-    norm_groups: int
-    """Groups of every GroupNorm."""
 
 
 def swish(x: Tensor) -> Tensor:

@@ -8,17 +8,14 @@ file may claim a side that would take all memory once the other is enlarged.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-ImageFit = Literal["crop", "squash"]
-"""How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
-resizes both sides, as MMaDA does for charts, documents and diagrams."""
-
+from models.task import ImageFit
 
 LONGEST = 100
 """Ratio of the sides up to which the whole image is resized before its middle is taken."""

@@ -20,21 +20,11 @@ from models.image_chat import ImageChat
 from models.image_codes_chat import ImageCodesChat
 from models.layouts import Layouts, token_ids
 from models.magvit import MagvitV2, load_vq
-from models.pixels import ImageFit
 from models.source import find_directory
-from models.task import Task
-from models.text import MAX_COMPLETION_LENGTH, Text
+from models.task import MAX_COMPLETION_LENGTH, ImageFit, Task
+from models.text import Text
 from models.text_to_image import MaskPolicy, TextToImage
 from models.vision import Vision
-
-TASKS = sorted({name for family in FAMILIES.values() for name in family.TASKS})
-"""The names that prompts carry, of all families."""
-
-
-def writes_images(task: str) -> bool:
-    """Whether completions of a task are images."""
-    layouts = [family.TASKS[task] for family in FAMILIES.values() if task in family.TASKS]
-    return any(layout.writes_images for layout in layouts)
 
 
 @dataclass

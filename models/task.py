@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from PIL import Image
 
 from mmrl.types import Canvas, Prompt
+
+WRITES_IMAGES = {"image_to_text": False, "text": False, "text_to_image": True}
+"""The tasks of all families by the names that prompts carry, and whether completions are images."""
+TASKS = sorted(WRITES_IMAGES)
+"""Their names."""
+MAX_COMPLETION_LENGTH = 256
+"""Response positions of a text where nobody asks for another number."""
+ImageFit = Literal["crop", "squash"]
+"""How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
+resizes both sides, as MMaDA does for charts, documents and diagrams."""
+
+
+def writes_images(task: str) -> bool:
+    """Whether completions of a task are images."""
+    return WRITES_IMAGES.get(task, False)
 
 
 class Task(Protocol):

@@ -19,9 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Prompt
 from models.layouts import token_ids
-
-MAX_COMPLETION_LENGTH = 256
-"""Response positions where nobody asks for another number."""
+from models.task import MAX_COMPLETION_LENGTH
 
 
 @dataclass(frozen=True)

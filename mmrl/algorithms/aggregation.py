@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,5 @@ AGGREGATIONS: dict[str, Callable[[Tensor, BatchSize], Tensor]] = {
     "gspo": gspo,
     "gmpo": gspo,
 }
+ACROSS_PASSES = frozenset({"gmpo"})
+"""Aggregations whose terms depend on several passes at once."""

@@ -8,8 +8,10 @@ never negative and is what GRPO uses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def k1(policy: Tensor, reference: Tensor) -> Tensor:

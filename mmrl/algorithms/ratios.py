@@ -16,8 +16,10 @@ further arguments are these `sizes`, broadcast to the entries, and the `blocks` 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def token(new: Tensor, old: Tensor, counts: Tensor, *_: Tensor | None) -> Tensor:

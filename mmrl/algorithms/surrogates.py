@@ -56,5 +56,3 @@ def boundary(log_ratio: Tensor, advantages: Tensor, linear: Tensor) -> Terms:
 
 SURROGATES = {"gmpo": geometric}
 """Surrogates of aggregations that do not average clipped terms."""
-ACROSS_PASSES = frozenset({"gmpo"})
-"""Aggregations whose terms depend on several passes at once."""

@@ -1,4 +1,4 @@
-"""What a method says about its value model, and the loss the value model learns from.
+"""The loss that a value model learns from.
 
     loss_j = 1/2 max( (V_j - Ret_j)^2, (clip(V_j, V_j^old +- epsilon) - Ret_j)^2 )
 
@@ -9,7 +9,6 @@ then over slices).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -17,39 +16,7 @@ from torch import Tensor
 
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.gae import Estimates, estimate, position_rewards
-from mmrl.config import check, check_choice
-
-BACKBONES = ("shared", "copy")
-
-
-@dataclass(kw_only=True)
-class ValueConfig:
-    """Settings of the value model; TRL's names where PPO has them there."""
-
-    backbone: str = "copy"
-    """What the head reads: the hidden states of the policy (shared), or of a copy of its own."""
-    gamma: float = 1.0
-    """Discount per denoising step (per slice, where slices hold several)."""
-    lam: float = 1.0
-    """Lambda of generalised advantage estimation."""
-    cliprange_value: float | None = None
-    """How far a value may move from its old one; null takes `epsilon` of the ratio."""
-    vf_coef: float = 0.1
-    """Weight of the value loss beside the policy's (backbone: shared)."""
-    learning_rate_scale: float = 1.0
-    """Factor on the learning rate, for the head and for a copied backbone."""
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.value.backbone", self.backbone, BACKBONES)
-        for key in ("gamma", "lam"):
-            share = getattr(self, key)
-            check(0 <= share <= 1, f"algorithm.value.{key}", share, "between 0 and 1")
-        reach = self.cliprange_value
-        allowed = "null or 0 or more"
-        check(reach is None or reach >= 0, "algorithm.value.cliprange_value", reach, allowed)
-        check(self.vf_coef >= 0, "algorithm.value.vf_coef", self.vf_coef, "0 or more")
-        scale = self.learning_rate_scale
-        check(scale > 0, "algorithm.value.learning_rate_scale", scale, "above 0")
+from mmrl.algorithms.value_config import ValueConfig
 
 
 class ValueInputs(NamedTuple):

@@ -1,10 +1,15 @@
 """Estimators: mask strategies, scoring and bounds, from a finished canvas to log-probabilities."""
 
+from typing import TYPE_CHECKING
+
 from mmrl.estimators.bounds import BOUNDS, Quantity, View
-from mmrl.estimators.entropy import highest
 from mmrl.estimators.masks import MASKS, Draw, Strategy
-from mmrl.estimators.scoring import Scores, score, score_with_values
-from mmrl.estimators.values import state_values
+from mmrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mmrl.estimators.entropy import highest
+    from mmrl.estimators.scoring import Scores, score, score_with_values
+    from mmrl.estimators.values import state_values
 
 __all__ = [
     "BOUNDS",
@@ -19,3 +24,12 @@ __all__ = [
     "score_with_values",
     "state_values",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "entropy": ("highest",),
+        "scoring": ("Scores", "score", "score_with_values"),
+        "values": ("state_values",),
+    },
+)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmrl.types import Passes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Quantity(NamedTuple):
@@ -70,6 +70,8 @@ def elbo(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
 
 def eubo(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
     """The upper bound, summed over the tokens that were hidden with a weight in any pass."""
+    import torch
+
     seen = (passes.scored & (passes.weight > 0)).any(0)
     # log-sum-exp over passes; a pass that does not score a token adds nothing to it
     exponents = view.eubo_beta * logprobs + passes.weight.clamp(min=1e-30).log()
@@ -85,7 +87,7 @@ def sandwich(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
     if view.advantages is None:
         return lower
     mixed = view.eubo_weight * upper.values + (1 - view.eubo_weight) * lower.values
-    values = torch.where((view.advantages >= 0)[None, :, None], lower.values, mixed)
+    values = lower.values.where((view.advantages >= 0)[None, :, None], mixed)
     return lower._replace(values=values)
 
 

@@ -1,13 +1,34 @@
-"""Objectives of supervised training, by the name used in configurations."""
+"""Objectives of supervised training, by the name used in configurations.
 
-from mmrl.objectives.contrastive import Contrastive
-from mmrl.objectives.masked import Masked
-from mmrl.objectives.reconstruction import Reconstruction
-from mmrl.objectives.text import Completions
+A new one is a file with its class, one with its options, and a line here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from mmrl.objectives.contrastive_config import ContrastiveConfig
+from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.reconstruction_config import ReconstructionConfig
+from mmrl.objectives.text_config import CompletionConfig
+
+
+class Entry(NamedTuple):
+    """An objective: its options, and its class as `module:name`, imported when it is asked for."""
+
+    Config: type[Any]
+    path: str
+
+    def load(self) -> type[Any]:
+        """The class, see `mmrl.objectives.objective.Objective`."""
+        module, _, name = self.path.partition(":")
+        return getattr(import_module(module), name)
+
 
 OBJECTIVES = {
-    "contrastive": Contrastive,
-    "masked": Masked,
-    "reconstruction": Reconstruction,
-    "text": Completions,
+    "contrastive": Entry(ContrastiveConfig, "mmrl.objectives.contrastive:Contrastive"),
+    "masked": Entry(MaskedConfig, "mmrl.objectives.masked:Masked"),
+    "reconstruction": Entry(ReconstructionConfig, "mmrl.objectives.reconstruction:Reconstruction"),
+    "text": Entry(CompletionConfig, "mmrl.objectives.text:Completions"),
 }

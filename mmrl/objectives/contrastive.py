@@ -13,64 +13,23 @@ the negatives are those of the own process.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mmrl.config import check
 from mmrl.objectives.captions import load_captions, near_miss
-from mmrl.objectives.clip_network import ClipNetworkConfig, new_clip, save_clip, train_tokenizer
+from mmrl.objectives.clip_network import new_clip, save_clip, train_tokenizer
 from mmrl.objectives.columns import ImageRows, load_images
+from mmrl.objectives.contrastive_config import ContrastiveConfig
 from mmrl.objectives.objective import without_weights
 from mmrl.randomness import generator
 from mmrl.stream import stream_positions, stream_rows
 
 MAX_SCALE = 100.0
-
-
-@dataclass(kw_only=True)
-class ContrastiveConfig:
-    """Options of the `contrastive` objective."""
-
-    data: str = ""
-    """Parquet file of training pairs, or a folder of them."""
-    eval_data: str = ""
-    """Parquet of pairs for `eval_steps`; the training pairs when empty."""
-    image_column: str = "image"
-    """Column that holds the images."""
-    caption_column: str = "prompt"
-    """Column that holds the captions."""
-    metadata_column: str = ""
-    """Column with GenEval metadata as JSON, which tells captions that ask for the same thing."""
-    network: ClipNetworkConfig = field(default_factory=ClipNetworkConfig)
-    """Sizes of the new network."""
-    near_misses: int = 0
-    """Near misses of each caption."""
-    replace: list[list[str]] = field(default_factory=list)
-    """Lists of words; a near miss has one word replaced by another of its list."""
-    swap: list[list[str]] = field(default_factory=list)
-    """Lists of words; or two words of one list have changed places."""
-    eval_pairs: int = 256
-    """Pairs scored at each evaluation."""
-    save_dtype: Literal["float32", "bfloat16", "float16"] = "float16"
-    """Stored precision of the saved weights."""
-
-    def __post_init__(self) -> None:
-        check(self.data != "", "objective.data", self.data, "the path of a parquet with pairs")
-        check(self.near_misses >= 0, "objective.near_misses", self.near_misses, "0 or more")
-        check(self.eval_pairs > 1, "objective.eval_pairs", self.eval_pairs, "2 or more")
-        check(
-            self.near_misses == 0 or bool(self.replace or self.swap),
-            "objective.near_misses",
-            self.near_misses,
-            "0 without words to exchange",
-            "Give objective.replace or objective.swap.",
-        )
 
 
 class PairBatch(NamedTuple):

@@ -13,9 +13,7 @@ reported value is the published one. Unlike the paper there is no adversarial or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,66 +23,11 @@ from mmrl.config import check
 from mmrl.image_grid import Cell, page, stacked
 from mmrl.objectives.columns import load_images
 from mmrl.objectives.objective import outline_of, without_weights
+from mmrl.objectives.reconstruction_config import ReconstructionConfig
 from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.stream import stream_positions, stream_rows
 from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq, vq_outline
 from models.text_to_image import to_images
-
-
-@dataclass(kw_only=True)
-class ReconstructionConfig:
-    """Options of the `reconstruction` objective."""
-
-    data: str = ""
-    """Parquet file of training images, or a folder of them."""
-    eval_data: str = ""
-    """Parquet of images for `eval_steps`; the training images when empty."""
-    image_column: str = "image"
-    """Column of the parquet that holds the images."""
-    image_size: int = 256
-    """Images are resized on their shorter side and cropped in the middle to this square."""
-    vq: str = ""
-    """Directory or hub id of a tokenizer to continue from; a new network when empty."""
-    network: MagvitConfig = field(default_factory=MagvitConfig)
-    """Sizes of a new network; unused when `vq` is given."""
-    patch_encoder: bool = False
-    """Restrict a new encoder to its own patch of pixels: fewer and steadier codes."""
-    whiten_images: int = 0
-    """Start a new encoder with bits whitened on this many training images; 0 is off."""
-    train_encoder: bool = True
-    """Train the encoder; if not, only the decoder learns and the codes never change."""
-    pixel_loss: Literal["l1", "l2"] = "l1"
-    """Distance between pixels."""
-    commitment_weight: float = 0.1
-    """Weight w_c of the commitment terms."""
-    commitment_beta: float = 0.25
-    """Weight beta of the second commitment term."""
-    entropy_weight: float = 0.1
-    """Weight w_e of the entropy terms."""
-    eval_images: int = 64
-    """Images reconstructed at each evaluation."""
-    save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Stored precision of the saved weights."""
-
-    def __post_init__(self) -> None:
-        check(self.data != "", "objective.data", self.data, "the path of a parquet with images")
-        check(self.image_size > 0, "objective.image_size", self.image_size, "positive")
-        blocks = self.network.encoder_num_res_blocks
-        check(
-            not (self.patch_encoder and any(blocks)),
-            "objective.network.encoder_num_res_blocks",
-            blocks,
-            "zero in every level for patch_encoder=true",
-            "The norms of residual blocks see the whole image.",
-        )
-        groups = self.network.norm_groups
-        check(
-            not self.patch_encoder or groups == 1,
-            "objective.network.norm_groups",
-            groups,
-            "1 for patch_encoder=true",
-        )
-        check(self.eval_images > 0, "objective.eval_images", self.eval_images, "positive")
 
 
 class Reconstruction:

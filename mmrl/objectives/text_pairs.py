@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from mmrl.config import ConfigError
 from mmrl.conversation import IMAGE, Message, placed, read_messages, text_of
 from mmrl.formats import adapted
-from mmrl.objectives.text_examples import ExampleConfig
+from mmrl.objectives.source_config import ExampleConfig
 from mmrl.picture_sources import find_picture, picture_values
 from mmrl.pictures import Pictures
 from mmrl.types import Prompt

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mmrl.config import check
-from mmrl.objectives.masked_config import NetworkConfig
+from mmrl.objectives.network_config import NetworkConfig
 from mmrl.objectives.objective import without_weights
 from mmrl.objectives.text_rows import Tasks
+from mmrl.objectives.vision_config import VisionConfig
 from mmrl.randomness import generator
 from models import llada_v
-from models.anyres import grids_between
 from models.checkpoint import FAMILIES, load_model, new_model
 from models.core import MaskedTokenModel
 from models.image_chat import ImageChat
@@ -26,48 +24,6 @@ from models.source import find_directory
 from models.task import Task
 from models.text import Text
 from models.vision import Vision
-
-
-@dataclass(kw_only=True)
-class VisionConfig:
-    """Sizes of a new vision tower, by the names of SigLIP's config.json, and how images are cut.
-
-    As in LLaDA-V the features are taken before the last layer, which is not built: of
-    `num_hidden_layers` one less computes and is stored.
-    """
-
-    hidden_size: int = 128
-    intermediate_size: int = 256
-    num_hidden_layers: int = 5
-    num_attention_heads: int = 4
-    image_size: int = 32
-    """Side of a tile in pixels."""
-    patch_size: int = 8
-    image_grid_pinpoints: str = "(1x1),...,(1x1)"
-    """Grids of tiles to choose from, beside the one tile of the whole image."""
-    max_tiles: int = 1
-    """A larger grid is shrunk to about this many tiles: the number in `anyres_max_`."""
-
-    def __post_init__(self) -> None:
-        where = "objective.vision"
-        for key, value in asdict(self).items():
-            if isinstance(value, int):
-                check(value >= 1, f"{where}.{key}", value, "at least 1")
-        layers, heads = self.num_hidden_layers, self.num_attention_heads
-        check(layers >= 2, f"{where}.num_hidden_layers", layers, "at least 2")
-        check(
-            self.hidden_size % heads == 0,
-            f"{where}.hidden_size", self.hidden_size, f"a multiple of {heads}, the heads",
-        )  # fmt: skip
-        fits = self.image_size % self.patch_size == 0
-        check(fits, f"{where}.image_size", self.image_size, f"a multiple of {self.patch_size}")
-        grids_between(self.image_grid_pinpoints)
-
-    @property
-    def tower(self) -> dict[str, int]:
-        """The sizes alone."""
-        rest = ("image_grid_pinpoints", "max_tiles")
-        return {key: value for key, value in asdict(self).items() if key not in rest}
 
 
 def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: int) -> Text:

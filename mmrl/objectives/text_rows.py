@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.objectives.text_examples import Example, ExampleConfig
+from mmrl.objectives.source_config import ExampleConfig
+from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
 from mmrl.pictures import Pictures, check_pictures
 from mmrl.types import Prompt

@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
-
-from mmrl.config import check, component
+from mmrl.config import component
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.corruptions.corruption import draw_chance
 from mmrl.objectives.packed_rows import Rows, lay_out
-from mmrl.objectives.text_examples import Example, ExampleConfig, filled
+from mmrl.objectives.source_config import SourceConfig
+from mmrl.objectives.text_examples import Example, filled
 from mmrl.objectives.text_pieces import piece, shown
 from mmrl.objectives.text_rows import Tasks, load_examples
 from mmrl.picture_sources import picture_root
 from mmrl.randomness import generator
 from mmrl.rows import read_rows
 from mmrl.stream import stream_positions, stream_rows
-
-
-@dataclass(kw_only=True)
-class SourceConfig(ExampleConfig):
-    """A data set of completions, and how they are corrupted."""
-
-    data: str = ""
-    """.jsonl, .json or .parquet file, or a hub data set, of examples."""
-    data_config: str | None = None
-    """Configuration of a hub data set."""
-    data_split: str | None = None
-    """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
-    corruption: dict[str, Any] = field(default_factory=lambda: {"name": "random"})
-    """`name` and options: random, semi_ar, block, trace, left_to_right."""
-    normalization: Literal["sequence", "token"] = "sequence"
-    """What n_i is: the length of the completion, or the mean length over the data, so that every
-    token counts the same in every batch."""
-    packing: bool = False
-    """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = self.where
-        check(self.data != "", f"{where}.data", self.data, "a file or data set of completions")
-        component(CORRUPTIONS, self.corruption, where=f"{where}.corruption")
-        continued = CORRUPTIONS[self.corruption["name"]].continued
-        check(
-            continued or self.fill == "none" or self.trained_padding is None,
-            f"{where}.trained_padding", self.trained_padding,
-            f"null with corruption {self.corruption['name']!r}", "It has no unwritten rest.",
-        )  # fmt: skip
-        check(
-            self.normalization == "sequence" or self.fill != "batch",
-            f"{where}.normalization", self.normalization, "sequence with fill: batch",
-            "The mean length is not known beforehand.",
-        )  # fmt: skip
 
 
 class Source:

@@ -1,6 +1,7 @@
 """Samplers: one denoising loop, several commit rules.
 
-A new rule is one file with `candidates`, `propose` and `propose_reference`, and a line in `RULES`.
+A new rule is one file with `candidates`, `propose` and `propose_reference`, and a line in `RULES`
+of `mmrl.samplers.rules`.
 """
 
 from __future__ import annotations
@@ -8,41 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torch import Generator
-
 from mmrl.config import check, check_choice
-from mmrl.samplers import dynamic, emerge, left_to_right, maskgit, static
+from mmrl.lazy import lazy_names
 from mmrl.samplers.blocks import check_blocks
-from mmrl.samplers.denoise import denoise
-from mmrl.samplers.logits import guided_logits
+from mmrl.samplers.rules import RULES
 from mmrl.samplers.settings import SamplerConfig
-from mmrl.samplers.state import Rule
-from mmrl.types import Canvas, Rollout
 
 if TYPE_CHECKING:
+    from torch import Generator
+
+    from mmrl.samplers.logits import guided_logits
+    from mmrl.types import Canvas, Rollout
     from models import Policy
 
-RULES = {
-    "dynamic": Rule(
-        dynamic.candidates, dynamic.propose, dynamic.propose_reference, ranks=True, adaptive=True,
-        reads=("target", "threshold"),
-    ),
-    "emerge": Rule(
-        emerge.candidates, emerge.propose, emerge.propose_reference, reads=("schedule",)
-    ),
-    "left_to_right": Rule(
-        left_to_right.candidates, left_to_right.propose, left_to_right.propose_reference
-    ),
-    "maskgit": Rule(
-        maskgit.candidates, maskgit.propose, maskgit.propose_reference,
-        reads=("schedule", "choice_temperature"),
-    ),
-    "static": Rule(
-        static.candidates, static.propose, static.propose_reference, ranks=True, reads=("target",)
-    ),
-}  # fmt: skip
-
 __all__ = ["RULES", "SamplerConfig", "check_sampler", "guided_logits", "sample", "unread"]
+
+__getattr__ = lazy_names(__name__, {"logits": ("guided_logits",)})
 
 
 def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
@@ -103,4 +85,6 @@ def sample(
             the batch has not rows.
     """
     check_sampler(config)
+    from mmrl.samplers.denoise import denoise
+
     return denoise(policy, canvas, config, RULES[config.name], generator)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmrl.config import check
 from mmrl.samplers.settings import SamplerConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Block(NamedTuple):

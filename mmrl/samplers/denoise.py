@@ -21,8 +21,9 @@ from mmrl.samplers.ending import after_end, check_end, fill, valid
 from mmrl.samplers.network import BlockNetwork
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.prediction import Prediction
+from mmrl.samplers.rules import Rule
 from mmrl.samplers.settings import SamplerConfig
-from mmrl.samplers.state import Proposal, Rule, State
+from mmrl.samplers.state import Proposal, State
 from mmrl.types import Canvas, Rollout
 
 if TYPE_CHECKING:

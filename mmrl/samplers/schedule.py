@@ -9,15 +9,20 @@ alpha is evaluated in float32, as the public samplers do, so that counts derived
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    from torch import Tensor
 
-SCHEDULES = {
-    "cosine": lambda t: torch.cos(t * math.pi * 0.5),
+SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
+    "cosine": lambda t: (t * math.pi * 0.5).cos(),
     "linear": lambda t: (1 - t).clamp(min=1e-6, max=1.0),
 }
 
 
-def alpha(schedule: str, step: int, steps: int) -> torch.Tensor:
+def alpha(schedule: str, step: int, steps: int) -> Tensor:
     """Share of positions masked after `step` of `steps`, a 0-dim float32 tensor."""
+    import torch
+
     return SCHEDULES[schedule](torch.tensor(step / steps))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Generator, Tensor
 
 from mmrl.samplers.noise import uniform
-from mmrl.samplers.prediction import Prediction
 from mmrl.samplers.schedule import alpha
 
 
@@ -67,22 +65,3 @@ class Proposal(NamedTuple):
 
     columns: Tensor
     written: Tensor
-
-
-class Rule(NamedTuple):
-    """A commit rule: which positions a step may write, and what it writes there.
-
-    `propose_reference` reproduces a public sampler's draws; its logits are computed at every
-    position of the block. `ranks`: the rule orders positions by how certain they are. `adaptive`:
-    the public sampler ends a block when it is full rather than after its steps. `traced`:
-    `written_at` tells in which order a canvas was written. `reads`: settings that not all rules
-    look at, and this one does.
-    """
-
-    candidates: Callable[[State], Tensor]
-    propose: Callable[[State, Tensor, Prediction], Proposal]
-    propose_reference: Callable[[State, Tensor, Prediction], Proposal]
-    ranks: bool = False
-    adaptive: bool = False
-    traced: bool = True
-    reads: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models import load_policy
 from models.checkpoint import FAMILIES
-from models.policy import TASKS, writes_images
+from models.task import TASKS, writes_images
 from tests.mmrl.runs import run_config
 from tests.models.networks import write_small_llada_v, write_small_mmada
 

@@ -5,42 +5,38 @@ in each, and the weight of each score. Passes are drawn once per inner iteration
 new, the old and the reference policy alike. Draws come from one generator per row, so they do not
 depend on batch composition, process count or micro-batches.
 
-A new strategy is one file here with a `plan` and the number of its passes, and one line in `MASKS`.
+A new strategy is one file here with a `plan`, and with the `number` of its passes where they are
+not one per draw, and one line in `MASKS`.
 """
 
-from mmrl.estimators.masks import (
-    ar_like,
-    blockwise,
-    complementary,
-    full,
-    left_to_right,
-    quadrature,
-    random,
-    stratified,
-    trace,
-    uniform,
-)
-from mmrl.estimators.masks.draws import row_uniforms
+from typing import TYPE_CHECKING
+
 from mmrl.estimators.masks.strategy import Draw, Strategy
+from mmrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mmrl.estimators.masks.draws import row_uniforms
 
 __all__ = ["MASKS", "Draw", "Strategy", "row_uniforms"]
+
+__getattr__ = lazy_names(__name__, {"draws": ("row_uniforms",)})
 
 _RISING = ("min_mask_rate",)
 _DRAWN = ("min_mask_rate", "max_mask_rate")
 _CUT = ("slice_size", "num_slices", "sampled_slices")
 
 MASKS: dict[str, Strategy] = {
-    "full": Strategy(full.plan),
-    "random": Strategy(random.plan, reads=_RISING),
-    "uniform": Strategy(uniform.plan, reads=_DRAWN),
-    "stratified": Strategy(stratified.plan, reads=_DRAWN),
-    "quadrature": Strategy(quadrature.plan, reads=_DRAWN),
+    "full": Strategy("mmrl.estimators.masks.full"),
+    "random": Strategy("mmrl.estimators.masks.random", reads=_RISING),
+    "uniform": Strategy("mmrl.estimators.masks.uniform", reads=_DRAWN),
+    "stratified": Strategy("mmrl.estimators.masks.stratified", reads=_DRAWN),
+    "quadrature": Strategy("mmrl.estimators.masks.quadrature", reads=_DRAWN),
     "complementary": Strategy(
-        complementary.plan, complementary.number, reads=(*_DRAWN, "include_full")
+        "mmrl.estimators.masks.complementary", reads=(*_DRAWN, "include_full")
     ),
-    "blockwise": Strategy(blockwise.plan, needs_blocks=True, reads=_DRAWN),
-    "ar_like": Strategy(ar_like.plan, reads=_RISING),
-    "trace": Strategy(trace.plan, trace.number, ordered=True, reads_trace=True, reads=_CUT),
-    "left_to_right": Strategy(left_to_right.plan, left_to_right.number, ordered=True, reads=_CUT),
+    "blockwise": Strategy("mmrl.estimators.masks.blockwise", needs_blocks=True, reads=_DRAWN),
+    "ar_like": Strategy("mmrl.estimators.masks.ar_like", reads=_RISING),
+    "trace": Strategy("mmrl.estimators.masks.trace", ordered=True, reads_trace=True, reads=_CUT),
+    "left_to_right": Strategy("mmrl.estimators.masks.left_to_right", ordered=True, reads=_CUT),
 }
 """Mask strategies by the name used in configurations."""

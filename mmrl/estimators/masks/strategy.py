@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Generator, Tensor
-
-from mmrl.estimators.masks.draws import row_uniforms
 from mmrl.types import Canvas, Passes, Rollout
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 
 @dataclass(frozen=True)
@@ -56,22 +56,32 @@ def one_per_draw(draw: Draw, steps: int, length: int) -> int:
 class Strategy(NamedTuple):
     """A row of `MASKS`.
 
-    `plan` makes the passes; `number` says how many at most, from the settings, the denoising steps
-    and the response positions. `ordered`: the passes follow an order of writing, so neither several
-    draws nor hidden prompt tokens make sense; `reads_trace`: the order is the recorded one;
-    `reads`: the fields of `Draw` about rates and slices that `plan` looks at.
+    `module` has `plan`, which makes the passes, and where they are not one per draw `number`.
+    `ordered`: the passes follow an order of writing, so neither several draws nor hidden prompt
+    tokens make sense; `reads_trace`: the order is the recorded one; `reads`: the fields of `Draw`
+    about rates and slices that `plan` looks at.
     """
 
-    plan: Callable[[Rollout, Draw], Passes]
-    number: Callable[[Draw, int, int], int] = one_per_draw
+    module: str
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False
     reads: tuple[str, ...] = ()
 
+    def number(self, draw: Draw, steps: int, length: int) -> int:
+        """How many passes there are at most.
+
+        Args:
+            draw: settings.
+            steps: denoising steps.
+            length: response positions.
+        """
+        count = getattr(import_module(self.module), "number", one_per_draw)
+        return count(draw, steps, length)
+
     def __call__(self, rollout: Rollout, draw: Draw) -> Passes:
         """The passes of `plan`, with what is the same for all strategies."""
-        passes = self.plan(rollout, draw)
+        passes = import_module(self.module).plan(rollout, draw)
         if draw.prompt_mask_rate > 0:
             passes = with_prompt_noise(passes, rollout.canvas, draw)
         canvas = rollout.canvas
@@ -97,6 +107,10 @@ def passes_of(canvas: Canvas, hidden: Tensor, weight: Tensor | None = None) -> P
 
 def with_prompt_noise(passes: Passes, canvas: Canvas, draw: Draw) -> Passes:
     """Hide prompt tokens as well, each with probability `prompt_mask_rate` (d1, SPG)."""
+    import torch
+
+    from mmrl.estimators.masks.draws import row_uniforms
+
     prompt = ~canvas.response if canvas.attend is None else ~canvas.response & canvas.attend
     noise = [row_uniforms(prompt, draw.generators) for _ in range(len(passes))]
     hidden = (torch.stack(noise) < draw.prompt_mask_rate) & prompt
@@ -106,4 +120,4 @@ def with_prompt_noise(passes: Passes, canvas: Canvas, draw: Draw) -> Passes:
 def blocks_of(canvas: Canvas, size: int) -> Tensor:
     """[B, L] int64: the block of each response position, counted from the first; -1 elsewhere."""
     place = canvas.response.cumsum(-1) - 1
-    return torch.where(canvas.response, place // size, -1)
+    return (place // size).where(canvas.response, -1)

@@ -14,13 +14,13 @@ block by block with no masks behind the block; the samplers here put masks there
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.objectives.corruptions.corruption import Chance, View
 from mmrl.objectives.corruptions.semi_ar import SemiAR
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Block:
@@ -35,6 +35,8 @@ class Block:
 
     def __call__(self, order: Tensor, chance: Chance) -> View:
         """See `Corruption`."""
+        import torch
+
         index = torch.arange(len(order))
         block = index // self.config.block_size
         rate = chance.rate(int(block[-1]) + 1)[block]

@@ -8,10 +8,10 @@ over the chance, the bound that the corruption states, in nats per completion.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import torch
-from torch import Generator, Tensor
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 EPS = 1e-3
 """Lowest masking rate, as in LLaDA (arXiv 2502.09992)."""
@@ -42,6 +42,8 @@ class Chance:
 
 def draw_chance(length: int, draw: Generator) -> Chance:
     """The chance of a completion of `length` tokens."""
+    import torch
+
     numbers = torch.rand(2 * length + 1, generator=draw)
     return Chance(float(numbers[0]), numbers[1 : length + 1], numbers[length + 1 :])
 
@@ -71,6 +73,8 @@ class View:
 
 def plain_view(hidden: Tensor, weight: Tensor) -> View:
     """The completion itself with `hidden` [n] masked; every column attends to every other."""
+    import torch
+
     zeros = torch.zeros_like(hidden, dtype=torch.long)
     return View(torch.arange(len(hidden)), hidden, weight.float(), zeros, zeros.bool())
 

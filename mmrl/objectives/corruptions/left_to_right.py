@@ -12,14 +12,14 @@ left-to-right sampling, the factorisation that JustGRPO scores (arXiv 2601.15165
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import check
 from mmrl.objectives.corruptions.corruption import Chance, View
 from mmrl.objectives.corruptions.trace import sliced
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class LeftToRight:
@@ -43,4 +43,6 @@ class LeftToRight:
 
     def __call__(self, order: Tensor, chance: Chance) -> View:
         """See `Corruption`."""
+        import torch
+
         return sliced(torch.arange(len(order)), self.config.tokens, chance)

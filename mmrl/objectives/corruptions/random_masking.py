@@ -11,11 +11,12 @@ orders in which the completion could be written (arXiv 2110.02037).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RandomMasking:

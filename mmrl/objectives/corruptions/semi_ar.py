@@ -14,13 +14,13 @@ block being hidden every time; weights 1/p; one block at a time instead of all a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import check
 from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class SemiAR:
@@ -45,6 +45,8 @@ class SemiAR:
 
     def __call__(self, order: Tensor, chance: Chance) -> View:
         """See `Corruption`."""
+        import torch
+
         block = torch.arange(len(order)) // self.config.block_size
         count = int(block[-1]) + 1
         rate, chosen = chance.rate(), chance.one_of(count)

@@ -13,12 +13,13 @@ time instead of all as rows of a batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import check
 from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Trace:

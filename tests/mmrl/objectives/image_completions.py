@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from mmrl.objectives.text import CompletionConfig, Completions
-from mmrl.objectives.text_policy import VisionConfig
+from mmrl.objectives.vision_config import VisionConfig
 from tests.mmrl.objectives.completions import TOKENIZER, options
 
 WORDS = TOKENIZER.with_name("tokenizer_questions")

@@ -1,0 +1,39 @@
+"""What a method says about its value model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmrl.config import check, check_choice
+
+BACKBONES = ("shared", "copy")
+
+
+@dataclass(kw_only=True)
+class ValueConfig:
+    """Settings of the value model; TRL's names where PPO has them there."""
+
+    backbone: str = "copy"
+    """What the head reads: the hidden states of the policy (shared), or of a copy of its own."""
+    gamma: float = 1.0
+    """Discount per denoising step (per slice, where slices hold several)."""
+    lam: float = 1.0
+    """Lambda of generalised advantage estimation."""
+    cliprange_value: float | None = None
+    """How far a value may move from its old one; null takes `epsilon` of the ratio."""
+    vf_coef: float = 0.1
+    """Weight of the value loss beside the policy's (backbone: shared)."""
+    learning_rate_scale: float = 1.0
+    """Factor on the learning rate, for the head and for a copied backbone."""
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.value.backbone", self.backbone, BACKBONES)
+        for key in ("gamma", "lam"):
+            share = getattr(self, key)
+            check(0 <= share <= 1, f"algorithm.value.{key}", share, "between 0 and 1")
+        reach = self.cliprange_value
+        allowed = "null or 0 or more"
+        check(reach is None or reach >= 0, "algorithm.value.cliprange_value", reach, allowed)
+        check(self.vf_coef >= 0, "algorithm.value.vf_coef", self.vf_coef, "0 or more")
+        scale = self.learning_rate_scale
+        check(scale > 0, "algorithm.value.learning_rate_scale", scale, "above 0")

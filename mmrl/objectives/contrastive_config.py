@@ -1,0 +1,115 @@
+"""Options of the `contrastive` objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mmrl.config import check
+
+
+@dataclass(kw_only=True)
+class ClipNetworkConfig:
+    """Sizes of a new CLIP with transformer towers."""
+
+    image_size: int = 224
+    """Side of the square input of the image tower in pixels."""
+    patch_size: int = 16
+    """Side of a patch in pixels."""
+    vision_width: int = 384
+    """Width of the image tower."""
+    vision_layers: int = 12
+    """Layers of the image tower."""
+    text_width: int = 256
+    """Width of the text tower."""
+    text_layers: int = 6
+    """Layers of the text tower."""
+    head_width: int = 64
+    """Width of an attention head in both towers."""
+    embed_dim: int = 256
+    """Length of the features both towers end in."""
+    context_length: int = 77
+    """Tokens of a caption, with begin and end."""
+    vocab_size: int = 4096
+    """Tokens of the byte-pair tokenizer trained on the captions; 256 bytes and 3 marks at least."""
+
+    def __post_init__(self) -> None:
+        key = "objective.network"
+        check(
+            self.image_size % self.patch_size == 0,
+            f"{key}.patch_size",
+            self.patch_size,
+            f"a divisor of image_size, {self.image_size}",
+        )
+        for name in ("vision_width", "text_width"):
+            width = getattr(self, name)
+            multiple = f"a multiple of head_width, {self.head_width}"
+            check(width % self.head_width == 0, f"{key}.{name}", width, multiple)
+        check(self.vocab_size > 258, f"{key}.vocab_size", self.vocab_size, "at least 259")
+
+    def open_clip_config(self) -> dict[str, Any]:
+        """The content of `open_clip_config.json`; pixels are mapped to [-1, 1]."""
+        vision = {
+            "image_size": self.image_size,
+            "patch_size": self.patch_size,
+            "width": self.vision_width,
+            "layers": self.vision_layers,
+            "head_width": self.head_width,
+        }
+        text = {
+            "context_length": self.context_length,
+            "vocab_size": self.vocab_size,
+            "width": self.text_width,
+            "layers": self.text_layers,
+            "heads": self.text_width // self.head_width,
+            # The name only tells open_clip to take the tokenizer that lies beside the weights.
+            "hf_tokenizer_name": "tokenizer",
+            "pool_type": "eos",
+            "pad_id": 0,
+            "eos_id": 2,
+        }
+        halves = [0.5, 0.5, 0.5]
+        return {
+            "model_cfg": {"embed_dim": self.embed_dim, "vision_cfg": vision, "text_cfg": text},
+            "preprocess_cfg": {"mean": halves, "std": halves},
+        }
+
+
+@dataclass(kw_only=True)
+class ContrastiveConfig:
+    """Options of the `contrastive` objective."""
+
+    data: str = ""
+    """Parquet file of training pairs, or a folder of them."""
+    eval_data: str = ""
+    """Parquet of pairs for `eval_steps`; the training pairs when empty."""
+    image_column: str = "image"
+    """Column that holds the images."""
+    caption_column: str = "prompt"
+    """Column that holds the captions."""
+    metadata_column: str = ""
+    """Column with GenEval metadata as JSON, which tells captions that ask for the same thing."""
+    network: ClipNetworkConfig = field(default_factory=ClipNetworkConfig)
+    """Sizes of the new network."""
+    near_misses: int = 0
+    """Near misses of each caption."""
+    replace: list[list[str]] = field(default_factory=list)
+    """Lists of words; a near miss has one word replaced by another of its list."""
+    swap: list[list[str]] = field(default_factory=list)
+    """Lists of words; or two words of one list have changed places."""
+    eval_pairs: int = 256
+    """Pairs scored at each evaluation."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] = "float16"
+    """Stored precision of the saved weights."""
+
+    def __post_init__(self) -> None:
+        check(self.data != "", "objective.data", self.data, "the path of a parquet with pairs")
+        check(self.near_misses >= 0, "objective.near_misses", self.near_misses, "0 or more")
+        check(self.eval_pairs > 1, "objective.eval_pairs", self.eval_pairs, "2 or more")
+        check(
+            self.near_misses == 0 or bool(self.replace or self.swap),
+            "objective.near_misses",
+            self.near_misses,
+            "0 without words to exchange",
+            "Give objective.replace or objective.swap.",
+        )

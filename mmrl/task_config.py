@@ -1,0 +1,66 @@
+"""Settings of one task of a run: its prompts, sampler, rewards and algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmrl.config import check
+from mmrl.data_config import DataConfig
+from mmrl.samplers import SamplerConfig
+
+
+@dataclass(kw_only=True)
+class TaskConfig:
+    """Settings of one task."""
+
+    task: str = "text_to_image"
+    """Layout the policy renders the prompts with."""
+    prompts: str = ""
+    """Training prompts: a JSONL, JSON, CSV or parquet file, or a hub id."""
+    eval_prompts: str = ""
+    """Held-out prompts; empty for no evaluation."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """How the rows of `prompts` are read and worded."""
+    eval_data: dict[str, Any] = field(default_factory=dict)
+    """Settings of `data` that differ for `eval_prompts`, such as its split."""
+    num_prompts: int = 8
+    """Prompts per step, over all processes."""
+    num_generations: int = 8
+    """Rollouts per prompt: the size of a group."""
+    rollout_batch_size: int = 64
+    """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
+    group: no batch holds a part of one group beside another group."""
+    max_completion_length: int | None = None
+    """Response positions of a text; null for images, and for the policy's own number."""
+    eval_max_completion_length: int | None = None
+    """The same for evaluations; null takes `max_completion_length`."""
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    eval_sampler: SamplerConfig | None = None
+    """Sampler of evaluations; null takes `sampler`."""
+    eval_limit: int | None = None
+    """At most this many held-out prompts, spread over the file; null takes all."""
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    """Terms of the reward: name, weight, scale, offset and the reward's own options."""
+    eval_rewards: list[dict[str, Any]] = field(default_factory=list)
+    """Rewards of evaluations; empty takes `rewards`."""
+    max_failures: float = 0.0
+    """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
+    per run."""
+    algorithm: dict[str, Any] = field(default_factory=dict)
+    """Preset and columns that differ from it, see `mmrl.algorithms`."""
+    weight: float = 1.0
+    """Weight of this task's loss."""
+    skip_zero_std_groups: bool = False
+    """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
+    shuffle_advantages: bool = False
+    """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
+
+    def __post_init__(self) -> None:
+        check(self.num_generations >= 2, "num_generations", self.num_generations, "at least 2")
+        check(self.num_prompts >= 1, "num_prompts", self.num_prompts, "at least 1")
+        for key in ("max_completion_length", "eval_max_completion_length"):
+            length = getattr(self, key)
+            check(length is None or length >= 1, key, length, "null or at least 1")
+        check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
+        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")

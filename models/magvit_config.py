@@ -1,0 +1,85 @@
+"""Sizes of the MAGVIT-v2 image tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+_PER_LEVEL = (
+    "encoder_ch_mult",
+    "encoder_num_res_blocks",
+    "decoder_ch_mult",
+    "decoder_num_res_blocks",
+)
+
+
+@dataclass(kw_only=True)
+class StageConfig:
+    """Widths and depths of one half (encoder or decoder) of the network."""
+
+    ch: int
+    """Base width; a level's width is `ch * ch_mult[level]`."""
+    ch_mult: Sequence[int]
+    """Width multiplier of each level, finest level first."""
+    num_res_blocks: Sequence[int]
+    """Residual blocks of each level, finest level first."""
+    in_channels: int
+    """Channels of the pixels."""
+    bits: int
+    """Channels of the latent: one per bit of a code."""
+    norm_groups: int
+    """Groups of every GroupNorm."""
+
+
+@dataclass(kw_only=True)
+class MagvitConfig:
+    """Sizes of the tokenizer; the defaults are the public showlab/magvitv2 network."""
+
+    ch: int = 128
+    """Base width."""
+    bits: int = 13
+    """Bits per code; the codebook has `2 ** bits` entries."""
+    encoder_ch_mult: list[int] = field(default_factory=lambda: [1, 2, 2, 4, 4])
+    """Width multiplier of each encoder level, finest first."""
+    encoder_num_res_blocks: list[int] = field(default_factory=lambda: [4, 3, 4, 3, 4])
+    """Residual blocks of each encoder level, finest first."""
+    decoder_ch_mult: list[int] = field(default_factory=lambda: [1, 1, 2, 2, 4])
+    """Width multiplier of each decoder level, finest first."""
+    decoder_num_res_blocks: list[int] = field(default_factory=lambda: [4, 4, 3, 4, 3])
+    """Residual blocks of each decoder level, finest first."""
+    in_channels: int = 3
+    """Channels of the pixels."""
+    norm_groups: int = 32
+    """Groups of every GroupNorm; must divide every width."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 18:
+            raise ValueError(f"bits is {self.bits}; allowed are 1 to 18.")
+        levels = {name: len(getattr(self, name)) for name in _PER_LEVEL}
+        if len(set(levels.values())) != 1 or 0 in levels.values():
+            raise ValueError(
+                f"The per-level lists must have one length of at least 1, got {levels}."
+            )
+        for name in ("encoder_ch_mult", "decoder_ch_mult"):
+            for mult in [1, *getattr(self, name)]:
+                if mult < 1 or self.ch * mult % self.norm_groups:
+                    raise ValueError(
+                        f"Width ch * {name} = {self.ch} * {mult} is not a positive multiple of "
+                        f"norm_groups = {self.norm_groups}; change ch, {name} or norm_groups."
+                    )
+
+    @property
+    def downsample(self) -> int:
+        """Pixels per code along one side."""
+        return 2 ** (len(self.encoder_ch_mult) - 1)
+
+    def stage(self, half: str) -> StageConfig:
+        """Return the sizes of one half of the network, `encoder` or `decoder`."""
+        return StageConfig(
+            ch=self.ch,
+            ch_mult=getattr(self, f"{half}_ch_mult"),
+            num_res_blocks=getattr(self, f"{half}_num_res_blocks"),
+            in_channels=self.in_channels,
+            bits=self.bits,
+            norm_groups=self.norm_groups,
+        )
