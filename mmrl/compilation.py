@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Literal
 
 import torch
 from torch import nn
@@ -11,9 +12,23 @@ from torch import nn
 from mmrl.config import check
 
 
-def check_compiler(torch_compile: bool) -> None:
+def choose_compilation(
+    wish: Literal["auto", True, False], device: torch.device
+) -> tuple[bool, str]:
+    """Whether blocks are compiled, and the reason.
+
+    Raises:
+        ConfigError: the setting is neither `auto` nor true or false.
+    """
+    check(wish in ("auto", True, False), "torch_compile", wish, "auto, true or false")
+    if wish != "auto":
+        return wish, "as set"
+    return False, "compiling pays off in long runs only; set it to true for them"
+
+
+def check_compiler(torch_compile: Literal["auto", True, False]) -> None:
     """Raise a ConfigError where compilation is wanted on a CPU without a C++ compiler."""
-    if torch_compile and not torch.accelerator.is_available():
+    if torch_compile is True and not torch.accelerator.is_available():
         names = (os.environ.get("CXX", "g++"), "clang++")
         check(
             any(shutil.which(name) for name in names), "torch_compile", True,

@@ -42,9 +42,9 @@ class ModelConfig:
     tiles images of any shape and reads neither."""
     mask_policy: Literal["ignore", "key_padding"] | None = None
     """Whether padding is attended to; null follows the checkpoint."""
-    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
-    """Attention kernel of scoring and its backward pass: in bfloat16 on a CPU `eager` is several
-    times faster there. Sampling always takes `sdpa`."""
+    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
+    """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
+    `models.attention`. Sampling always takes `sdpa`."""
     gradient_checkpointing: bool = False
     """Recompute blocks, and layers of a vision tower that is trained, in the backward pass: less
     memory, more time."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mmrl import samplers
 from mmrl.algorithms import forwards, unread
+from mmrl.computation import choose
 from mmrl.config import to_yaml
 from mmrl.memory import estimate, sizes, total
 from mmrl.model_config import families, known_config
@@ -65,6 +66,10 @@ def _run(config: RLConfig, world_size: int) -> Iterator[str]:
         train_parts(network, config.model, config.seed)
         for n, line in enumerate(trained_counts(network)):
             yield f"{'' if n else 'trained':<12}{line}"
+    model = config.model
+    found = choose(config, attn_implementation=model.attn_implementation, dtype=model.dtype)
+    for n, line in enumerate(found.lines):
+        yield f"{'' if n else 'computed':<12}{line}"
     due = [("evaluation", config.eval_steps), ("checkpoint", config.save_steps)]
     every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
     yield f"            {', '.join(every)}"

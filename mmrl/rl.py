@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from mmrl.checkpoint import CheckpointError, recover_checkpoints
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
+from mmrl.computation import choose_together
 from mmrl.config import load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
@@ -76,7 +77,10 @@ def train(config: RLConfig) -> Path:
     scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     accelerator.wait_for_everyone()
     with RunLog(run, rank):
-        run.create(config)
+        model = config.model
+        computation = choose_together(config, accelerator, model.attn_implementation, model.dtype)
+        computation.log()
+        run.create(config, computation.reasons)
         policy = load_policy(**policy_options(config.model), device=accelerator.device)
         for task in tasks.values():
             task.leave_out_long_prompts(policy)

@@ -62,12 +62,13 @@ class RLConfig:
     """Denominator offset of AdamW."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them."""
-    bf16: bool = False
-    """Sample and train under bfloat16 autocast."""
-    torch_compile: bool = False
-    """Compile the repeated blocks of the network; pays off from half an hour on. On a CPU it needs
-    a C++ compiler. With and without gradient are compiled apart, so that the ratio at the start of
-    several inner iterations is 1 up to rounding."""
+    bf16: Literal["auto", True, False] = "auto"
+    """Sample and train under bfloat16 autocast; `auto` does so where the device computes bfloat16
+    natively, see `mmrl.precision`."""
+    torch_compile: Literal["auto", True, False] = "auto"
+    """Compile the repeated blocks of the network; `auto` is explained in `mmrl.compilation`. On a
+    CPU it needs a C++ compiler. With and without gradient are compiled apart, so that the ratio at
+    the start of several inner iterations is 1 up to rounding."""
     logging_steps: int = 1
     """Steps between lines of metrics."""
     eval_steps: int = 0

@@ -1,7 +1,7 @@
 """The directory of one training run: configuration, environment, log and metrics.
 
-config.yaml     the resolved configuration
-env.txt         versions, commit, machine and command line
+config.yaml     the settings, defaults included; what is `auto` stays so
+env.txt         versions, commit, machine, command line, and what `auto` meant there
 train.log       everything that was logged
 metrics.jsonl   one JSON object per line, always with `step`
 samples/        images and tables written along the way
@@ -18,7 +18,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -79,18 +79,19 @@ class RunDirectory:
             " output_dir, or remove it."
         )
 
-    def create(self, config: Any) -> None:
+    def create(self, config: Any, computation: Sequence[str] = ()) -> None:
         """Make the directory and write `config.yaml` and `env.txt`.
 
         Args:
-            config: the resolved configuration, a dataclass.
+            config: the settings of the run, a dataclass.
+            computation: lines on how this machine computes it, for `env.txt`.
         """
         if not self.is_main:
             return
         for folder in (self.path, self.samples, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
         (self.path / "config.yaml").write_text(to_yaml(config))
-        (self.path / "env.txt").write_text(environment_text())
+        (self.path / "env.txt").write_text(environment_text(computation))
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line to `metrics.jsonl`; values that are not finite are stored as null."""
@@ -173,14 +174,15 @@ class _ConsoleHandler(logging.Handler):
         tqdm.write(self.format(record), file=sys.stderr)
 
 
-def environment_text() -> str:
-    """Return versions, commit, machine and command line, one per line."""
+def environment_text(computation: Sequence[str] = ()) -> str:
+    """Return versions, commit, machine, command line and how it computes, one per line."""
     lines = [
         f"command: {' '.join(sys.argv)}",
         f"commit: {git_commit()}",
         f"python: {platform.python_version()} on {platform.platform()}",
         f"cpu threads: {torch.get_num_threads()} of {os.cpu_count()}",
         f"gpu: {', '.join(_gpus()) or 'none'}",
+        *computation,
     ]
     lines += [f"{name}: {_version(name)}" for name in PACKAGES]
     return "\n".join(lines) + "\n"

@@ -26,6 +26,7 @@ from mmrl.checkpoint import (
 )
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
+from mmrl.computation import choose_together
 from mmrl.config import component, load_config
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
@@ -74,7 +75,10 @@ def train(config: SFTConfig) -> bool:
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     accelerator.wait_for_everyone()
     with RunLog(run, accelerator.process_index):
-        run.create(config)
+        kernel = getattr(options, "attn_implementation", None)
+        computation = choose_together(config, accelerator, kernel)
+        computation.log()
+        run.create(config, computation.reasons)
         objective = OBJECTIVES[config.objective["name"]].load()(
             options, seed=config.seed, batch_size=config.per_device_train_batch_size
         )

@@ -15,6 +15,7 @@ from accelerate.utils import send_to_device
 from torch import Tensor
 
 from mmrl.compilation import compile_blocks
+from mmrl.computation import follow_device
 from mmrl.config import ConfigError
 from mmrl.ema import ExponentialAverage
 from mmrl.launch import is_sharded, takes_part
@@ -22,7 +23,7 @@ from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
 from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
-from mmrl.precision import autocast_forward
+from mmrl.precision import autocast_forward, warn_of_change
 from mmrl.sharding import keeping_pace, like, load_moments, prepare, shard, stored_as, whole
 from mmrl.trainable import trained_counts
 
@@ -41,6 +42,7 @@ class SupervisedTrainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: SFTConfig, objective: Objective, accelerator: Accelerator) -> None:
+        config = follow_device(config, accelerator)
         self.config, self.objective, self.accelerator = config, objective, accelerator
         self.sharded = is_sharded(accelerator)
         self.network = objective.module.to(accelerator.device)
@@ -143,6 +145,7 @@ class SupervisedTrainer:
             raise ConfigError(_cannot_resume(path, error)) from error
         self.step = int(state["step"])
         logger.info("resumed from %s", checkpoint)
+        warn_of_change(state.get("bf16"), bool(self.config.bf16))
 
     def any_rank(self, flag: bool) -> bool:
         """Whether the flag is set on any rank, so that all ranks stop at the same step."""
@@ -191,6 +194,7 @@ class SupervisedTrainer:
     def _state(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "bf16": self.config.bf16,
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],

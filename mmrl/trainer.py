@@ -22,6 +22,7 @@ from torch import Tensor
 from mmrl.adapter import adapter_off, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
+from mmrl.computation import follow_device
 from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
@@ -53,6 +54,7 @@ class Trainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+        config = follow_device(config, accelerator)
         self.config, self.policy, self.accelerator = config, policy, accelerator
         self.step, self.sharded = 0, is_sharded(accelerator)
         policy.network.gradient_checkpointing = config.model.gradient_checkpointing

@@ -39,7 +39,7 @@ def load_model(
         path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory.
         dtype: of the weights: float32, bfloat16 or float16.
         device: where they go.
-        attn_implementation: `sdpa`, or `eager` for training in bfloat16 on a CPU.
+        attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
 
     Returns:
         `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of

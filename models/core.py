@@ -126,7 +126,7 @@ class MaskedTokenModel(nn.Module):
         return self.embed.weight.device
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa` or `eager`.
+        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype.
 
         Raises:
             ValueError: an unknown name.
