@@ -32,8 +32,9 @@ from mmrl.benchmark import (
     sample_all,
 )
 from mmrl.command import exit_status
-from mmrl.config import ConfigError, check, check_choice, load_config, merge
+from mmrl.config import ConfigError, check, check_choice, merge
 from mmrl.evaluation import Batch, Evaluation, scored
+from mmrl.inputs import load_ready
 from mmrl.run_directory import git_commit
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Prompt
@@ -217,7 +218,7 @@ def plan_of(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
     return exit_status(
-        lambda: command(load_config(EvalConfig, arguments), plan_of, run), RewardError
+        lambda: command(load_ready(EvalConfig, arguments), plan_of, run), RewardError
     )
 
 

@@ -28,7 +28,8 @@ from mmrl.checkpoint import (
 )
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
-from mmrl.config import check, component, load_config
+from mmrl.config import check, component
+from mmrl.inputs import load_ready
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
 from mmrl.learning_rate import check_schedule
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    config = load_config(SFTConfig, arguments)
+    config = load_ready(SFTConfig, arguments)
     if not config.dry_run:
         return 0 if train(config) else 130
     check_launch(config.optimizer)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -33,6 +32,7 @@ from mmrl.algorithms.ratios import RATIO_LEVELS
 from mmrl.algorithms.value import ValueConfig, ValueInputs, appraise, value_loss
 from mmrl.config import ConfigError, check, check_choice, merge
 from mmrl.estimators import BOUNDS, MASKS, Draw, View, bounds
+from mmrl.shipped import configs
 
 __all__ = [
     "AlgorithmConfig",
@@ -59,7 +59,6 @@ __all__ = [
     "value_loss",
 ]
 
-PRESETS = Path(__file__).resolve().parents[2] / "configs" / "algorithm"
 SCALES = ("group", "batch", "none", "softmax")
 POSITION_TERMS = ("none", "plackett_luce")
 
@@ -232,7 +231,7 @@ def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> Algo
     Raises:
         ConfigError: an unknown preset, option or column value.
     """
-    presets = {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+    presets = {path.stem: path for path in sorted(configs().glob("algorithm/*.yaml"))}
     name = options.get("name", "mask_grpo")
     check_choice(f"{where}.name", name, presets)
     layers = OmegaConf.load(presets[name]), OmegaConf.create(dict(options))
