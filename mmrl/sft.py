@@ -34,6 +34,7 @@ from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
 from mmrl.learning_rate import check_schedule
 from mmrl.objectives import OBJECTIVES
+from mmrl.report import write_report
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.sft_plan import describe
 from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
@@ -178,12 +179,11 @@ def _steps(
         dynamic_ncols=True,
     ) as bar:
         while trainer.step < config.max_steps and not trainer.any_rank(stop.requested):
-            trainer.train_step()
+            loss = trainer.train_step()
+            bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
             bar.update()
             if _due(trainer.step, config.logging_steps):
-                metrics = trainer.take_metrics()
-                run.append(trainer.step, metrics)
-                bar.set_postfix(loss=f"{metrics['loss']:.4f}", refresh=False)
+                run.append(trainer.step, trainer.take_metrics())
             if _due(trainer.step, config.eval_steps):
                 run.append(trainer.step, trainer.evaluate(run.samples))
             if _due(trainer.step, config.save_steps):
@@ -197,6 +197,8 @@ def _steps(
         logger.info("finished; the model is in %s", run.final)
     else:
         logger.info("stopped at step %d; resume_from_checkpoint=auto continues", trainer.step)
+    if run.is_main:
+        logger.info("report: %s", write_report(run.path))
     return finished
 
 
