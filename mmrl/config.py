@@ -19,6 +19,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from mmrl.shipped import configs, find_config
+
 T = TypeVar("T")
 
 
@@ -44,7 +46,7 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     """
     words = _words(arguments)
     path = words.pop("config", None)
-    layers = [_read_yaml(Path(path))] if path is not None else []
+    layers = [_read_yaml(path)] if path is not None else []
     for word in arguments:
         if word.startswith("~"):
             _leave_out(word[1:], layers)
@@ -64,7 +66,7 @@ def stated(arguments: Sequence[str], key: str) -> Any:
     words = _words(arguments)
     if key in words or "config" not in words:
         return words.get(key)
-    return _read_yaml(Path(words["config"])).get(key)
+    return _read_yaml(words["config"]).get(key)
 
 
 def merge(cls: type[T], *layers: Any, where: str = "") -> T:
@@ -180,18 +182,26 @@ def _split(word: str) -> tuple[str, str]:
     return key, value
 
 
-def _read_yaml(path: Path) -> Any:
-    if not path.is_file():
-        folder = path.parent if path.suffix == ".yaml" and path.parent.is_dir() else Path("configs")
-        near = sorted(str(p) for p in folder.glob("**/*.yaml"))
-        raise ConfigError(f"config={path}: there is no such file. Here are: {', '.join(near)}.")
+def _read_yaml(path: str) -> Any:
+    found = find_config(path)
+    if not found.is_file():
+        here = found.suffix == ".yaml" and found.parent.is_dir()
+        folder = found.parent if here else configs()
+        near = ", ".join(sorted(_shown(file) for file in folder.glob("**/*.yaml")))
+        raise ConfigError(f"config={path}: there is no such file. Here are: {near}.")
     try:
-        layer = OmegaConf.load(path)
+        layer = OmegaConf.load(found)
     except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
         raise ConfigError(f"config={path} is not readable as YAML: {error}") from error
     if not OmegaConf.is_dict(layer):
         raise ConfigError(f"config={path} must hold `key: value` lines.")
     return layer
+
+
+def _shown(file: Path) -> str:
+    """A YAML by the path that names it: `configs/…` for what is shipped."""
+    folder = configs()
+    return str(file.relative_to(folder.parent) if file.is_relative_to(folder) else file)
 
 
 def _key(where: str, key: str) -> str:

@@ -22,9 +22,9 @@ from eval.groups import Groups, by_group, sizes
 from eval.text import Row, as_text, cost, quality
 from mmrl.benchmark import Sampled, command, json_scores, passes, reward_keys, sample_all
 from mmrl.command import exit_status
-from mmrl.config import load_config
 from mmrl.eval_config import EvalConfig
 from mmrl.evaluation import Batch, Evaluation, scored
+from mmrl.inputs import load_ready
 from mmrl.run_directory import git_commit
 from mmrl.types import Prompt
 from rewards.scoring import RewardError
@@ -130,7 +130,7 @@ def plan_of(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
     return exit_status(
-        lambda: command(load_config(EvalConfig, arguments), plan_of, run), RewardError
+        lambda: command(load_ready(EvalConfig, arguments), plan_of, run), RewardError
     )
 
 

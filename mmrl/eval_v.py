@@ -29,9 +29,10 @@ from mmrl import eval as text_benchmark
 from mmrl.benchmark import command, json_scores, passes, reward_keys, sample_all
 from mmrl.benchmark_config import BenchmarkConfig
 from mmrl.command import exit_status
-from mmrl.config import check_choice, load_config, stated
+from mmrl.config import check_choice, stated
 from mmrl.eval_v_config import EvalConfig
 from mmrl.evaluation import Evaluation, scored, write_grid
+from mmrl.inputs import load_ready
 from mmrl.run_directory import git_commit
 from mmrl.types import Prompt
 from rewards.scoring import RewardError
@@ -109,11 +110,11 @@ def load(arguments: Sequence[str]) -> BenchmarkConfig:
     """Settings of the benchmark whose task the command line or its YAML names.
 
     Raises:
-        ConfigError: a task without a benchmark; see also `load_config`.
+        ConfigError: a task without a benchmark; see also `load_ready`.
     """
     task = str(stated(arguments, "task") or "text_to_image")
     check_choice("task", task, BENCHMARKS)
-    return load_config(BENCHMARKS[task].config, arguments)
+    return load_ready(BENCHMARKS[task].config, arguments)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -109,7 +109,7 @@ def estimate(
         "optimiser": trained * moments,
         "reference": full if config.needs_reference else 0,
         "value": _value(config, network, adapter) * (1 + reduced + moments),
-        "update": max(micro) * config.per_device_train_batch_size,
+        "update": max(micro) * config.micro_batch_size(world_size),
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
     }
 

@@ -81,7 +81,8 @@ _ELSEWHERE = ", not on this machine: loaded from the hub"
 def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
-    micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
+    size = config.micro_batch_size(world_size)
+    micro = task.rollouts_per_step // world_size // size
     length = completion_length(settings, config.model, sizes(config)[1])
     cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
@@ -101,7 +102,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     )
     yield (
         f"update      {algorithm.num_iterations} optimiser steps of {micro} micro-batches of"
-        f" {config.per_device_train_batch_size} rollouts per process,"
+        f" {size} rollouts per process,"
         f" {cost.total} forward and {cost.backward} backward passes each"
     )
     if algorithm.value is not None:

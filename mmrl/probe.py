@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
-from mmrl.config import ConfigError, NotHereError, load_config
+from mmrl.config import ConfigError, NotHereError
 from mmrl.handful import Handful, find_recorded, recorded, stand_ins
+from mmrl.inputs import load_ready
 from mmrl.probe_config import FEW, ProbeConfig
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task, check_chunks
@@ -124,7 +125,7 @@ def probe_run(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError, FileNotFoundError, ValueError: settings that cannot run.
     """
-    config = load_config(ProbeConfig, arguments)
+    config = load_ready(ProbeConfig, arguments)
     place, failed = Path(config.samples or config.output_dir), False
     tasks = [Task(name, options) for name, options in config.tasks.items()]
     if config.samples and not any(_handful(task, place, config.num_samples) for task in tasks):

@@ -22,7 +22,7 @@ from mmrl.checkpoint import CheckpointError, recover_checkpoints
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
 from mmrl.computation import choose_together
-from mmrl.config import load_config
+from mmrl.inputs import load_ready
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
 from mmrl.model_config import policy_options
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    config = load_config(RLConfig, arguments)
+    config = load_ready(RLConfig, arguments)
     if config.dry_run:
         check_launch(config.optimizer)
         check_compiler(config.torch_compile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from mmrl.task_config import TaskConfig
 from models.task import MAX_COMPLETION_LENGTH, TASKS, writes_images
 
 TRACKERS = ("tensorboard", "wandb")
+MICRO_BATCH = 16
+"""Rollouts of a micro-batch at most, where their number is left to the run."""
 
 
 @dataclass(kw_only=True)
@@ -30,8 +33,9 @@ class RLConfig:
     """What is trained, by name; several tasks train one policy together."""
     max_steps: int = 100
     """Steps: rollouts, then all inner iterations on them."""
-    per_device_train_batch_size: int = 16
-    """Rollouts per device and micro-batch; changes speed and memory only."""
+    per_device_train_batch_size: int | None = None
+    """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
+    number up to 16 that divides the rollouts per device of every task."""
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
@@ -91,10 +95,10 @@ class RLConfig:
     """Check everything, print the plan and the memory estimate, and exit."""
 
     def __post_init__(self) -> None:
-        for key in (
-            "max_steps", "per_device_train_batch_size", "passes_at_once", "logging_steps"
-        ):  # fmt: skip
+        for key in ("max_steps", "passes_at_once", "logging_steps"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        size = self.per_device_train_batch_size
+        check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
         check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
@@ -171,6 +175,20 @@ class RLConfig:
             if sampler is not None and tokens is not None:
                 check_blocks(sampler, tokens, f"{where}.{prefix}sampler")
 
+    def rollouts_per_device(self, world_size: int) -> dict[str, int]:
+        """Rollouts of a step on each of the processes, by task."""
+        return {
+            name: task.num_prompts * task.num_generations // world_size
+            for name, task in self.tasks.items()
+        }
+
+    def micro_batch_size(self, world_size: int) -> int:
+        """Rollouts of a micro-batch on each of the processes."""
+        if self.per_device_train_batch_size is not None:
+            return self.per_device_train_batch_size
+        shared = math.gcd(*self.rollouts_per_device(world_size).values())
+        return max(n for n in range(1, MICRO_BATCH + 1) if shared % n == 0)
+
     def check_geometry(self, world_size: int) -> None:
         """Raise a ConfigError unless rollouts divide among devices and micro-batches."""
         for name, task in self.tasks.items():
@@ -178,11 +196,11 @@ class RLConfig:
                 task.num_prompts % world_size == 0, f"tasks.{name}.num_prompts", task.num_prompts,
                 f"a multiple of the {world_size} processes", "A group stays on one process.",
             )  # fmt: skip
-            local = task.num_prompts * task.num_generations // world_size
-            micro = self.per_device_train_batch_size
+        micro = self.micro_batch_size(world_size)
+        for name, local in self.rollouts_per_device(world_size).items():
             divisors = [n for n in range(1, local + 1) if local % n == 0]
             check(
                 local % micro == 0, "per_device_train_batch_size", micro,
-                f"a divisor of the {local} rollouts per device and step of task {name!r}"
+                f"null or a divisor of the {local} rollouts per device and step of task {name!r}"
                 f" (one of {divisors})",
             )  # fmt: skip

@@ -132,7 +132,12 @@ def check_writable(key: str, path: Path) -> None:
 
 
 class RunLog:
-    """Sends log records to `train.log` and, on the main process, to the console, while open."""
+    """Sends log records to `train.log` and, on the main process, to the console, while open.
+
+    The handlers are those of this project's own loggers, which pass nothing on meanwhile: what a
+    library does to the root logger neither repeats a line nor loses one. Warnings of libraries come
+    by the root logger.
+    """
 
     def __init__(self, run: RunDirectory, rank: int = 0) -> None:
         name = "train.log" if rank == 0 else f"train.rank{rank}.log"
@@ -143,26 +148,35 @@ class RunLog:
         for handler in self.handlers:
             handler.setFormatter(logging.Formatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
             handler.addFilter(_own_or_warning)
+        self.own = [logging.getLogger(name) for name in OWN]
 
     def __enter__(self) -> RunLog:
-        root = logging.getLogger()
-        self.level = root.level
-        root.setLevel(logging.INFO)
-        for handler in self.handlers:
-            root.addHandler(handler)
+        self.before = [(logger.level, logger.propagate) for logger in self.own]
+        for logger in self.own:
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+        for logger in (*self.own, logging.getLogger()):
+            for handler in self.handlers:
+                logger.addHandler(handler)
         return self
 
     def __exit__(self, *_: object) -> None:
-        root = logging.getLogger()
-        root.setLevel(self.level)
+        for logger, (level, propagate) in zip(self.own, self.before, strict=True):
+            logger.setLevel(level)
+            logger.propagate = propagate
         for handler in self.handlers:
-            root.removeHandler(handler)
+            for logger in (*self.own, logging.getLogger()):
+                logger.removeHandler(handler)
             handler.close()
+
+
+def _is_own(record: logging.LogRecord) -> bool:
+    return record.name.split(".")[0] in OWN
 
 
 def _own_or_warning(record: logging.LogRecord) -> bool:
     """Whether a record comes from this project, or is a warning of a library."""
-    return record.levelno >= logging.WARNING or record.name.split(".")[0] in OWN
+    return record.levelno >= logging.WARNING or _is_own(record)
 
 
 class _ConsoleHandler(logging.Handler):
@@ -171,7 +185,16 @@ class _ConsoleHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
 
-        tqdm.write(self.format(record), file=sys.stderr)
+        if _is_own(record) or not _others_on_console():
+            tqdm.write(self.format(record), file=sys.stderr)
+
+
+def _others_on_console() -> bool:
+    """Whether a library has put a handler of its own for the console on the root logger."""
+    return any(
+        getattr(handler, "stream", None) in (sys.stderr, sys.stdout)
+        for handler in logging.getLogger().handlers
+    )
 
 
 def environment_text(computation: Sequence[str] = ()) -> str:

@@ -27,10 +27,12 @@ from mmrl.checkpoint import (
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
 from mmrl.computation import choose_together
-from mmrl.config import component, load_config
+from mmrl.config import component
+from mmrl.inputs import load_ready
 from mmrl.interrupt import StopRequest
 from mmrl.launch import check_launch
 from mmrl.objectives import OBJECTIVES
+from mmrl.report import write_report
 from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.sft_config import SFTConfig
 from mmrl.sft_plan import describe
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    config = load_config(SFTConfig, arguments)
+    config = load_ready(SFTConfig, arguments)
     if not config.dry_run:
         return 0 if train(config) else 130
     check_launch(config.optimizer)
@@ -104,12 +106,11 @@ def _steps(
         dynamic_ncols=True,
     ) as bar:
         while trainer.step < config.max_steps and not trainer.any_rank(stop.requested):
-            trainer.train_step()
+            loss = trainer.train_step()
+            bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
             bar.update()
             if _due(trainer.step, config.logging_steps):
-                metrics = trainer.take_metrics()
-                run.append(trainer.step, metrics)
-                bar.set_postfix(loss=f"{metrics['loss']:.4f}", refresh=False)
+                run.append(trainer.step, trainer.take_metrics())
             if _due(trainer.step, config.eval_steps):
                 run.append(trainer.step, trainer.evaluate(run.samples))
             if _due(trainer.step, config.save_steps):
@@ -123,6 +124,8 @@ def _steps(
         logger.info("finished; the model is in %s", run.final)
     else:
         logger.info("stopped at step %d; resume_from_checkpoint=auto continues", trainer.step)
+    if run.is_main:
+        logger.info("report: %s", write_report(run.path))
     return finished
 
 

@@ -60,21 +60,26 @@ class SupervisedTrainer:
         self.window = MetricWindow()
         self.step = 0
 
-    def train_step(self) -> None:
+    def train_step(self) -> float:
         """Run one optimiser step and add its metrics to the window.
+
+        Returns:
+            The mean loss of the step over all ranks.
 
         Raises:
             DivergenceError: the gradient is not finite; the weights are left as they were.
         """
         started = time.perf_counter()
         self.network.train()
-        accumulation = self.config.gradient_accumulation_steps
+        accumulation, losses = self.config.gradient_accumulation_steps, []
         for micro in range(accumulation):
             reduced = self.sharded or micro == accumulation - 1
             with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
                 loss, metrics = self.objective.loss(self._batch(micro))
                 self.accelerator.backward(loss / accumulation)
-            self.window.add(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
+            shared = self._mean_over_ranks({"loss": loss.detach(), **metrics})
+            self.window.add(shared)
+            losses.append(shared["loss"])
         norm = self._clip()
         for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
             optimizer.step()
@@ -84,6 +89,7 @@ class SupervisedTrainer:
             self.ema.update()
         self.step += 1
         self.window.add({"grad_norm": norm, "time/step_s": time.perf_counter() - started})
+        return float(torch.stack(losses).mean())  # no wait: the norm has been looked at already
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call and the learning rate of the next step."""

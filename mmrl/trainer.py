@@ -31,6 +31,7 @@ from mmrl.optimizers import build_optimizers
 from mmrl.parts import Part, Prepared, parts
 from mmrl.precision import autocast_forward
 from mmrl.randomness import generator
+from mmrl.rl_config import MICRO_BATCH
 from mmrl.rollout import RolloutBatch
 from mmrl.sharding import prepare, shard, shard_policy, whole
 from mmrl.tasks import Task
@@ -68,6 +69,12 @@ class Trainer:
         policy.model = train_parts(policy.network, config.model, config.seed)
         for line in trained_counts(policy.network):
             logger.info("trained: %s", line)
+        self.micro_batch_size = config.micro_batch_size(accelerator.num_processes)
+        if config.per_device_train_batch_size is None:
+            logger.info(
+                "per_device_train_batch_size: %d, the largest number up to %d that divides the"
+                " rollouts per device of every task", self.micro_batch_size, MICRO_BATCH,
+            )  # fmt: skip
         self.trained = policy.model
         shard_policy(policy, accelerator)
         self.start = {}  # of what is trained in full, where the adapter off is the reference
@@ -228,7 +235,7 @@ class Trainer:
         )
 
     def _micro_batches(self, rows: int) -> list[slice]:
-        size = self.config.per_device_train_batch_size
+        size = self.micro_batch_size
         return [slice(first, first + size) for first in range(0, rows, size)]
 
     def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:

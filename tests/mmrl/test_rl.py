@@ -58,6 +58,19 @@ def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: P
     assert "finished" in log and "huggingface" not in log
 
 
+def test_a_run_of_eight_rollouts_needs_no_size_of_micro_batches(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    left_open = "per_device_train_batch_size=null"
+    for name, word in (("open", left_open), ("said", "per_device_train_batch_size=8")):
+        words = [*command_line(world, tmp_path / name), word, "max_steps=1", "save_steps=0"]
+        assert main(words) == 0
+    assert metrics(tmp_path / "open") == metrics(tmp_path / "said")
+    chosen = "per_device_train_batch_size: 8, the largest number up to 16 that divides"
+    assert chosen in (tmp_path / "open" / "train.log").read_text()
+    assert chosen not in (tmp_path / "said" / "train.log").read_text()
+
+
 def test_completions_are_stored_with_their_rewards(world: SimpleNamespace, tmp_path: Path) -> None:
     train(run_config(world, tmp_path / "run"))
     table = pq.read_table(tmp_path / "run" / "samples" / "completions_shapes_000002.parquet")
