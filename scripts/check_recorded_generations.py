@@ -55,7 +55,7 @@ FILES: dict[str, tuple[str, Callable[[dict[str, Any]], tuple[dict, float]]]] = {
     "countdown": ("countdown", countdown),
     "sudoku": ("sudoku", sudoku),
 }
-Differences = dict[int, tuple[float | None, float]]
+Differences = dict[int, tuple[Any, float]]
 """Per disagreeing row (from 0) our score and the recorded one."""
 
 
@@ -83,7 +83,7 @@ def agreement(path: Path, name: str, count: int, found: Differences) -> str:
     if FILES[name][1] is not math:
         return text
     marked = len(disagreements(path, name, sources=["boxed", "answer"])[1])
-    missed = sum(ours < recorded for ours, recorded in found.values() if ours is not None)
+    missed = sum(ours < recorded for ours, recorded in found.values())
     return f"{text}, {1 - marked / count:.3f} by box or tag alone, {missed} right ones wrong here"
 
 
