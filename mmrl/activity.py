@@ -28,7 +28,7 @@ from mmrl.interrupt import check
 
 P, R = ParamSpec("P"), TypeVar("R")
 
-SILENCE = 4.0
+SILENCE = 3.5
 """Seconds without a line after which one is written where there is no terminal."""
 
 REFRESH = 0.5

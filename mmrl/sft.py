@@ -12,14 +12,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
-from tqdm import tqdm
 
+from mmrl.activity import activity, displayed
 from mmrl.checkpoint import (
     CheckpointError,
     prune_checkpoints,
@@ -29,7 +30,7 @@ from mmrl.checkpoint import (
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
 from mmrl.config import check, component, load_config
-from mmrl.interrupt import StopRequest
+from mmrl.interrupt import Interrupted, StopRequest
 from mmrl.launch import check_launch
 from mmrl.learning_rate import check_schedule
 from mmrl.objectives import OBJECTIVES
@@ -130,6 +131,7 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
+@displayed
 def train(config: SFTConfig) -> bool:
     """Run a supervised training to its last step.
 
@@ -152,37 +154,35 @@ def train(config: SFTConfig) -> bool:
     accelerator.wait_for_everyone()
     with RunLog(run, accelerator.process_index):
         run.create(config)
-        objective = OBJECTIVES[config.objective["name"]](
-            options, seed=config.seed, batch_size=config.per_device_train_batch_size
-        )
-        trainer = SupervisedTrainer(config, objective, accelerator)
-        if checkpoint is not None:
-            trainer.load(checkpoint)
+        with activity("loading the model and the data"):
+            objective = OBJECTIVES[config.objective["name"]](
+                options, seed=config.seed, batch_size=config.per_device_train_batch_size
+            )
+            trainer = SupervisedTrainer(config, objective, accelerator)
+            if checkpoint is not None:
+                trainer.load(checkpoint)
         run.truncate_metrics(trainer.step or -1)
         _prune(trainer, run)
         logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
-        with StopRequest() as stop:
-            return _steps(config, trainer, run, stop)
+        with StopRequest(trainer.any_rank):
+            return _steps(config, trainer, run)
 
 
-def _steps(
-    config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory, stop: StopRequest
-) -> bool:
+def _steps(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> bool:
     saved = trainer.step
-    with tqdm(
-        total=config.max_steps,
-        initial=trainer.step,
-        disable=not run.is_main,
-        mininterval=0.5 if sys.stderr.isatty() else 30.0,
-        dynamic_ncols=True,
-    ) as bar:
-        while trainer.step < config.max_steps and not trainer.any_rank(stop.requested):
+    with (
+        suppress(Interrupted),  # what is half done leaves no trace
+        activity("step", config.max_steps, trainer.step) as steps,
+    ):
+        if trainer.any_rank(_lacks_evaluation(config, trainer, run)):
+            run.append(trainer.step, trainer.evaluate(run.samples))
+        while trainer.step < config.max_steps:
             trainer.train_step()
-            bar.update()
+            steps.done = trainer.step
             if _due(trainer.step, config.logging_steps):
                 metrics = trainer.take_metrics()
                 run.append(trainer.step, metrics)
-                bar.set_postfix(loss=f"{metrics['loss']:.4f}", refresh=False)
+                steps.remark = f"loss {metrics['loss']:.4f}"
             if _due(trainer.step, config.eval_steps):
                 run.append(trainer.step, trainer.evaluate(run.samples))
             if _due(trainer.step, config.save_steps):
@@ -197,6 +197,14 @@ def _steps(
     else:
         logger.info("stopped at step %d; resume_from_checkpoint=auto continues", trainer.step)
     return finished
+
+
+def _lacks_evaluation(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> bool:
+    """Whether a stop cut short the evaluation of the step that the run goes on from."""
+    if not run.is_main or trainer.step == 0 or not _due(trainer.step, config.eval_steps):
+        return False
+    lines = [line for line in run.read_metrics() if line["step"] == trainer.step]
+    return all("loss" in line for line in lines)  # an evaluation has a line of its own
 
 
 def _checkpoint(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> None:

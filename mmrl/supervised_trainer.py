@@ -14,9 +14,11 @@ from accelerate import Accelerator
 from accelerate.utils import send_to_device
 from torch import Tensor
 
+from mmrl.activity import activity, advance
 from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
 from mmrl.ema import ExponentialAverage
+from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
@@ -63,16 +65,18 @@ class SupervisedTrainer:
 
         Raises:
             DivergenceError: the gradient is not finite; the weights are left as they were.
+            Interrupted: a stop is requested on any rank; nothing was changed.
         """
         started = time.perf_counter()
         self.network.train()
-        accumulation = self.config.gradient_accumulation_steps
-        for micro in range(accumulation):
-            reduced = self.sharded or micro == accumulation - 1
-            with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
-                loss, metrics = self.objective.loss(self._batch(micro))
-                self.accelerator.backward(loss / accumulation)
-            self.window.add(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
+        try:
+            found = self._add_gradients()
+        except Interrupted:
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=True)
+            raise
+        for metrics in found:
+            self.window.add(metrics)
         norm = self._clip()
         for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
             optimizer.step()
@@ -83,6 +87,20 @@ class SupervisedTrainer:
         self.step += 1
         self.window.add({"grad_norm": norm, "time/step_s": time.perf_counter() - started})
 
+    def _add_gradients(self) -> list[dict[str, Tensor]]:
+        """Go backward from every micro-batch of a step; return their metrics."""
+        found, accumulation = [], self.config.gradient_accumulation_steps
+        with activity("micro-batch", accumulation), leaving_together(in_step=True):
+            for micro in range(accumulation):
+                reduced = self.sharded or micro == accumulation - 1
+                with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
+                    loss, metrics = self.objective.loss(self._batch(micro))
+                    self.accelerator.backward(loss / accumulation)
+                found.append(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
+                if micro < accumulation - 1:  # at the end it may be left anyway
+                    advance()
+        return found
+
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call and the learning rate of the next step."""
         rate = float(self.schedules[0].get_last_lr()[0])
@@ -90,13 +108,17 @@ class SupervisedTrainer:
 
     @torch.no_grad()
     def evaluate(self, folder: Path) -> dict[str, float]:
-        """Return the objective's metrics of the weights that would be saved; empty off rank 0."""
+        """Return the objective's metrics of the weights that would be saved; empty off rank 0.
+
+        Raises:
+            Interrupted: a stop is requested on any rank.
+        """
         metrics: dict[str, float] = {}
         self.network.eval()
-        with self._saved_weights(), self._keeping_pace():
+        averaged, pace = self._saved_weights(), self._keeping_pace()
+        with activity("evaluating"), averaged, leaving_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
-        self.accelerator.wait_for_everyone()
         return metrics
 
     def save_model(self, folder: Path) -> None:
