@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate import Accelerator
-from tqdm import tqdm
 
+from mmrl.activity import activity, advance, displayed
 from mmrl.asking import check_answerable, give_policy
 from mmrl.benchmark_config import BenchmarkConfig, Setting
 from mmrl.config import NotHereError, check, to_yaml
@@ -109,8 +109,9 @@ def sample_all(
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts)
-    policy = load_policy(**policy_options(config.model), device=device)
-    shard_policy(policy, accelerator)
+    with activity("loading the model"):
+        policy = load_policy(**policy_options(config.model), device=device)
+        shard_policy(policy, accelerator)
     if scorer is not None:
         give_policy(scorer, policy, config.seed)
     longest = max((length for _, length in settings.values() if length), default=None)
@@ -122,7 +123,7 @@ def sample_all(
     store.begin(decisive)
     mine = missing[accelerator.process_index :: accelerator.num_processes]
     with policy.keeping_pace():
-        _sample(policy, settings, rows, mine, store, config.seed, show=main)
+        _sample(policy, settings, rows, mine, store, config.seed)
     accelerator.wait_for_everyone()
     if not main:
         return None
@@ -132,6 +133,7 @@ def sample_all(
     return Sampled(rows, batches, len(prompts) - len(kept), scorer)
 
 
+@displayed
 def command(
     config: Config,
     plan: Callable[[Config, Sequence[Prompt]], Mapping[str, str]],
@@ -216,15 +218,13 @@ def _sample(
     units: Sequence[Unit],
     store: SampleStore,
     seed: int,
-    show: bool,
 ) -> None:
     """Sample and store some units."""
-    total = sum(len(rows[unit.rows]) for unit in units)
-    with tqdm(total=total, unit="sample", disable=not show) as bar:
+    with activity("samples", sum(len(rows[unit.rows]) for unit in units)):
         for unit in units:
             sampler, length = settings[unit.label]
             store.write(unit.name, sample_batch(policy, rows[unit.rows], sampler, seed, length))
-            bar.update(len(rows[unit.rows]))
+            advance(len(rows[unit.rows]))
 
 
 def _decisive(config: BenchmarkConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:

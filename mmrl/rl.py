@@ -12,19 +12,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
+from mmrl.activity import activity, displayed
 from mmrl.checkpoint import CheckpointError, recover_checkpoints
 from mmrl.command import exit_status
 from mmrl.compilation import check_compiler
 from mmrl.computation import choose_together
 from mmrl.inputs import load_ready
-from mmrl.interrupt import StopRequest
-from mmrl.launch import check_launch
+from mmrl.interrupt import Interrupted, StopRequest, check
+from mmrl.launch import any_process, check_launch
 from mmrl.model_config import policy_options
 from mmrl.plan import describe
 from mmrl.progress import Progress
@@ -41,6 +43,7 @@ from rewards.scoring import RewardError
 __all__ = ["RLConfig", "main", "train"]
 
 
+@displayed
 def train(config: RLConfig) -> Path:
     """Run a reinforcement-learning run to its last step.
 
@@ -51,7 +54,7 @@ def train(config: RLConfig) -> Path:
         The run directory.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C; once the model is loaded, with the step finished and saved.
+        KeyboardInterrupt: after Ctrl-C; from the first step on with the last finished step saved.
         ConfigError: settings that cannot run, before any model loads.
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
@@ -74,34 +77,38 @@ def train(config: RLConfig) -> Path:
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     for task in tasks.values():
         task.check_prompts(config.model)
-    scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
-    accelerator.wait_for_everyone()
+    with activity("building the rewards"):
+        scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
+        accelerator.wait_for_everyone()
     with RunLog(run, rank):
         model = config.model
         computation = choose_together(config, accelerator, model.attn_implementation, model.dtype)
         computation.log()
         run.create(config, computation.reasons)
-        policy = load_policy(**policy_options(config.model), device=accelerator.device)
-        for task in tasks.values():
-            task.leave_out_long_prompts(policy)
-            task.give_policy(policy, config.seed)
-        trainer = Trainer(config, policy, accelerator)
-        if checkpoint is not None:
-            trainer.load(checkpoint)
-            read_versions(tasks, checkpoint)
+        with activity("loading the model"):
+            policy = load_policy(**policy_options(config.model), device=accelerator.device)
+            for task in tasks.values():
+                task.leave_out_long_prompts(policy)
+                task.give_policy(policy, config.seed)
+            trainer = Trainer(config, policy, accelerator)
+            if checkpoint is not None:
+                trainer.load(checkpoint)
+                read_versions(tasks, checkpoint)
         with (
-            Overlap(scorers, config.overlap_rewards),
-            StopRequest() as stop,
-            Progress(config, run, trainer, tasks, stop) as progress,
+            StopRequest(any_process),
+            Overlap(scorers, config.overlap_rewards, check),
+            Progress(config, run, trainer, tasks) as progress,
         ):
-            while trainer.step < config.max_steps and not progress.any_rank(stop.requested):
-                place = trainer.step, config.seed, rank, world_size
-                groups = {name: sample_groups(task, policy, *place) for name, task in tasks.items()}
-                batches = {name: rewarded(some) for name, some in groups.items()}
-                metrics = trainer.update({name: (tasks[name], batches[name]) for name in batches})
-                progress.record(metrics, batches)
-                progress.evaluate_when_due()
-                progress.checkpoint_when_due()
+            with suppress(Interrupted):  # what is half done leaves no trace
+                progress.evaluate_when_due()  # the first, or one that a stop cut short
+                while trainer.step < config.max_steps:
+                    place = trainer.step, config.seed, rank, world_size
+                    groups = {n: sample_groups(task, policy, *place) for n, task in tasks.items()}
+                    batches = {name: rewarded(some) for name, some in groups.items()}
+                    metrics = trainer.update({n: (tasks[n], batches[n]) for n in batches})
+                    progress.record(metrics, batches)
+                    progress.evaluate_when_due()
+                    progress.checkpoint_when_due()
             if not progress.finish():
                 raise KeyboardInterrupt
     return run.path

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from mmrl.activity import write
 from mmrl.checkpoint import checkpoint_steps, find_checkpoint
 from mmrl.config import ConfigError, check, to_yaml
 
@@ -180,13 +181,11 @@ def _own_or_warning(record: logging.LogRecord) -> bool:
 
 
 class _ConsoleHandler(logging.Handler):
-    """Writes above a running progress bar instead of through it."""
+    """Writes above a bar that moves instead of through it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm
-
         if _is_own(record) or not _others_on_console():
-            tqdm.write(self.format(record), file=sys.stderr)
+            write(self.format(record))
 
 
 def _others_on_console() -> bool:

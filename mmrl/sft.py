@@ -12,12 +12,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from tqdm import tqdm
 
+from mmrl.activity import activity, displayed
 from mmrl.checkpoint import (
     CheckpointError,
     prune_checkpoints,
@@ -29,7 +30,7 @@ from mmrl.compilation import check_compiler
 from mmrl.computation import choose_together
 from mmrl.config import component
 from mmrl.inputs import load_ready
-from mmrl.interrupt import StopRequest
+from mmrl.interrupt import Interrupted, StopRequest
 from mmrl.launch import check_launch
 from mmrl.objectives import OBJECTIVES
 from mmrl.report import write_report
@@ -56,6 +57,7 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
+@displayed
 def train(config: SFTConfig) -> bool:
     """Run a supervised training to its last step.
 
@@ -81,34 +83,31 @@ def train(config: SFTConfig) -> bool:
         computation = choose_together(config, accelerator, kernel)
         computation.log()
         run.create(config, computation.reasons)
-        objective = OBJECTIVES[config.objective["name"]].load()(
-            options, seed=config.seed, batch_size=config.per_device_train_batch_size
-        )
-        trainer = SupervisedTrainer(config, objective, accelerator)
-        if checkpoint is not None:
-            trainer.load(checkpoint)
+        with activity("loading the model and the data"):
+            objective = OBJECTIVES[config.objective["name"]].load()(
+                options, seed=config.seed, batch_size=config.per_device_train_batch_size
+            )
+            trainer = SupervisedTrainer(config, objective, accelerator)
+            if checkpoint is not None:
+                trainer.load(checkpoint)
         run.truncate_metrics(trainer.step or -1)
         _prune(trainer, run)
         logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
-        with StopRequest() as stop:
-            return _steps(config, trainer, run, stop)
+        with StopRequest(trainer.any_rank):
+            return _steps(config, trainer, run)
 
 
-def _steps(
-    config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory, stop: StopRequest
-) -> bool:
+def _steps(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> bool:
     saved = trainer.step
-    with tqdm(
-        total=config.max_steps,
-        initial=trainer.step,
-        disable=not run.is_main,
-        mininterval=0.5 if sys.stderr.isatty() else 30.0,
-        dynamic_ncols=True,
-    ) as bar:
-        while trainer.step < config.max_steps and not trainer.any_rank(stop.requested):
+    with (
+        suppress(Interrupted),  # what is half done leaves no trace
+        activity("step", config.max_steps, trainer.step) as steps,
+    ):
+        if trainer.any_rank(_lacks_evaluation(config, trainer, run)):
+            run.append(trainer.step, trainer.evaluate(run.samples))
+        while trainer.step < config.max_steps:
             loss = trainer.train_step()
-            bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
-            bar.update()
+            steps.done, steps.remark = trainer.step, f"loss {loss:.4f}"
             if _due(trainer.step, config.logging_steps):
                 run.append(trainer.step, trainer.take_metrics())
             if _due(trainer.step, config.eval_steps):
@@ -127,6 +126,14 @@ def _steps(
     if run.is_main:
         logger.info("report: %s", write_report(run.path))
     return finished
+
+
+def _lacks_evaluation(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> bool:
+    """Whether a stop cut short the evaluation of the step that the run goes on from."""
+    if not run.is_main or trainer.step == 0 or not _due(trainer.step, config.eval_steps):
+        return False
+    lines = [line for line in run.read_metrics() if line["step"] == trainer.step]
+    return all("loss" in line for line in lines)  # an evaluation has a line of its own
 
 
 def _checkpoint(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> None:

@@ -14,10 +14,12 @@ from accelerate import Accelerator
 from accelerate.utils import send_to_device
 from torch import Tensor
 
+from mmrl.activity import activity, advance
 from mmrl.compilation import compile_blocks
 from mmrl.computation import follow_device
 from mmrl.config import ConfigError
 from mmrl.ema import ExponentialAverage
+from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
@@ -68,18 +70,18 @@ class SupervisedTrainer:
 
         Raises:
             DivergenceError: the gradient is not finite; the weights are left as they were.
+            Interrupted: a stop is requested on any rank; nothing was changed.
         """
         started = time.perf_counter()
         self.network.train()
-        accumulation, losses = self.config.gradient_accumulation_steps, []
-        for micro in range(accumulation):
-            reduced = self.sharded or micro == accumulation - 1
-            with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
-                loss, metrics = self.objective.loss(self._batch(micro))
-                self.accelerator.backward(loss / accumulation)
-            shared = self._mean_over_ranks({"loss": loss.detach(), **metrics})
-            self.window.add(shared)
-            losses.append(shared["loss"])
+        try:
+            found = self._add_gradients()
+        except Interrupted:
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=True)
+            raise
+        for metrics in found:
+            self.window.add(metrics)
         norm = self._clip()
         for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
             optimizer.step()
@@ -89,7 +91,22 @@ class SupervisedTrainer:
             self.ema.update()
         self.step += 1
         self.window.add({"grad_norm": norm, "time/step_s": time.perf_counter() - started})
-        return float(torch.stack(losses).mean())  # no wait: the norm has been looked at already
+        losses = torch.stack([metrics["loss"] for metrics in found])
+        return float(losses.mean())  # no wait: the norm has been looked at already
+
+    def _add_gradients(self) -> list[dict[str, Tensor]]:
+        """Go backward from every micro-batch of a step; return their metrics."""
+        found, accumulation = [], self.config.gradient_accumulation_steps
+        with activity("micro-batch", accumulation), leaving_together(in_step=True):
+            for micro in range(accumulation):
+                reduced = self.sharded or micro == accumulation - 1
+                with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
+                    loss, metrics = self.objective.loss(self._batch(micro))
+                    self.accelerator.backward(loss / accumulation)
+                found.append(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
+                if micro < accumulation - 1:  # at the end it may be left anyway
+                    advance()
+        return found
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call and the learning rate of the next step."""
@@ -98,13 +115,17 @@ class SupervisedTrainer:
 
     @torch.no_grad()
     def evaluate(self, folder: Path) -> dict[str, float]:
-        """Return the objective's metrics of the weights that would be saved; empty off rank 0."""
+        """Return the objective's metrics of the weights that would be saved; empty off rank 0.
+
+        Raises:
+            Interrupted: a stop is requested on any rank.
+        """
         metrics: dict[str, float] = {}
         self.network.eval()
-        with self._saved_weights(), self._keeping_pace():
+        averaged, pace = self._saved_weights(), self._keeping_pace()
+        with activity("evaluating"), averaged, leaving_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
-        self.accelerator.wait_for_everyone()
         return metrics
 
     def save_model(self, folder: Path) -> None:
