@@ -22,7 +22,7 @@ from models.checkpoint import FAMILIES
 from models.core import CoreConfig, MaskedTokenModel
 from models.task import writes_images
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
 MMADA_8B = {
     "model_type": "mmada",

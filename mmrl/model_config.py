@@ -27,8 +27,8 @@ class ModelConfig:
     """Directory or hub id of the policy."""
     vq: str | None = PUBLIC_VQ
     """Directory or hub id of its image tokenizer; null for text only."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the weights."""
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    """Of the weights. In float64 the tokens of a row do not depend on what it is batched with."""
     max_prompt_length: int = 256
     """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
     chat_template: bool | None = None

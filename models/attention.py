@@ -46,11 +46,11 @@ def angles_at(table: Tensor, index: Tensor) -> Tensor:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`.
 
-    `fp32` rotates in float32 and casts back (LLaDA, MMaDA); otherwise in the dtype of x
+    `fp32` rotates in float32 at least and casts back (LLaDA, MMaDA); otherwise in the dtype of x
     (LLaDA-V, Dream, SDAR).
     """
     dtype = x.dtype
-    work = torch.float32 if fp32 else dtype
+    work = torch.promote_types(dtype, torch.float32) if fp32 else dtype
     x, cos, sin = x.to(work), cos.to(work), sin.to(work)
     # in place where autograd allows: fewer buffers between those that the backward pass keeps
     swapped = x.roll(x.shape[-1] // 2, dims=-1).mul_(sin)
