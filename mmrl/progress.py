@@ -22,7 +22,7 @@ from mmrl.reward_versions import write_versions
 from mmrl.run_directory import RunDirectory
 from mmrl.shared_evaluation import gathered, share
 from mmrl.tasks import Task
-from models.policy import writes_images
+from models.task import writes_images
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm in float32 at least, cast back before the weight unless `weight_fp32`."""
+    """Root-mean-square norm, in float32 at least, cast back before the weight unless
+    `weight_fp32`."""
 
     def __init__(self, size: int, eps: float, weight_fp32: bool = False) -> None:
         super().__init__()

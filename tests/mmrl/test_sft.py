@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mmrl import activity
 from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import load_config
 from mmrl.objectives.reconstruction import Reconstruction, ReconstructionConfig
@@ -58,14 +59,19 @@ def test_training_lowers_the_loss_and_writes_the_run_directory(
     assert load_vq(tmp_path / "run" / "checkpoints" / "30").codebook_size == 8
 
 
-def test_the_bar_shows_the_loss_and_the_report_what_was_learned(
-    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_its_progress_shows_the_loss_and_the_report_what_was_learned(
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = tmp_path / "run"
+    monkeypatch.setattr(activity, "SILENCE", 0.0)
+    monkeypatch.setattr(activity, "REFRESH", 0.002)
     train(config(images, run, logging_steps=3, max_steps=6, eval_steps=3))
-    [shown, *_] = re.findall(r"6/6 .*loss (\d+\.\d{4})", capsys.readouterr().err)
+    [*_, shown] = re.findall(r"step \d/6 .*loss (\d+\.\d{4})", capsys.readouterr().err)
     logged = [line["loss"] for line in metrics(run) if "loss" in line]
-    assert 0.2 < float(shown) / logged[-1] < 5  # of the last step, beside the mean of three
+    assert 0.2 < float(shown) / logged[-1] < 5  # of one step, beside the mean of three
     page = (run / "report.html").read_text()
     for promise in (
         "6 steps in", "Mean loss: ", "<td>pixel_l1</td><td>step 3: ", "<td>step 6: ",
