@@ -1,9 +1,8 @@
 """Tiny runs of both trainers, for one process and for several that accelerate launches.
 
-accelerate launch --config_file … -m tests.mmrl.sharded_runs WORLD OUTPUT ALONE
+`main` is what `tests.mmrl.pair` calls.
 """
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +43,7 @@ def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -
     values = {"task": task, "eval_steps": 2, "adam_epsilon": 1e-3, "save_total_limit": None}
     config = run_config(world, output, **{**RL[kind], **values, **changes})
     config.model.max_prompt_length = 64  # of questions
+    config.model.dtype = "float64"  # the same tokens, however many rows a process samples at once
     return rl.train(config)
 
 
@@ -90,24 +90,34 @@ def reconstruct(world: SimpleNamespace, output: Path) -> bool:
     return sft.train(sft.SFTConfig(output_dir=str(output), objective=objective, max_steps=1))
 
 
-def main(world: SimpleNamespace, output: Path, alone: Path) -> None:
-    """Every run whole and in two parts, and one that goes on where one process stopped."""
+def main(arguments: list[str]) -> int:
+    """Runs of a kind of `RL`, or `sft`: whole and in two parts, and one that goes on where one
+    process stopped.
+
+    Args:
+        arguments: folder of the world, folder for the runs, folder of those alone, and the kind.
+    """
+    world, output, alone = world_in(Path(arguments[0])), Path(arguments[1]), Path(arguments[2])
+    if arguments[3] == "sft":
+        supervised(world, output)
+    else:
+        reinforced(world, output, alone, arguments[3])
+    return 0
+
+
+def reinforced(world: SimpleNamespace, output: Path, alone: Path, kind: str) -> None:
+    reinforce(world, output / kind, kind)
+    reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
+    reinforce(world, output / f"{kind}-parts", kind, resume_from_checkpoint="auto")
+    begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
+    reinforce(world, output / f"{kind}-continued", kind, **begun)
+
+
+def supervised(world: SimpleNamespace, output: Path) -> None:
     with pytest.raises(ConfigError, match="no block .*multi_gpu.yaml"):
         reconstruct(world, output / "reconstruction")
-    for kind in RL:
-        reinforce(world, output / kind, kind)
-        reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
-        auto = {"resume_from_checkpoint": "auto"}
-        reinforce(world, output / f"{kind}-parts", kind, **auto)
-        begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
-        reinforce(world, output / f"{kind}-continued", kind, **begun)
+    constant, auto = {"lr_scheduler_type": "constant"}, {"resume_from_checkpoint": "auto"}
     supervise(world, output / "sft")
-    supervise(world, output / "sft-parts", max_steps=2, lr_scheduler_type="constant")
-    supervise(
-        world, output / "sft-parts", resume_from_checkpoint="auto", lr_scheduler_type="constant"
-    )
-    supervise(world, output / "sft-whole", lr_scheduler_type="constant")
-
-
-if __name__ == "__main__":
-    main(world_in(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
+    supervise(world, output / "sft-parts", max_steps=2, **constant)
+    supervise(world, output / "sft-parts", **auto, **constant)
+    supervise(world, output / "sft-whole", **constant)

@@ -1,10 +1,9 @@
 """Tiny runs of a model that sees, for one process and for several that accelerate launches.
 
-accelerate launch --config_file … -m tests.mmrl.sharded_sight WORLD OUTPUT
+`main` is what `tests.mmrl.pair` calls.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +107,13 @@ def supervise(world: Path, output: Path, batch_size: int) -> None:
     )
 
 
-def main(world: Path, output: Path, batch_size: int = 1) -> None:
-    """All runs."""
+def main(arguments: list[str]) -> int:
+    """The runs of every process of a pair; arguments: folder of the world, folder for the runs."""
+    run_all(Path(arguments[0]), Path(arguments[1]))
+    return 0
+
+
+def run_all(world: Path, output: Path, batch_size: int = 1) -> None:
     for kind in SETTINGS:
         reinforce(world, output / kind, kind)
     supervise(world, output / "sft", batch_size)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
