@@ -117,7 +117,8 @@ def test_sixteen_clients_get_each_their_own_scores_from_fewer_batches(
         found = list(clients.map(lambda n: server.score("clip", requests[n], f"{n}"),
                                  range(len(requests))))  # fmt: skip
     answered = [item for answer in found for item in answer]
-    assert {item["id"]: item["score"] for item in answered} == expected
+    # batches of other sizes: up to the rounding of float32
+    assert {item["id"]: item["score"] for item in answered} == pytest.approx(expected, abs=1e-5)
     assert len(answered) == len(expected)
     batches = server.value("reward_server_batch_items_count", reward="clip") - before
     assert batches < 0.7 * len(requests), (batches, len(requests))
