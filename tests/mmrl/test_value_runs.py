@@ -23,10 +23,12 @@ from tests.mmrl.runs import (
     task_config,
 )
 from tests.mmrl.test_text_rl import text_config
-from tests.mmrl.test_value_model import BACKBONES, SAMPLER, config_of, method
+from tests.mmrl.test_value_model import BACKBONES, SAMPLER, config_of, method, slow
 
 
-@pytest.mark.parametrize(("backbone", "lora"), [("shared", None), ("copy", None), ("copy", LORA)])
+@pytest.mark.parametrize(
+    ("backbone", "lora"), [slow("shared", None), slow("copy", None), ("copy", LORA)]
+)
 def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
 ) -> None:
@@ -83,7 +85,7 @@ def test_tasks_must_agree_on_the_one_value_model(world: SimpleNamespace, tmp_pat
         RLConfig(tasks=tasks, **run)
 
 
-@BACKBONES
+@pytest.mark.parametrize("backbone", [slow("shared"), "copy"])
 def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
     world: SimpleNamespace, pair: Pair, tmp_path: Path, backbone: str
 ) -> None:

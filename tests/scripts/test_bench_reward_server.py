@@ -9,6 +9,7 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 
 
+@pytest.mark.slow
 def test_it_compares_scores_and_reports_speed_and_latency(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

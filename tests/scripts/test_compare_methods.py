@@ -108,6 +108,7 @@ def test_runs_differ_in_method_seed_and_control_alone(tmp_path: Path) -> None:
         assert run.config.seed == int(run.folder.name)
 
 
+@pytest.mark.slow
 def test_it_runs_what_is_missing_and_prints_the_table(tmp_path: Path) -> None:
     path = settings(tmp_path, methods={"wd1": {"name": "wd1"}}, control="wd1")
     command = [sys.executable, str(SCRIPT), f"config={path}", "workers=1"]
