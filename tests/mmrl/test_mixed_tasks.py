@@ -60,7 +60,7 @@ def mixed(world: SimpleNamespace, prompts: dict[str, str], output: Path) -> RLCo
     return RLConfig(
         output_dir=str(output), model=ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64),
         tasks=tasks, per_device_train_batch_size=4, learning_rate=1e-3, max_steps=2,
-        save_steps=0, eval_steps=2,
+        save_steps=0, eval_steps=2, bf16=False,
     )  # fmt: skip
 
 
