@@ -33,7 +33,7 @@ _FIXED = {
 
 _ADVICE = {
     "FSDP_ACTIVATION_CHECKPOINTING": "Set model.gradient_checkpointing=true instead.",
-    "ACCELERATE_MIXED_PRECISION": "Set bf16=true of the run instead.",
+    "ACCELERATE_MIXED_PRECISION": "bf16=auto of the run, or bf16=true, decides instead.",
 }
 _FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
 

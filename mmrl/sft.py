@@ -73,7 +73,8 @@ def train(config: SFTConfig) -> bool:
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
     # without a device, launched processes find each other only where the CPU is asked for
-    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    cpu = not torch.accelerator.is_available()
+    accelerator = Accelerator(cpu=cpu, mixed_precision="no")  # see mmrl.precision
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     recover_checkpoints(run.checkpoints)
     checkpoint = run.starting_point(config.resume_from_checkpoint)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -114,6 +115,24 @@ def test_every_launch_configuration_is_one_that_accelerate_reads(path: str) -> N
 @pytest.mark.parametrize("path", [p for f in ("rl", "sft", "eval") for p in configurations(f)])
 def test_a_configuration_is_short(path: str) -> None:
     assert len(Path(path).read_text(encoding="utf-8").splitlines()) <= 40
+
+
+def keys_of(section: Any) -> set[str]:
+    """The keys of a section and of all that are below it."""
+    own = set(section) if isinstance(section, dict) else set()
+    inner = section.values() if isinstance(section, dict) else section
+    return own.union(*map(keys_of, inner)) if isinstance(section, dict | list) else own
+
+
+@pytest.mark.parametrize("path", [p for f in ("rl", "sft", "eval") for p in configurations(f)])
+def test_no_configuration_fixes_what_follows_the_device(path: str) -> None:
+    fixed = {"bf16", "attn_implementation", "torch_compile"}
+    assert not fixed & keys_of(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", configurations("accelerate"))
+def test_no_launch_configuration_fixes_the_precision(path: str) -> None:
+    assert yaml.safe_load(Path(path).read_text(encoding="utf-8"))["mixed_precision"] == "no"
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -89,7 +89,8 @@ def task_config(world: SimpleNamespace, **changes: Any) -> TaskConfig:
 
 
 def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
-    """Settings of a run; `algorithm`, `lora` and `task` are put where they belong."""
+    """Settings of a run, in float32 on every machine; `algorithm`, `lora` and `task` are put where
+    they belong."""
     algorithm = {"name": "mask_grpo", "num_iterations": 2, **changes.pop("algorithm", {})}
     lora = changes.pop("lora", None)
     model = ModelConfig(
@@ -107,6 +108,7 @@ def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig
         "learning_rate": 1e-3,
         "max_steps": 4,
         "save_steps": 2,
+        "bf16": False,
     }
     return RLConfig(output_dir=str(output), **{**values, **changes})
 
@@ -127,6 +129,7 @@ def command_line(world: SimpleNamespace, output: Path) -> list[str]:
         f"{task}.algorithm={{num_iterations: 2}}",
         "per_device_train_batch_size=4",
         "learning_rate=1e-3",
+        "bf16=false",
     ]
 
 

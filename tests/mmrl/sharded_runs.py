@@ -58,7 +58,7 @@ def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
     values = {
         "max_steps": 4, "save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 2,
         "eval_steps": 2, "learning_rate": 1e-3, "ema_decay": 0.5, "adam_epsilon": 1e-3,
-        "save_total_limit": None,
+        "save_total_limit": None, "bf16": False,
     }  # fmt: skip
     config = sft.SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes})
     with pytest.MonkeyPatch.context() as patch:

@@ -81,6 +81,7 @@ def reinforce(world: Path, output: Path, kind: str) -> None:
             max_steps=2,
             eval_steps=2,
             save_steps=0,
+            bf16=False,
         )  # fmt: skip
     )
 
@@ -103,6 +104,7 @@ def supervise(world: Path, output: Path, batch_size: int) -> None:
             save_steps=0,
             learning_rate=1e-2,
             adam_epsilon=1e-3,
+            bf16=False,
         )  # fmt: skip
     )
 

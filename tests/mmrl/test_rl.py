@@ -60,6 +60,7 @@ def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: P
     assert load_policy(run / "final", VQ).mask_id == load_policy(world.policy, VQ).mask_id
     log = (run / "train.log").read_text()
     assert "finished" in log and "huggingface" not in log
+    assert log.count(" bf16: false, as set") == log.count(" attn_implementation: sdpa, ") == 1
 
 
 def test_a_run_of_eight_rollouts_needs_no_size_of_micro_batches(
