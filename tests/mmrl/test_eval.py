@@ -45,7 +45,7 @@ def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> E
         "max_completion_length": 8,
         "sampler": SamplerConfig(**STATIC),
         "settings": [{}, {"label": "short", "max_completion_length": 4, "steps": 2}],
-        "rewards": [{"name": "even", "reward": even}],
+        "rewards": [even],
     }
     return EvalConfig(output_dir=str(out), **{**values, **changes})
 
@@ -217,9 +217,11 @@ def test_two_processes_that_share_a_model_give_the_numbers_of_one(
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     launched = launcher(ACCELERATE / "fsdp2_cpu2.yaml")
-    uneven = ["num_samples=1", "batch_size=3", "settings=[{}]"]
+    own = "rewards=[{name: tests/mmrl/test_eval.py:even, key: parity}, {name: math}]"
+    uneven = ["num_samples=1", "batch_size=3", "settings=[{}]", own]
     pair = module_process("mmrl.eval", [*words(world, prompts, two), *uneven], *launched)
     assert main([*words(world, prompts, one), *uneven]) == 0
     printed, said = (stream.decode() for stream in pair.communicate(timeout=200))
     assert pair.returncode == 0, said[-4000:]
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
+    assert {tuple(s["scores"]) for s in numbers(one)["samples"]["static"]} == {("parity", "math")}
