@@ -12,7 +12,6 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +22,7 @@ from accelerate import Accelerator
 from mmrl.activity import activity, advance, displayed
 from mmrl.asking import check_answerable, give_policy
 from mmrl.benchmark_config import BenchmarkConfig, Setting
-from mmrl.config import NotHereError, check, to_yaml
+from mmrl.config import NotHereError, check, plain, to_yaml
 from mmrl.data import fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
@@ -38,6 +37,7 @@ from mmrl.types import Prompt
 from models import Policy, load_policy
 from rewards.probe import table
 from rewards.scoring import Scorer
+from rewards.terms import key_of
 
 _FREE = {
     "output_dir", "device", "rewards", "max_failures", "dry_run", "grid_images", "geneval_dir",
@@ -188,7 +188,7 @@ def passes(settings: Mapping[str, Setting], rows: int, batch_size: int) -> str:
 
 def reward_keys(config: BenchmarkConfig) -> str:
     """The rewards by key, for the plan."""
-    return ", ".join(str(r.get("key", r["name"])) for r in config.rewards) or "none"
+    return ", ".join(map(key_of, config.rewards)) or "none"
 
 
 def json_scores(scores: Mapping[str, Sequence[float]], n: int) -> dict[str, float | None]:
@@ -229,7 +229,7 @@ def _sample(
 
 def _decisive(config: BenchmarkConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """Everything that decides the samples: settings, prompts, files of the model."""
-    values = {key: value for key, value in asdict(config).items() if key not in _FREE}
+    values = {key: value for key, value in plain(config).items() if key not in _FREE}
     texts = [[prompt.id, prompt.text, prompt.messages, *_identities(prompt)] for prompt in prompts]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]

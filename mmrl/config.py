@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from mmrl.shipped import configs, find_config
+from mmrl.written_name import written_name
 
 T = TypeVar("T")
 
@@ -97,8 +98,8 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
 
 def _check_kinds(config: Any, layer: Any, where: str) -> None:
     """Raise a `ConfigError` where a list and a section meet: OmegaConf's error names no key."""
-    plain = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
-    for key, new in plain.items() if isinstance(plain, Mapping) else ():
+    content = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
+    for key, new in content.items() if isinstance(content, Mapping) else ():
         name = str(key)
         if name not in config or any(ask(config, name) for ask in _UNKNOWN):
             continue
@@ -146,15 +147,21 @@ def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> 
 
 
 def to_yaml(config: Any) -> str:
-    """The resolved configuration as YAML text; Python objects, such as a reward, by their repr."""
-    return OmegaConf.to_yaml(OmegaConf.create(_plain(dataclasses.asdict(config))))
+    """The resolved configuration as YAML text; Python objects as `plain` writes them."""
+    return OmegaConf.to_yaml(OmegaConf.create(plain(config)))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A configuration as plain containers, numbers and texts; functions and other callables, such
+    as a reward, by the name under which `mmrl.by_name` finds them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and not callable(value):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
+    if callable(value):
+        return written_name(value)
     return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 

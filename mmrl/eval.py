@@ -14,7 +14,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from eval.groups import Groups, by_group, sizes
 from eval.text import Row, as_text, cost, quality
 from mmrl.benchmark import Sampled, command, json_scores, passes, reward_keys, sample_all
 from mmrl.command import exit_status
+from mmrl.config import plain
 from mmrl.eval_config import EvalConfig
 from mmrl.evaluation import Batch, Evaluation, scored
 from mmrl.inputs import load_ready
@@ -84,7 +84,7 @@ def _scores(
     """Settings, tables, prompts, completions and scores; a score that does not exist is null."""
     content = {
         "commit": git_commit(),
-        "config": asdict(config),
+        "config": plain(config),
         "table": rows,
         "groups": groups,
         "left_out": sampled.left_out,
@@ -94,7 +94,7 @@ def _scores(
             for label, result in results.items()
         },
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=repr) + "\n"
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _samples(

@@ -17,7 +17,6 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ from mmrl import eval as text_benchmark
 from mmrl.benchmark import command, json_scores, passes, reward_keys, sample_all
 from mmrl.benchmark_config import BenchmarkConfig
 from mmrl.command import exit_status
-from mmrl.config import check_choice, stated
+from mmrl.config import check_choice, plain, stated
 from mmrl.eval_v_config import EvalConfig
 from mmrl.evaluation import Evaluation, scored, write_grid
 from mmrl.inputs import load_ready
@@ -85,8 +84,8 @@ def _scores(config: EvalConfig, tables: dict[str, Table], result: Evaluation) ->
         {"id": prompt.id, **json_scores(result.scores, n)}
         for n, prompt in enumerate(result.prompts)
     ]
-    head = {"commit": git_commit(), "config": asdict(config), "tables": tables}
-    return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False, default=repr) + "\n"
+    head = {"commit": git_commit(), "config": plain(config), "tables": tables}
+    return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False) + "\n"
 
 
 class Benchmark(NamedTuple):

@@ -7,12 +7,12 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from mmrl.activity import activity
 from mmrl.checkpoint import prune_checkpoints, write_directory
 from mmrl.completions import write_completions
+from mmrl.config import plain
 from mmrl.data import spread
 from mmrl.evaluation import Evaluation, evaluate, write_grid
 from mmrl.interrupt import leaving_together
@@ -59,7 +59,7 @@ class Progress:
         if any_process(self.run.is_main and self._has_evaluation()):
             self.evaluated = self.trainer.step
         if self.config.report_to:
-            self.accelerator.init_trackers("mmrl", _flat(asdict(self.config)))
+            self.accelerator.init_trackers("mmrl", _flat(plain(self.config)))
         self._steps = activity("step", self.config.max_steps, self.trainer.step)
         self.steps = self._steps.__enter__()
         self.clock = time.perf_counter()

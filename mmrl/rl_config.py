@@ -154,6 +154,7 @@ class RLConfig:
         for name, task in self.tasks.items():
             purpose = f"for the task {task.task} of tasks.{name}"
             tokens = check_task(self.model, task.task, purpose)
+            task.settle_rewards()
             for key in ("rewards", "eval_rewards"):
                 check_asking(getattr(task, key), f"tasks.{name}.{key}", self.model)
             if writes_images(task.task):

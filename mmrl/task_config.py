@@ -8,6 +8,7 @@ from typing import Any
 from mmrl.config import check
 from mmrl.data_config import DataConfig
 from mmrl.samplers import SamplerConfig
+from rewards.terms import as_entry
 
 
 @dataclass(kw_only=True)
@@ -17,7 +18,7 @@ class TaskConfig:
     task: str = "text_to_image"
     """Layout the policy renders the prompts with."""
     prompts: str = ""
-    """Training prompts: a JSONL, JSON, CSV or parquet file, or a hub id."""
+    """Training prompts: a JSONL, JSON, CSV, TSV, parquet or text file, or a hub id."""
     eval_prompts: str = ""
     """Held-out prompts; empty for no evaluation."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -41,7 +42,8 @@ class TaskConfig:
     eval_limit: int | None = None
     """At most this many held-out prompts, spread over the file; null takes all."""
     rewards: list[dict[str, Any]] = field(default_factory=list)
-    """Terms of the reward: name, weight, scale, offset and the reward's own options."""
+    """Terms of the reward: name, weight, scale, offset and the reward's own options. A name is one
+    of `rewards.REWARDS`, or path/to/file.py:function; from Python a callable may stand for it."""
     eval_rewards: list[dict[str, Any]] = field(default_factory=list)
     """Rewards of evaluations; empty takes `rewards`."""
     max_failures: float = 0.0
@@ -57,6 +59,7 @@ class TaskConfig:
     """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
 
     def __post_init__(self) -> None:
+        self.settle_rewards()
         check(self.num_generations >= 2, "num_generations", self.num_generations, "at least 2")
         check(self.num_prompts >= 1, "num_prompts", self.num_prompts, "at least 1")
         for key in ("max_completion_length", "eval_max_completion_length"):
@@ -64,3 +67,8 @@ class TaskConfig:
             check(length is None or length >= 1, key, length, "null or at least 1")
         check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
+
+    def settle_rewards(self) -> None:
+        """Make entries of callables that stand among the rewards, also of those put there later."""
+        self.rewards = [as_entry(reward) for reward in self.rewards]
+        self.eval_rewards = [as_entry(reward) for reward in self.eval_rewards]

@@ -73,6 +73,7 @@ class Task:
 
     def __init__(self, name: str, config: TaskConfig, dry: bool = False) -> None:
         where = f"tasks.{name}"
+        config.settle_rewards()
         self.name, self.config, self.dry = name, config, dry
         self.rewarded = False  # whether a reward has applied to any rollout yet
         check_sampler(config.sampler, f"{where}.sampler", config.max_completion_length)

@@ -72,7 +72,8 @@ def test_every_package_is_imported_from_this_checkout(package: str) -> None:
 
 @pytest.mark.parametrize("package", ["models", "rewards", "eval"])
 def test_models_rewards_and_eval_know_only_the_records_of_mmrl(package: str) -> None:
-    allowed = {"mmrl.types", "mmrl.config", "mmrl.randomness", "mmrl.shipped"}
+    configuration = {"mmrl.config", "mmrl.by_name", "mmrl.written_name", "mmrl.shipped"}
+    allowed = {"mmrl.types", "mmrl.randomness", *configuration}
     of_entry_points = {"mmrl.command", "mmrl.probe"}  # the probe reads what a run is configured by
     wrong = [
         f"{path} imports {name}"

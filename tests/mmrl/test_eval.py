@@ -45,7 +45,7 @@ def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> E
         "max_completion_length": 8,
         "sampler": SamplerConfig(**STATIC),
         "settings": [{}, {"label": "short", "max_completion_length": 4, "steps": 2}],
-        "rewards": [{"name": "even", "reward": even}],
+        "rewards": [even],
     }
     return EvalConfig(output_dir=str(out), **{**values, **changes})
 
@@ -216,8 +216,10 @@ def test_two_processes_that_share_a_model_give_the_numbers_of_one(
     world: SimpleNamespace, prompts: str, sharing_pair: Pair, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    uneven = ["num_samples=1", "batch_size=3", "settings=[{}]"]
+    own = "rewards=[{name: tests/mmrl/test_eval.py:even, key: parity}, {name: math}]"
+    uneven = ["num_samples=1", "batch_size=3", "settings=[{}]", own]
     sharing_pair.begin("mmrl.eval", [*words(world, prompts, two), *uneven])
     assert main([*words(world, prompts, one), *uneven]) == 0
     printed = "".join(sharing_pair.end())
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
+    assert {tuple(s["scores"]) for s in numbers(one)["samples"]["static"]} == {("parity", "math")}

@@ -14,6 +14,7 @@ from mmrl.config import load_config
 from mmrl.rl import RLConfig, main, train
 from mmrl.samplers import SamplerConfig
 from models import load_policy
+from tests.mmrl import runs
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     LORA,
@@ -181,7 +182,8 @@ def test_two_processes_train_on_the_same_uncertain_tokens_as_one(
     fast = "{name: just_grpo, slice_size: 8, top_entropy_quantile: 0.25, num_iterations: 2}"
     words = [
         "max_steps=2", f"tasks.shapes.algorithm={fast}", "tasks.shapes.algorithm.beta=0.1",
-        "tasks.shapes.algorithm.aggregation=dr_grpo", f"tasks.shapes.rewards=[{CLIP}]",
+        "tasks.shapes.algorithm.aggregation=dr_grpo",
+        "tasks.shapes.rewards=[{name: tests/mmrl/runs.py:redness}]",
     ]  # fmt: skip
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *words])
     assert all(line["grad_norm"] > 0 for line in metrics(tmp_path / "one") if "loss" in line)
@@ -241,11 +243,26 @@ def test_the_resolved_configuration_starts_the_same_run_again(
     assert metrics(tmp_path / "run") == metrics(tmp_path / "again")
 
 
-def test_a_reward_of_ones_own_is_written_to_the_configuration_by_name(
-    world: SimpleNamespace, tmp_path: Path
+def test_a_callable_is_written_to_the_configuration_by_name_and_found_by_a_resumed_run(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(run_config(world, tmp_path / "run", max_steps=1, save_steps=0))
-    assert "redness" in (tmp_path / "run" / "config.yaml").read_text()
+    run = tmp_path / "run"
+    again = [f"config={run / 'config.yaml'}", "resume_from_checkpoint=auto", "max_steps=2"]
+    lost = {"name": "lost", "reward": lambda samples: [1.0 for _ in samples]}
+    config = run_config(world, run, max_steps=1, save_steps=1)
+    config.tasks["shapes"].rewards = [runs.redness, lost]
+    train(config)
+    written = (run / "config.yaml").read_text()
+    assert "reward: tests.mmrl.runs:redness" in written and "0x" not in written
+    assert main(again) == 1
+    said = capsys.readouterr().err
+    assert "tasks.shapes.rewards[1].name is" in said and "given from Python" in said
+    (run / "config.yaml").write_text(written.replace(f"{__name__}:", "tests.mmrl.runs:redness #"))
+    assert main(again) == 0
+    (first, second) = metrics(run)
+    assert first.keys() == second.keys() >= {"rewards/redness/mean", "rewards/lost/mean"}
+    assert second["rewards/lost/mean"] == second["rewards/redness/mean"]
+    assert "name: tests.mmrl.runs:redness" in (run / "config.yaml").read_text()
 
 
 def test_trackers_see_what_the_metrics_file_sees(world: SimpleNamespace, tmp_path: Path) -> None:
