@@ -112,6 +112,12 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
     assert len(losses) == 4 and losses[-1] > 0
 
 
+def test_processes_leave_together_when_one_is_told_to_stop(runs: SimpleNamespace) -> None:
+    stopped, whole = runs.two / "lora-stopped", runs.two / "lora"
+    assert metrics(stopped) == metrics(whole)
+    assert same_weights(stopped / "final", whole / "final")
+
+
 @pytest.mark.parametrize("kind", RL)
 def test_a_sharded_run_resumes_exactly(runs: SimpleNamespace, kind: str) -> None:
     whole, parts = runs.two / kind, runs.two / f"{kind}-parts"
