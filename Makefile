@@ -1,33 +1,43 @@
-# make quickstart   set everything up, then train the miniature image generator; settings in
-#                   ARGS="seed=1 output_dir=runs/seed1" go to the run
-# make test         the same environment, then the test suite
+# make quickstart   install what a first run needs, then train the miniature image generator;
+#                   settings in ARGS="seed=1 output_dir=runs/seed1" go to the run
+# make test         install what the tests need as well, then run them
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+PIP := $(PY) -m pip
 STAMP := $(VENV)/.installed
+STAMP_DEV := $(VENV)/.installed-dev
 
 .PHONY: quickstart test lint types clean
 
 quickstart: $(STAMP)
 	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
 
-test: $(STAMP)
+test: $(STAMP_DEV)
 	$(PY) -m pytest
 
-lint: $(STAMP)
+lint: $(STAMP_DEV)
 	$(PY) -m ruff check .
 
-types: $(STAMP)
+types: $(STAMP_DEV)
 	$(PY) -m pyright
 
-# An interrupted set-up leaves no stamp and is completed by the next call.
+# An interrupted set-up leaves no stamp and is completed by the next call. The newer pip shows how
+# far it is with unpacking as well, and the README says what it takes.
 $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 10) or sys.exit("mmrl needs Python 3.10 or newer, this is %d.%d; name another one: make PYTHON=python3.11" % sys.version_info[:2])'
-	@$(PY) -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
-	$(PY) -m pip install -q -c constraints.txt -e ".[dev]"
+	@$(PIP) --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
+	@echo "Installing mmrl into $(VENV): minutes and, with the CUDA libraries of torch, gigabytes."
+	$(PIP) install -q --upgrade pip
+	$(PIP) install -c constraints.txt -e .
 	@touch $(STAMP)
+
+$(STAMP_DEV): $(STAMP)
+	@echo "Adding what the tests need."
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $(STAMP_DEV)
 
 clean:
 	rm -rf $(VENV) build *.egg-info
