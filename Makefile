@@ -10,6 +10,10 @@ PIP := $(PY) -m pip
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 
+# Python writes bytecode when a module is first imported, whatever the environment says: a first run
+# needs a tenth of what is installed, and compiling all of it would double the time it waits.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: quickstart test lint types clean
 
 quickstart: $(STAMP)
@@ -24,19 +28,21 @@ lint: $(STAMP_DEV)
 types: $(STAMP_DEV)
 	$(PY) -m pyright
 
-# An interrupted set-up leaves no stamp and is completed by the next call. The newer pip shows how
-# far it is with unpacking as well, and the README says what it takes.
+# An interrupted set-up leaves no stamp and is completed by the next call. On a terminal the newest
+# pip shows how far it is, with unpacking as well.
 $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 10) or sys.exit("mmrl needs Python 3.10 or newer, this is %d.%d; name another one: make PYTHON=python3.11" % sys.version_info[:2])'
+	@echo "Installing into $(VENV): a few minutes; 6 GB with the CUDA libraries of torch (see README)."
 	@$(PIP) --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
-	@echo "Installing mmrl into $(VENV): minutes and, with the CUDA libraries of torch, gigabytes."
 	$(PIP) install -q --upgrade pip
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install --no-compile -c constraints.txt -e .
 	@touch $(STAMP)
 
 $(STAMP_DEV): $(STAMP)
 	@echo "Adding what the tests need."
-	$(PIP) install -c constraints.txt -e ".[dev]"
+	$(PIP) install --no-compile -c constraints.txt -e ".[dev]"
+	@echo "Compiling, because the tests start many processes."
+	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP_DEV)
 
 clean:
