@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,27 @@ T = TypeVar("T")
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the message says what to change."""
+
+
+def installed(module: str, extra: str) -> Any:
+    """A module that not everybody installs.
+
+    Args:
+        module: its name.
+        extra: of this package, which brings it.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ConfigError(
+            f"The package {error.name} is not installed. It comes with the extra {extra}:"
+            f" pip install 'mmrl[{extra}]', or in a clone pip install -e '.[{extra}]'."
+        ) from error
 
 
 class NotHereError(ConfigError):

@@ -94,7 +94,8 @@ class Progress:
             if self.trainer.step == 0:
                 self._show_first_images()
             self._evaluate()
-            self.clock = time.perf_counter()
+            if not self.batches:  # before the first step of this process
+                self.clock = time.perf_counter()
 
     def checkpoint_when_due(self) -> None:
         """Write a checkpoint every `save_steps`."""

@@ -94,6 +94,20 @@ def test_samplers_estimators_and_algorithms_know_no_model_and_no_reward(part: st
     assert not wrong, wrong
 
 
+def test_no_module_needs_what_only_an_extra_brings_to_be_imported() -> None:
+    optional = {"open_clip", "torchvision", "math_verify", "qwen_vl_utils", "diffusers", "wandb"}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for package in PACKAGES
+        for path in own_files(".py", under=package)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in [getattr(node, "module", None), *(alias.name for alias in node.names)]
+        if name and name.partition(".")[0] in optional
+    ]
+    assert not wrong, wrong
+
+
 def test_literal_token_ids_stay_inside_models() -> None:
     token_id = re.compile(r"\b(12608\d|12609\d|12633\d|12634\d)\b")
     folders = ("mmrl", "rewards", "eval", "scripts", "configs")

@@ -3,6 +3,9 @@
 `main` is what `tests.mmrl.pair` calls.
 """
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +17,12 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl import rl, sft
+from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
+from mmrl.rollout import sample_groups
+from mmrl.samplers.network import BlockNetwork
+from mmrl.trainer import Trainer
 from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, world_in
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
@@ -45,6 +52,44 @@ def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -
     config.model.max_prompt_length = 64  # of questions
     config.model.dtype = "float64"  # the same tokens, however many rows a process samples at once
     return rl.train(config)
+
+
+def reinforce_stopped(world: SimpleNamespace, output: Path, kind: str) -> None:
+    """A run of which one process is told to stop while it scores, the other later in rollouts."""
+    for rank, step, place, name in ((1, 1, Trainer, "_score"), (0, 2, BlockNetwork, "__call__")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mmrl.rl.sample_groups", noting_step(sample_groups))
+            patch.setattr(place, name, stopping(getattr(place, name), rank, step))
+            with pytest.raises(KeyboardInterrupt):
+                reinforce(world, output, kind, resume_from_checkpoint="auto")
+        assert max(checkpoint_steps(output / "checkpoints")) == step
+    reinforce(world, output, kind, resume_from_checkpoint="auto")
+
+
+STEP = [0]
+"""Of the run that goes on."""
+
+
+def noting_step(original: Callable) -> Callable:
+    """`sample_groups` that says which step it is."""
+
+    def sampling(task: Any, policy: Any, step: int, *rest: Any) -> Any:
+        STEP[0] = step
+        return original(task, policy, step, *rest)
+
+    return sampling
+
+
+def stopping(original: Callable, rank: int, step: int) -> Callable:
+    """A function that on one process and in one step gets Ctrl-C."""
+
+    def called(*arguments: Any) -> Any:
+        if int(os.environ["RANK"]) == rank and STEP[0] == step:
+            os.kill(os.getpid(), signal.SIGINT)
+            STEP[0] = -1
+        return original(*arguments)
+
+    return called
 
 
 def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
@@ -111,6 +156,8 @@ def reinforced(world: SimpleNamespace, output: Path, alone: Path, kind: str) -> 
     reinforce(world, output / f"{kind}-parts", kind, resume_from_checkpoint="auto")
     begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
     reinforce(world, output / f"{kind}-continued", kind, **begun)
+    if kind == "full":
+        reinforce_stopped(world, output / "full-stopped", kind)
 
 
 def supervised(world: SimpleNamespace, output: Path) -> None:

@@ -133,6 +133,13 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
     assert len(losses) == 4 and losses[-1] > 0
 
 
+def test_processes_leave_together_when_one_is_told_to_stop(runs_of: Runs) -> None:
+    runs = runs_of("full")
+    stopped, whole = runs.two / "full-stopped", runs.two / "full"
+    assert metrics(stopped) == metrics(whole)
+    assert same_weights(stopped / "final", whole / "final")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sharded_run_resumes_exactly(runs_of: Runs, kind: str) -> None:
     runs = runs_of(kind)
