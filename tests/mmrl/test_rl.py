@@ -1,6 +1,5 @@
 """Whole runs on a tiny policy: what they leave behind, exact resume, processes, learning."""
 
-import json
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,12 +233,3 @@ def test_a_reward_of_ones_own_is_written_to_the_configuration_by_name(
 ) -> None:
     train(run_config(world, tmp_path / "run", max_steps=1, save_steps=0))
     assert "redness" in (tmp_path / "run" / "config.yaml").read_text()
-
-
-def test_trackers_see_what_the_metrics_file_sees(world: SimpleNamespace, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    config = run_config(world, tmp_path / "run", max_steps=1, save_steps=0)
-    config.report_to = ["tensorboard"]
-    train(config)
-    assert list((tmp_path / "run").rglob("events.out.tfevents*"))
-    assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["step"] == 1
