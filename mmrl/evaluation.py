@@ -172,18 +172,26 @@ def _samples(
 
 
 def write_grid(result: Evaluation, path: Path, count: int, columns: int = 8) -> bool:
-    """Write `count` images, spread over all of them, with prompts and scores; nothing for text.
-
-    Equal prompts and counts give equal places, so grids of two steps can be compared.
+    """Write the grid of an evaluation; nothing for text.
 
     Returns:
         Whether there was something to write.
     """
+    drawn = draw_grid(result, count, columns)
+    if drawn is not None:
+        drawn.save(path)
+    return drawn is not None
+
+
+def draw_grid(result: Evaluation, count: int, columns: int = 8) -> Image.Image | None:
+    """`count` images, spread over all of them, with prompts and scores; None for text.
+
+    Equal prompts and counts give equal places, so grids of two steps can be compared.
+    """
     pictured = [n for n, c in enumerate(result.completions) if isinstance(c, Image.Image)]
     if not pictured or count < 1:
-        return False
-    page([_cell(result, n) for n in spread(pictured, count)], columns).save(path)
-    return True
+        return None
+    return page([_cell(result, n) for n in spread(pictured, count)], columns)
 
 
 def _cell(result: Evaluation, n: int) -> Cell:

@@ -77,7 +77,9 @@ def _untried(name: str, term: Term, dry: bool) -> Probed | None:
 
 def _tried(name: str, term: Term, handful: Handful, cutting: Any) -> Probed:
     samples = handful.cut(cutting)
-    return tried(name, term, samples) if samples else Probed(name, said="ready, nothing to score")
+    if not samples:
+        return Probed(name, said="ready, nothing to score")
+    return tried(name, term, samples, handful.telling)
 
 
 def probe_task(

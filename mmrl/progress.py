@@ -22,6 +22,7 @@ from mmrl.reward_versions import write_versions
 from mmrl.run_directory import RunDirectory
 from mmrl.shared_evaluation import gathered, share
 from mmrl.tasks import Task
+from mmrl.trackers import log_samples
 from models.task import writes_images
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ class Progress:
         if any_process(self.run.is_main and self._has_evaluation()):
             self.evaluated = self.trainer.step
         if self.config.report_to:
-            self.accelerator.init_trackers("mmrl", _flat(plain(self.config)))
+            # wandb writes below the present folder unless it is told
+            place = {"dir": str(self.run.path), "name": self.run.path.name}
+            settings = _flat(plain(self.config))
+            self.accelerator.init_trackers("mmrl", settings, {"wandb": place})
         self._steps = activity("step", self.config.max_steps, self.trainer.step)
         self.steps = self._steps.__enter__()
         self.clock = time.perf_counter()
@@ -169,6 +173,7 @@ class Progress:
         shown = ", ".join(f"{k} {v:.3f}" for k, v in values.items() if k.count("/") == 2)
         logger.info("step %d: %s", self.trainer.step, shown)
         self._write_grid(name, result)
+        self._track(f"samples/eval_{name}", result)
 
     def _write_grid(self, name: str, result: Evaluation) -> None:
         path = self.run.samples / f"eval_{name}_{self.trainer.step:06d}.png"
@@ -182,6 +187,9 @@ class Progress:
         if self.config.log_completions:
             for name, batch in self.batches.items():
                 write_completions(self.run, name, step, batch)
+                scores = {"reward": batch.rewards.tolist(), **batch.scores}
+                result = Evaluation(batch.prompts, batch.completions, scores)
+                self._track(f"samples/{name}", result)
 
     def _save(self, folder: Path) -> None:
         self.trainer.save(folder)
@@ -200,6 +208,11 @@ class Progress:
         self.run.append(self.trainer.step, values)
         if self.config.report_to:
             self.accelerator.log(dict(values), step=self.trainer.step)
+
+    def _track(self, name: str, result: Evaluation) -> None:
+        if self.config.report_to and self.run.is_main:
+            count = self.config.eval_images
+            log_samples(self.accelerator, name, self.trainer.step, result, count)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.trainer.step % every == 0

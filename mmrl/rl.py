@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
 
 from mmrl.activity import activity, displayed
 from mmrl.checkpoint import CheckpointError, recover_checkpoints
@@ -66,7 +67,7 @@ def train(config: RLConfig) -> Path:
         cpu=not torch.accelerator.is_available(),
         mixed_precision="no",  # bf16 is autocast around the network alone, see mmrl.precision
         log_with=list[Any](config.report_to) or None,
-        project_dir=config.output_dir,
+        project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
     rank, world_size = accelerator.process_index, accelerator.num_processes
     config.check_geometry(world_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
@@ -78,7 +79,7 @@ class RLConfig:
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
     eval_images: int = 32
-    """Images in the grid of an evaluation."""
+    """Images in the grid of an evaluation, and samples that trackers are shown."""
     save_steps: int = 50
     """Steps between checkpoints; 0 writes only the final model."""
     save_total_limit: int | None = 2
@@ -90,7 +91,8 @@ class RLConfig:
     resume_from_checkpoint: str | None = None
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
     report_to: list[str] = field(default_factory=list)
-    """Trackers of accelerate beside metrics.jsonl: tensorboard, wandb."""
+    """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
+    the run directory), wandb."""
     dry_run: bool = False
     """Check everything, print the plan and the memory estimate, and exit."""
 
@@ -107,6 +109,8 @@ class RLConfig:
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
         for tracker in self.report_to:
             check_choice("report_to", tracker, TRACKERS)
+            advice = f'Install it: pip install -e ".[{tracker}]"'
+            check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")

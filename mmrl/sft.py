@@ -125,7 +125,9 @@ def _steps(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> 
     else:
         logger.info("stopped at step %d; resume_from_checkpoint=auto continues", trainer.step)
     if run.is_main:
-        logger.info("report: %s", write_report(run.path))
+        with activity("writing the report"):
+            path = write_report(run.path)
+        logger.info("report: %s", path)
     return finished
 
 

@@ -1,6 +1,5 @@
 """Whole runs on a tiny policy: what they leave behind, exact resume, processes, learning."""
 
-import json
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -263,12 +262,3 @@ def test_a_callable_is_written_to_the_configuration_by_name_and_found_by_a_resum
     assert first.keys() == second.keys() >= {"rewards/redness/mean", "rewards/lost/mean"}
     assert second["rewards/lost/mean"] == second["rewards/redness/mean"]
     assert "name: tests.mmrl.runs:redness" in (run / "config.yaml").read_text()
-
-
-def test_trackers_see_what_the_metrics_file_sees(world: SimpleNamespace, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    config = run_config(world, tmp_path / "run", max_steps=1, save_steps=0)
-    config.report_to = ["tensorboard"]
-    train(config)
-    assert list((tmp_path / "run").rglob("events.out.tfevents*"))
-    assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["step"] == 1
