@@ -88,7 +88,7 @@ def choose(
         found = torch.accelerator.current_accelerator(check_available=True)
         device = found or torch.device("cpu")
     natives = natives or [native_bfloat16(device)]
-    bf16, why_bf16 = choose_precision(settings.bf16, natives)
+    bf16, why_bf16 = choose_precision(settings.bf16, natives, dtype)
     compiled, why_compiled = choose_compilation(settings.torch_compile, device)
     choices = {"bf16": (_word(bf16), why_bf16)}
     if attn_implementation is not None:
@@ -108,11 +108,11 @@ def choose_together(
     return choose(settings, accelerator.device, natives, kernel, dtype)
 
 
-def follow_device(settings: T, accelerator: Accelerator) -> T:
+def follow_device(settings: T, accelerator: Accelerator, dtype: str = "float32") -> T:
     """The settings with what the device decides in the place of `auto`; each process calls this."""
     if "auto" not in (settings.bf16, settings.torch_compile):
         return settings
-    return choose_together(settings, accelerator).applied(settings)
+    return choose_together(settings, accelerator, dtype=dtype).applied(settings)
 
 
 def _word(value: bool) -> str:

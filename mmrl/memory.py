@@ -139,7 +139,8 @@ def _update(
     """Bytes of activations per rollout of a micro-batch."""
     response, columns = response_shape(config, core, raw, task)
     logits = 4.0 * response * columns
-    size = 2 if choose(config).bf16 else BYTES[config.model.dtype]
+    dtype = config.model.dtype
+    size = 2 if choose(config, dtype=dtype).bf16 else BYTES[dtype]
     shown = _shown(config, raw, task, vision)
     tokens = (config.model.max_prompt_length + shown + response + 3) * size
     # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block

@@ -44,13 +44,16 @@ def native_bfloat16(device: torch.device) -> tuple[bool, str]:
 
 
 def choose_precision(
-    wish: Literal["auto", True, False], natives: Sequence[tuple[bool, str]]
+    wish: Literal["auto", True, False],
+    natives: Sequence[tuple[bool, str]],
+    dtype: str = "float32",
 ) -> tuple[bool, str]:
     """Whether a run computes in bfloat16, and the reason.
 
     Args:
         wish: the setting.
         natives: `native_bfloat16` of the device of every process.
+        dtype: of the weights, by its name.
 
     Raises:
         ConfigError: it is neither `auto` nor true or false.
@@ -58,6 +61,8 @@ def choose_precision(
     check(wish in ("auto", True, False), "bf16", wish, "auto, true or false")
     if wish != "auto":
         return wish, "as set"
+    if dtype == "float64":
+        return False, "the weights are float64"
     lacking = [rank for rank, (native, _) in enumerate(natives) if not native]
     where = f"process {lacking[0]}: " if lacking and len(natives) > 1 else ""
     return not lacking, where + natives[lacking[0] if lacking else 0][1]

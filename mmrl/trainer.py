@@ -57,7 +57,7 @@ class Trainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
-        config = follow_device(config, accelerator)
+        config = follow_device(config, accelerator, config.model.dtype)
         self.config, self.policy, self.accelerator = config, policy, accelerator
         self.step, self.sharded = 0, is_sharded(accelerator)
         policy.network.gradient_checkpointing = config.model.gradient_checkpointing

@@ -126,6 +126,11 @@ def test_bfloat16_on_a_cpu_without_it_is_warned_of_with_the_measured_slowdown(
         assert said[0].startswith(warned) and "8 times as long" in said[0] and "Set " in said[0]
 
 
+def test_weights_in_float64_are_computed_with_in_float64() -> None:
+    chosen = choose(AUTO, CPU, [NATIVE], dtype="float64")
+    assert not chosen.bf16 and chosen.reasons[0] == "bf16: false, the weights are float64"
+
+
 @pytest.mark.parametrize("key", ["bf16", "torch_compile"])
 def test_a_setting_that_is_no_choice_is_refused_from_python_too(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} is 'maybe'.*auto, true or false"):
