@@ -35,7 +35,7 @@ def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
             commands that write them.
     """
     config = load_config(cls, arguments)
-    words = dict(word.partition("=")[::2] for word in arguments)
+    words = _by_key(arguments)
     told = find_config(words["config"]).read_text(encoding="utf-8") if "config" in words else ""
     check_inputs(config, commands(told))
     return config
@@ -52,7 +52,8 @@ def check_inputs(config: Any, writers: Sequence[str]) -> None:
         ConfigError: names every such input, and the commands among `writers` that write one.
     """
     values = [(key, value) for key, value in _values(asdict(config)) if key != "output_dir"]
-    absent, lines = {}, []
+    absent: dict[str, str] = {}
+    lines: list[str] = []
     for command in writers:
         below = _absent(values, written_by(command))
         absent |= below
@@ -74,12 +75,16 @@ def commands(text: str) -> list[str]:
 
 def written_by(command: str) -> Path | None:
     """The folder that a command writes into, where its words tell it."""
-    words = dict(word.partition("=")[::2] for word in command.split())
+    words = _by_key(command.split())
     folder = words.get("out") or words.get("output_dir")
-    if folder is None and "config" in words:
-        path = find_config(words["config"])
-        folder = OmegaConf.load(path).get("output_dir") if path.is_file() else None
+    path = find_config(words.get("config", ""))
+    if folder is None and path.is_file():
+        folder = OmegaConf.select(OmegaConf.load(path), "output_dir")
     return None if folder is None else Path(folder)
+
+
+def _by_key(words: Sequence[str]) -> dict[str, str]:
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
 
 
 def _absent(values: Sequence[tuple[str, str]], folder: Path | None) -> dict[str, str]:
