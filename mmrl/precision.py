@@ -21,7 +21,7 @@ from mmrl.config import check
 
 logger = logging.getLogger(__name__)
 MEASURED = (
-    "a step of configs/rl/quickstart.yaml takes 8 times as long as in float32 with AVX2, twice as"
+    "a step of configs/rl/quickstart.yaml takes 9 times as long as in float32 with AVX2, twice as"
     " long with AVX-512"
 )
 """On one core of a Xeon, by `scripts/bench/precision.py`."""
