@@ -1,6 +1,7 @@
 # make quickstart   install what a first run needs, then train the miniature image generator;
 #                   settings in ARGS="seed=1 output_dir=runs/seed1" go to the run
 # make test         install what the tests need as well, then run them
+# make test-all     the same with the slow ones (make test-slow runs those alone)
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 
 PYTHON ?= python3
@@ -14,13 +15,21 @@ STAMP_DEV := $(VENV)/.installed-dev
 # needs a tenth of what is installed, and compiling all of it would double the time it waits.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: quickstart test lint types clean
+# A test mostly works on one core, so one process per core runs them, at most four: each holds 1.5 GB.
+PYTEST := $(PY) -m pytest -n logical --maxprocesses 4 --dist worksteal
+
+.PHONY: quickstart test test-slow test-all lint types clean
 
 quickstart: $(STAMP)
 	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
 
 test: $(STAMP_DEV)
-	$(PY) -m pytest
+	$(PYTEST)
+
+test-slow: $(STAMP_DEV)
+	$(PYTEST) -m "slow and not gpu and not network"
+
+test-all: test test-slow
 
 lint: $(STAMP_DEV)
 	$(PY) -m ruff check .

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = "max_steps=1 save_steps=1 tasks.shapes.num_prompts=4 tasks.shapes.sampler.steps=3"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".venv/.installed").exists(), reason="make has not installed here")
 def test_make_quickstart_runs_twice_in_a_folder_with_a_space(tmp_path: Path) -> None:
     checkout = tmp_path / "a checkout"
