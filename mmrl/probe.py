@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
-from mmrl.config import ConfigError, NotHereError, load_config
+from mmrl import begin
+from mmrl.config import ConfigError, NotHereError
 from mmrl.handful import Handful, find_recorded, recorded, stand_ins
 from mmrl.probe_config import FEW, ProbeConfig
 from mmrl.rl_config import RLConfig
@@ -112,11 +113,11 @@ def _handful(task: Task, place: Path, count: int) -> Handful | None:
     return None if path is None else recorded(path, prompts, count)
 
 
-def probe_run(arguments: Sequence[str]) -> int:
+def probe_run(config: ProbeConfig) -> int:
     """Print what the rewards of a run make of samples.
 
     Args:
-        arguments: words of the command line: those of the run, `samples` and `num_samples`.
+        config: of the run, with `samples` and `num_samples`.
 
     Returns:
         1 where a reward can score nothing, otherwise 0.
@@ -124,7 +125,7 @@ def probe_run(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError, FileNotFoundError, ValueError: settings that cannot run.
     """
-    config = load_config(ProbeConfig, arguments)
+    begin()
     place, failed = Path(config.samples or config.output_dir), False
     tasks = [Task(name, options) for name, options in config.tasks.items()]
     if config.samples and not any(_handful(task, place, config.num_samples) for task in tasks):

@@ -1,10 +1,11 @@
 """Reinforcement learning of masked-token models.
 
     python -m mmrl.rl config=configs/rl/quickstart.yaml learning_rate=1e-5
+    python -m mmrl.rl config=configs/rl/quickstart.yaml dry_run=true
     accelerate launch -m mmrl.rl config=configs/rl/….yaml
 
-`train` is the algorithm: prompts, rollouts, scores and advantages, masks and log-probs, update,
-report. Rewards work in the background from the first group that is sampled.
+Every step: prompts, rollouts, scores and advantages, masks and log-probs, update, report (`train`
+reads so). Rewards work in the background from the first group that is sampled.
 """
 
 from __future__ import annotations
@@ -15,29 +16,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate import Accelerator
-
+from mmrl import begin
 from mmrl.checkpoint import CheckpointError, recover_checkpoints
-from mmrl.command import exit_status
-from mmrl.compilation import check_compiler
+from mmrl.command import Usage, run_command
 from mmrl.config import load_config
+from mmrl.divergence import DivergenceError
 from mmrl.interrupt import StopRequest
-from mmrl.launch import check_launch
 from mmrl.model_config import policy_options
-from mmrl.plan import describe
-from mmrl.progress import Progress
 from mmrl.reward_versions import read_versions
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import rewarded, sample_groups
-from mmrl.run_directory import RunDirectory, RunLog
-from mmrl.tasks import Task
-from mmrl.trainer import DivergenceError, Trainer
-from models import load_policy
-from rewards.overlap import Overlap
 from rewards.scoring import RewardError
 
 __all__ = ["RLConfig", "main", "train"]
+
+USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 
 def train(config: RLConfig) -> Path:
@@ -55,6 +47,21 @@ def train(config: RLConfig) -> Path:
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
+    # here, so that a question for help and a misspelt key do not wait for torch
+    import torch
+    from accelerate import Accelerator
+
+    from mmrl.compilation import check_compiler
+    from mmrl.launch import check_launch
+    from mmrl.progress import Progress
+    from mmrl.rollout import rewarded, sample_groups
+    from mmrl.run_directory import RunDirectory, RunLog
+    from mmrl.tasks import Task
+    from mmrl.trainer import Trainer
+    from models import load_policy
+    from rewards.overlap import Overlap
+
+    begin()
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
     accelerator = Accelerator(
@@ -105,12 +112,17 @@ def train(config: RLConfig) -> Path:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return exit_status(lambda: _run(arguments), RewardError, CheckpointError, DivergenceError)
+    errors = RewardError, CheckpointError, DivergenceError
+    return run_command(USAGE, arguments, lambda: _run(arguments), *errors)
 
 
 def _run(arguments: Sequence[str]) -> None:
     config = load_config(RLConfig, arguments)
     if config.dry_run:
+        from mmrl.compilation import check_compiler
+        from mmrl.launch import check_launch
+        from mmrl.plan import describe
+
         check_launch(config.optimizer)
         check_compiler(config.torch_compile)
         sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
+from mmrl.divergence import DivergenceError
 from mmrl.ema import ExponentialAverage
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 STATE_NAME = "trainer_state.pt"
-
-
-class DivergenceError(RuntimeError):
-    """A loss or gradient that is no longer finite."""
 
 
 class SupervisedTrainer:

@@ -22,6 +22,7 @@ from torch import Tensor
 from mmrl.adapter import adapter_off, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
+from mmrl.divergence import DivergenceError
 from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
     from mmrl.rl import RLConfig
 
 logger = logging.getLogger(__name__)
-
-
-class DivergenceError(RuntimeError):
-    """A gradient that is no longer finite."""
 
 
 class Trainer:
