@@ -6,10 +6,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from mmrl.config import load_config
 from mmrl.help import Usage, texts
 
-__all__ = ["Usage", "exit_status", "run_command"]
+__all__ = ["Usage", "exit_status", "read_settings", "run_command"]
 
 logger = logging.getLogger(__name__)
 HELP = ("-h", "--help")
@@ -37,6 +39,23 @@ def run_command(
     if not all(known for _, known in found):
         return 1
     return 0 if arguments else 2
+
+
+def read_settings(usage: Usage, arguments: Sequence[str]) -> Any:
+    """Settings of a command line; ends the process where it asks for help or cannot be right.
+
+    For scripts that import for seconds: they read their settings first.
+    """
+    found = []
+
+    def work() -> None:
+        assert isinstance(usage.config, type)
+        found.append(load_config(usage.config, arguments))
+
+    status = run_command(usage, arguments, work)
+    if not found:
+        sys.exit(status)
+    return found[0]
 
 
 def write_out(text: str) -> None:
