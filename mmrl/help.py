@@ -38,11 +38,11 @@ def overview(usage: Usage) -> str:
     parts.append(
         _titled("settings, key=value or in the YAML", [line for row in rows for line in _row(row)])
     )
-    sections = [row.key for row in rows if row.holds is not None]
-    more = [f"{usage.command} --help mask_rate    finds settings by a part of their name"]
-    if sections:
-        more = [f"{usage.command} --help {key}" for key in sections] + more
-    return "\n\n".join([*parts, _titled("more", more)]) + "\n"
+    if sections := [row.key for row in rows if row.holds is not None]:
+        more = [(f"--help {key}", "shows that section") for key in sections]
+        more.append(("--help NAME", "finds settings by a part of their name, in all sections"))
+        parts.append(_titled("more", _table(more)))
+    return "\n\n".join(parts) + "\n"
 
 
 def about(usage: Usage, key: str) -> str | None:
