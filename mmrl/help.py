@@ -8,10 +8,10 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from textwrap import wrap
+from textwrap import TextWrapper
 from typing import NamedTuple
 
-from mmrl.setting_docs import Setting, component, settings, summary, walk
+from mmrl.setting_docs import Setting, component, component_summary, settings, walk
 from mmrl.shipped import first_line, shipped
 
 
@@ -147,7 +147,7 @@ def _at(rows: Sequence[Setting], key: str) -> Setting | None:
 def _below(row: Setting) -> list[Setting]:
     if isinstance(row.holds, Mapping):
         return [
-            Setting(name, "section", "", summary(component(entry)), component(entry))
+            Setting(name, "section", "", component_summary(entry), component(entry))
             for name, entry in row.holds.items()
         ]
     return [] if row.holds is None else settings(row.holds)
@@ -180,8 +180,8 @@ def _row(row: Setting) -> list[str]:
     elif row.default == "null" and row.type.startswith("section"):
         kind = "section, or null = null"
     width = _width()
-    head = wrap(f"{row.key:<27} {kind}", width, subsequent_indent=" " * 28) or [row.key]
-    return [*head, *wrap(row.meaning, width, initial_indent=" " * 4, subsequent_indent=" " * 4)]
+    head = wrap(f"{row.key:<27} {kind}", width, rest=" " * 28) or [row.key]
+    return [*head, *wrap(row.meaning, width, first=" " * 4, rest=" " * 4)]
 
 
 def _configurations(folder: str) -> list[str]:
@@ -201,8 +201,16 @@ def _table(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [
         line
         for name, text in rows
-        for line in wrap(f"{name:<{column}}{text}", width, subsequent_indent=" " * column)
+        for line in wrap(f"{name:<{column}}{text}", width, rest=" " * column)
     ]
+
+
+def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Lines of at most `width` columns, the first one and the rest indented; no word is broken."""
+    return TextWrapper(
+        width, initial_indent=first, subsequent_indent=rest,
+        break_on_hyphens=False, break_long_words=False,
+    ).wrap(text)  # fmt: skip
 
 
 def _titled(title: str, lines: Iterable[str]) -> str:

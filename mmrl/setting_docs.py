@@ -39,7 +39,7 @@ def settings(cls: Any) -> list[Setting]:
     """The settings of a dataclass, or of a class whose constructor takes them."""
     if not dataclasses.is_dataclass(cls):
         return _arguments(cls)
-    hints, meanings = typing.get_type_hints(cls), field_docstrings(cls)
+    hints, meanings = typing.get_type_hints(cls), field_docstrings(cls)  # type: ignore[arg-type]
     return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
 
 
@@ -49,8 +49,9 @@ def component(entry: Any) -> Any:
     return getattr(cls, "Config", cls)
 
 
-def summary(cls: Any) -> str:
-    """The first sentence of a docstring, in one line."""
+def component_summary(entry: Any) -> str:
+    """What a component is for, in one line: the first paragraph of its docstring."""
+    cls = entry if isinstance(entry, type) else component(entry)
     paragraph = (inspect.getdoc(cls) or "").split("\n\n")[0]
     return " ".join(paragraph.split())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -13,12 +14,8 @@ def shipped(folder: str) -> list[Path]:
 
 
 def first_line(path: Path) -> str:
-    """What a YAML says it is for: the sentence that its first comment begins with."""
-    words = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        words.append(line.lstrip("# ").rstrip())
-        if line.rstrip().endswith((".", ":")):
-            break
-    return " ".join(words)
+    """What a YAML says it is for: the first sentence of the comment that it begins with."""
+    comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
+    text = re.sub(r"\s*\n# ?", " ", "\n" + (comment[0] if comment else "")).strip()
+    sentence = re.match(r".*?\.(?=\s|$)", text)
+    return sentence[0] if sentence else text

@@ -77,8 +77,11 @@ def test_ctrl_c_writes_a_checkpoint_and_ends_cleanly(images: Path, tmp_path: Pat
         (["lerning_rate=1"], "learning_rate"),
         (["max_steps=0"], "max_steps"),
         (["max_steps=many"], "max_steps"),
-        (["lr_scheduler_type=cosin"], "cosine"),
-        (["lr_scheduler_kwargs={foo: 1}"], "keys of num_cycles"),
+        (["lr_scheduler_type=cosin", "objective.name=reconstruction"], "cosine"),
+        (
+            ["lr_scheduler_kwargs={foo: 1}", "objective.name=reconstruction"],
+            "keys of num_cycles",
+        ),
         (["optimizer=lion"], "adamw"),
         (["resume_from_checkpoint=nowhere", "objective.name=reconstruction"], "nowhere"),
         (["config=configs/sft/nothing.yaml"], "shapes_vq.yaml"),
