@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from mmrl.algorithms import load_algorithm
-from mmrl.config import ConfigError, check
+from mmrl.config import check
 from mmrl.data_config import DataConfig
 from mmrl.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
@@ -95,9 +95,6 @@ class TaskConfig:
         eval_length = self.eval_max_completion_length or length
         check_sampler(evaluation, f"{where}.eval_sampler", eval_length)
         check_pairing(load_algorithm(self.algorithm, f"{where}.algorithm"), self.sampler, where)
-        if not self.rewards:
-            raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
-        check_entries(self.rewards, f"{where}.rewards")
-        if self.eval_rewards:
-            check_entries(self.eval_rewards, f"{where}.eval_rewards")
-        check(self.prompts != "", f"{where}.prompts", self.prompts, "a file or a hub id")
+        for key in ("rewards", "eval_rewards"):
+            if getattr(self, key):
+                check_entries(getattr(self, key), f"{where}.{key}")

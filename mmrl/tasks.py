@@ -86,6 +86,9 @@ class Task:
             logger.warning("%s.sampler: %s", where, setting)
         for setting in samplers.unread(config.eval_sampler or SamplerConfig()):
             logger.warning("%s.eval_sampler: %s", where, setting)
+        if not config.rewards:
+            raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
+        check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
         self.prompts = self._load(config.prompts, config.data)
         self.eval_prompts: list[Prompt] = []
         if config.eval_prompts:
