@@ -1,33 +1,49 @@
-# make quickstart   set everything up, then train the miniature image generator; settings in
-#                   ARGS="seed=1 output_dir=runs/seed1" go to the run
-# make test         the same environment, then the test suite
+# make quickstart   install what a first run needs, then train the miniature image generator;
+#                   settings in ARGS="seed=1 output_dir=runs/seed1" go to the run
+# make test         install what the tests need as well, then run them
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+PIP := $(PY) -m pip
 STAMP := $(VENV)/.installed
+STAMP_DEV := $(VENV)/.installed-dev
+
+# Python writes bytecode when a module is first imported, whatever the environment says: a first run
+# needs a tenth of what is installed, and compiling all of it would double the time it waits.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: quickstart test lint types clean
 
 quickstart: $(STAMP)
 	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
 
-test: $(STAMP)
+test: $(STAMP_DEV)
 	$(PY) -m pytest
 
-lint: $(STAMP)
+lint: $(STAMP_DEV)
 	$(PY) -m ruff check .
 
-types: $(STAMP)
+types: $(STAMP_DEV)
 	$(PY) -m pyright
 
-# An interrupted set-up leaves no stamp and is completed by the next call.
+# An interrupted set-up leaves no stamp and is completed by the next call. On a terminal the newest
+# pip shows how far it is, with unpacking as well.
 $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.version_info >= (3, 10) or sys.exit("mmrl needs Python 3.10 or newer, this is %d.%d; name another one: make PYTHON=python3.11" % sys.version_info[:2])'
-	@$(PY) -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
-	$(PY) -m pip install -q -c constraints.txt -e ".[dev]"
+	@echo "Installing into $(VENV): a few minutes; 6 GB with the CUDA libraries of torch (see README)."
+	@$(PIP) --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
+	$(PIP) install -q --upgrade pip
+	$(PIP) install --no-compile -c constraints.txt -e .
 	@touch $(STAMP)
+
+$(STAMP_DEV): $(STAMP)
+	@echo "Adding what the tests need."
+	$(PIP) install --no-compile -c constraints.txt -e ".[dev]"
+	@echo "Compiling, because the tests start many processes."
+	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || true
+	@touch $(STAMP_DEV)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -87,7 +87,6 @@ def _answer(policy: Policy, asking: Asking, seed: int) -> Answer:
         found = evaluate(
             policy, prompts, sampler, None, seed, asking.batch_size, length=asking.length
         )
-        assert found is not None  # nothing stops it
         return [str(completion) for completion in found.completions]
 
     return answer

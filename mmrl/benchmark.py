@@ -12,18 +12,17 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate import Accelerator
-from tqdm import tqdm
 
+from mmrl.activity import activity, advance, displayed
 from mmrl.asking import check_answerable, give_policy
 from mmrl.benchmark_config import BenchmarkConfig, Setting
-from mmrl.config import NotHereError, check, to_yaml
+from mmrl.config import NotHereError, check, plain, to_yaml
 from mmrl.data import fitting, load_prompts
 from mmrl.device import find_device
 from mmrl.evaluation import Batch, rows_of, sample_batch
@@ -38,6 +37,7 @@ from mmrl.types import Prompt
 from models import Policy, load_policy
 from rewards.probe import table
 from rewards.scoring import Scorer
+from rewards.terms import key_of
 
 _FREE = {
     "output_dir", "device", "rewards", "max_failures", "dry_run", "grid_images", "geneval_dir",
@@ -109,8 +109,9 @@ def sample_all(
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts)
-    policy = load_policy(**policy_options(config.model), device=device)
-    shard_policy(policy, accelerator)
+    with activity("loading the model"):
+        policy = load_policy(**policy_options(config.model), device=device)
+        shard_policy(policy, accelerator)
     if scorer is not None:
         give_policy(scorer, policy, config.seed)
     longest = max((length for _, length in settings.values() if length), default=None)
@@ -122,7 +123,7 @@ def sample_all(
     store.begin(decisive)
     mine = missing[accelerator.process_index :: accelerator.num_processes]
     with policy.keeping_pace():
-        _sample(policy, settings, rows, mine, store, config.seed, show=main)
+        _sample(policy, settings, rows, mine, store, config.seed)
     accelerator.wait_for_everyone()
     if not main:
         return None
@@ -132,6 +133,7 @@ def sample_all(
     return Sampled(rows, batches, len(prompts) - len(kept), scorer)
 
 
+@displayed
 def command(
     config: Config,
     plan: Callable[[Config, Sequence[Prompt]], Mapping[str, str]],
@@ -186,7 +188,7 @@ def passes(settings: Mapping[str, Setting], rows: int, batch_size: int) -> str:
 
 def reward_keys(config: BenchmarkConfig) -> str:
     """The rewards by key, for the plan."""
-    return ", ".join(str(r.get("key", r["name"])) for r in config.rewards) or "none"
+    return ", ".join(map(key_of, config.rewards)) or "none"
 
 
 def json_scores(scores: Mapping[str, Sequence[float]], n: int) -> dict[str, float | None]:
@@ -216,20 +218,18 @@ def _sample(
     units: Sequence[Unit],
     store: SampleStore,
     seed: int,
-    show: bool,
 ) -> None:
     """Sample and store some units."""
-    total = sum(len(rows[unit.rows]) for unit in units)
-    with tqdm(total=total, unit="sample", disable=not show) as bar:
+    with activity("samples", sum(len(rows[unit.rows]) for unit in units)):
         for unit in units:
             sampler, length = settings[unit.label]
             store.write(unit.name, sample_batch(policy, rows[unit.rows], sampler, seed, length))
-            bar.update(len(rows[unit.rows]))
+            advance(len(rows[unit.rows]))
 
 
 def _decisive(config: BenchmarkConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """Everything that decides the samples: settings, prompts, files of the model."""
-    values = {key: value for key, value in asdict(config).items() if key not in _FREE}
+    values = {key: value for key, value in plain(config).items() if key not in _FREE}
     texts = [[prompt.id, prompt.text, prompt.messages, *_identities(prompt)] for prompt in prompts]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]

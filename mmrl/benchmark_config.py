@@ -14,7 +14,7 @@ from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.samplers.blocks import check_blocks
 from mmrl.types import Prompt
 from models.task import writes_images
-from rewards.terms import check_entries
+from rewards.terms import as_entry, check_entries
 
 
 class Setting(NamedTuple):
@@ -63,7 +63,7 @@ class BenchmarkConfig:
     rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "rewards:REWARDS"}
     )
-    """What scores the completions."""
+    """What scores the completions: entries as in a task of `mmrl.rl`."""
     max_failures: float = 0.0
     """Failed scores allowed, see `rewards.scoring`."""
     seed: int = 0
@@ -72,6 +72,7 @@ class BenchmarkConfig:
     """Check everything, print the plan, and exit."""
 
     def __post_init__(self) -> None:
+        self.settle_rewards()
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         check(self.prompts != "", "prompts", self.prompts, "a prompt file or a hub id")
         check(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
@@ -79,6 +80,10 @@ class BenchmarkConfig:
         check_setting(Setting(self.sampler))
         if self.rewards:
             check_entries(self.rewards)
+
+    def settle_rewards(self) -> None:
+        """Make entries of callables that stand among the rewards, also of those put there later."""
+        self.rewards = [as_entry(reward) for reward in self.rewards]
 
     def check_prompts(self, prompts: Sequence[Prompt]) -> None:
         """Raise a ConfigError where the prompts are not what the settings ask for."""
@@ -88,6 +93,7 @@ class BenchmarkConfig:
         from mmrl.asking import check_asking
         from mmrl.run_directory import check_writable
 
+        self.settle_rewards()
         check_writable("output_dir", Path(self.output_dir))
         check_checkpoints(self.model)
         tokens = check_task(self.model, self.task, f"for the task {self.task}")

@@ -1,9 +1,16 @@
-"""torch.compile for the repeated blocks of a network."""
+"""torch.compile for the repeated blocks of a network.
+
+`auto` compiles nothing. On one core of a Xeon, steps of configs/rl/quickstart.yaml
+(`scripts/bench/precision.py torch_compile=true`) became a tenth faster in bfloat16 with AVX-512 and
+a fifth slower in float32 with AVX2, and the first one took up to 50 seconds more; in float32 with
+AVX-512 the process was aborted in compiled code (torch 2.14). GPUs were not measured.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+from typing import Literal
 
 import torch
 from torch import nn
@@ -11,9 +18,24 @@ from torch import nn
 from mmrl.config import check
 
 
-def check_compiler(torch_compile: bool) -> None:
+def choose_compilation(
+    wish: Literal["auto", True, False], device: torch.device
+) -> tuple[bool, str]:
+    """Whether blocks are compiled, and the reason.
+
+    Raises:
+        ConfigError: the setting is neither `auto` nor true or false.
+    """
+    check(wish in ("auto", True, False), "torch_compile", wish, "auto, true or false")
+    if wish != "auto":
+        return wish, "as set"
+    cpu = device.type == "cpu"
+    return False, "it saves little or nothing on a CPU" if cpu else "its gain is not known here"
+
+
+def check_compiler(torch_compile: Literal["auto", True, False]) -> None:
     """Raise a ConfigError where compilation is wanted on a CPU without a C++ compiler."""
-    if torch_compile and not torch.accelerator.is_available():
+    if torch_compile is True and not torch.accelerator.is_available():
         names = (os.environ.get("CXX", "g++"), "clang++")
         check(
             any(shutil.which(name) for name in names), "torch_compile", True,

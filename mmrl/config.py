@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,11 +20,35 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from mmrl.shipped import configs, find_config
+from mmrl.written_name import written_name
+
 T = TypeVar("T")
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the message says what to change."""
+
+
+def installed(module: str, extra: str) -> Any:
+    """A module that not everybody installs.
+
+    Args:
+        module: its name.
+        extra: of this package, which brings it.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ConfigError(
+            f"The package {error.name} is not installed. It comes with the extra {extra}:"
+            f" pip install 'mmrl[{extra}]', or in a clone pip install -e '.[{extra}]'."
+        ) from error
 
 
 class NotHereError(ConfigError):
@@ -44,7 +69,7 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     """
     words = _words(arguments)
     path = words.pop("config", None)
-    layers = [_read_yaml(Path(path))] if path is not None else []
+    layers = [_read_yaml(path)] if path is not None else []
     for word in arguments:
         if word.startswith("~"):
             _leave_out(word[1:], layers)
@@ -64,7 +89,7 @@ def stated(arguments: Sequence[str], key: str) -> Any:
     words = _words(arguments)
     if key in words or "config" not in words:
         return words.get(key)
-    return _read_yaml(Path(words["config"])).get(key)
+    return _read_yaml(words["config"]).get(key)
 
 
 def merge(cls: type[T], *layers: Any, where: str = "") -> T:
@@ -95,8 +120,8 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
 
 def _check_kinds(config: Any, layer: Any, where: str) -> None:
     """Raise a `ConfigError` where a list and a section meet: OmegaConf's error names no key."""
-    plain = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
-    for key, new in plain.items() if isinstance(plain, Mapping) else ():
+    content = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
+    for key, new in content.items() if isinstance(content, Mapping) else ():
         name = str(key)
         if name not in config or any(ask(config, name) for ask in _UNKNOWN):
             continue
@@ -149,15 +174,21 @@ def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> 
 
 
 def to_yaml(config: Any) -> str:
-    """The resolved configuration as YAML text; Python objects, such as a reward, by their repr."""
-    return OmegaConf.to_yaml(OmegaConf.create(_plain(dataclasses.asdict(config))))
+    """The resolved configuration as YAML text; Python objects as `plain` writes them."""
+    return OmegaConf.to_yaml(OmegaConf.create(plain(config)))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A configuration as plain containers, numbers and texts; functions and other callables, such
+    as a reward, by the name under which `mmrl.by_name` finds them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and not callable(value):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
+    if callable(value):
+        return written_name(value)
     return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 
@@ -188,21 +219,29 @@ def _split(word: str) -> tuple[str, str]:
     return key, value
 
 
-def _read_yaml(path: Path) -> Any:
-    if not path.is_file():
-        folder = path.parent if path.suffix == ".yaml" and path.parent.is_dir() else Path("configs")
-        here = sorted(str(p) for p in folder.glob("**/*.yaml"))
-        hint = _hint(path.stem, {Path(name).stem: name for name in here})
+def _read_yaml(path: str) -> Any:
+    found = find_config(path)
+    if not found.is_file():
+        beside = found.suffix == ".yaml" and found.parent.is_dir()
+        folder = found.parent if beside else configs()
+        here = sorted(_shown(file) for file in folder.glob("**/*.yaml"))
+        hint = _hint(found.stem, {Path(name).stem: name for name in here})
         raise ConfigError(
             f"config={path}: there is no such file.{hint} Here are: {', '.join(here)}."
         )
     try:
-        layer = OmegaConf.load(path)
+        layer = OmegaConf.load(found)
     except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
         raise ConfigError(f"config={path} is not readable as YAML: {error}") from error
     if not OmegaConf.is_dict(layer):
         raise ConfigError(f"config={path} must hold `key: value` lines.")
     return layer
+
+
+def _shown(file: Path) -> str:
+    """A YAML by the path that names it: `configs/…` for what is shipped."""
+    folder = configs()
+    return str(file.relative_to(folder.parent) if file.is_relative_to(folder) else file)
 
 
 def _key(where: str, key: str) -> str:

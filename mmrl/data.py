@@ -41,8 +41,8 @@ def load_prompts(
     """Prompts of a file or of a hub data set.
 
     Args:
-        path_or_hub_id: a .jsonl, .json, .csv, .tsv or .parquet file, otherwise a hub id or a folder
-            that `datasets.load_dataset` reads.
+        path_or_hub_id: a .jsonl, .json, .csv, .tsv or .parquet file, a .txt with a prompt in every
+            line, otherwise a hub id or a folder that `datasets.load_dataset` reads.
         task: layout of the prompts.
         data: how rows are read; None for rows that have our names.
         limit: at most this many prompts, see `spread`; None takes all.

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 
 from mmrl.command import Usage, run_command
-from mmrl.config import load_config
 from mmrl.eval_config import EvalConfig
+from mmrl.inputs import load_ready
 from rewards.scoring import RewardError
 
 USAGE = Usage("python -m mmrl.eval", __doc__, EvalConfig, "eval")
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
 
     def work() -> None:
-        config = load_config(EvalConfig, arguments)
+        config = load_ready(EvalConfig, arguments)
         from mmrl import begin
         from mmrl.benchmark import command
         from mmrl.text_benchmark import plan_of, run

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from mmrl.benchmark_config import BenchmarkConfig
 from mmrl.command import Usage, run_command
-from mmrl.config import check_choice, load_config, stated
+from mmrl.config import check_choice, stated
 from mmrl.eval_config import EvalConfig as TextConfig
 from mmrl.eval_v_config import EvalConfig
+from mmrl.inputs import load_ready
 from rewards.scoring import RewardError
 
 
@@ -51,11 +52,11 @@ def load(arguments: Sequence[str]) -> BenchmarkConfig:
     """Settings of the benchmark whose task the command line or its YAML names.
 
     Raises:
-        ConfigError: a task without a benchmark; see also `load_config`.
+        ConfigError: a task without a benchmark; see also `load_ready`.
     """
     task = str(stated(arguments, "task") or "text_to_image")
     check_choice("task", task, BENCHMARKS)
-    return load_config(BENCHMARKS[task].config, arguments)
+    return load_ready(BENCHMARKS[task].config, arguments)
 
 
 def main(arguments: Sequence[str]) -> int:

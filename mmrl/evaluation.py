@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from eval.text_to_image import ALL, OVER_PROMPTS, OVER_TAGS, by_tag
+from mmrl.activity import activity, advance
 from mmrl.data import spread
 from mmrl.image_grid import BLACK, Cell, page, scaled
 from mmrl.randomness import generator
@@ -80,10 +81,8 @@ def evaluate(
     batch_size: int = 64,
     num_samples: int = 1,
     length: int | None = None,
-    stop: Callable[[], bool] = lambda: False,
-    agreed: Callable[[bool], bool] = bool,
-) -> Evaluation | None:
-    """Sample completions of prompts and score them; None where it was stopped.
+) -> Evaluation:
+    """Sample completions of prompts and score them.
 
     Args:
         policy: what is evaluated.
@@ -94,29 +93,23 @@ def evaluate(
         batch_size: rows sampled at once; changes speed and memory only.
         num_samples: completions per prompt.
         length: response positions; None takes those of the prompts' task.
-        stop: asked before every batch whether to give up.
-        agreed: whether any process gives up, asked when this one has sampled or given up; without
-            it every process decides for itself.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
+        Interrupted: see `mmrl.interrupt.leaving_together`; between two denoising steps.
     """
     rows, completions = rows_of(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
-    with policy.keeping_pace():
+    with activity("samples", len(rows)), policy.keeping_pace():
         for first in range(0, len(rows), batch_size):
-            if stop():
-                break
             some = rows[first : first + batch_size]
             batch = sample_batch(policy, some, sampler, seed, length)
             completions += batch.completions
             if pending is not None:
                 pending.add(_samples(some, batch.completions))
-    if agreed(stop()):
-        if pending is not None:
-            pending.drop()
-        return None
-    scores = {} if pending is None else pending.scores().components
+            advance(len(some))
+    with activity("waiting for rewards"):
+        scores = {} if pending is None else pending.scores().components
     return Evaluation([prompt for prompt, _ in rows], completions, scores)
 
 
@@ -163,7 +156,8 @@ def scored(
     """
     completions = [completion for batch in batches for completion in batch.completions]
     samples = _samples(rows, completions)
-    scores = {} if scorer is None else scorer.score(samples).components
+    with activity("scoring"):
+        scores = {} if scorer is None else scorer.score(samples).components
     return Evaluation([prompt for prompt, _ in rows], completions, scores)
 
 
@@ -177,14 +171,27 @@ def _samples(
     ]
 
 
-def write_grid(result: Evaluation, path: Path, count: int, columns: int = 8) -> None:
-    """Write `count` images, spread over all of them, with prompts and scores; nothing for text.
+def write_grid(result: Evaluation, path: Path, count: int, columns: int = 8) -> bool:
+    """Write the grid of an evaluation; nothing for text.
+
+    Returns:
+        Whether there was something to write.
+    """
+    drawn = draw_grid(result, count, columns)
+    if drawn is not None:
+        drawn.save(path)
+    return drawn is not None
+
+
+def draw_grid(result: Evaluation, count: int, columns: int = 8) -> Image.Image | None:
+    """`count` images, spread over all of them, with prompts and scores; None for text.
 
     Equal prompts and counts give equal places, so grids of two steps can be compared.
     """
     pictured = [n for n, c in enumerate(result.completions) if isinstance(c, Image.Image)]
-    if pictured and count >= 1:
-        page([_cell(result, n) for n in spread(pictured, count)], columns).save(path)
+    if not pictured or count < 1:
+        return None
+    return page([_cell(result, n) for n in spread(pictured, count)], columns)
 
 
 def _cell(result: Evaluation, n: int) -> Cell:

@@ -20,10 +20,18 @@ from models.task import writes_images
 
 @dataclass
 class Handful:
-    """Samples, and where they are from."""
+    """Samples, and where they are from.
+
+    Attributes:
+        samples: what rewards score.
+        source: in words.
+        telling: whether a reward that varies would give them different scores: blank pictures and
+            noise are all equally wrong to one that looks for what the prompt asks for.
+    """
 
     samples: list[Sample]
     source: str
+    telling: bool = True
 
     def cut(self, cutting: Cutting | None) -> list[Sample]:
         """The samples, cut at words where rewards judge chunks: no tokens are recorded."""
@@ -127,7 +135,8 @@ def stand_ins(task: str, prompts: Sequence[Prompt], count: int, side: int | None
         drawn = writes_images(task)
         completion = _picture(n, side or 256) if drawn else _text(n, prompt, other)
         samples.append(Sample.of(prompt, completion))
-    return Handful(samples, f"{len(samples)} stand-ins, which no policy made")
+    source = f"{len(samples)} stand-ins, which no policy made"
+    return Handful(samples, source, telling=not writes_images(task))
 
 
 def _picture(n: int, side: int) -> Image.Image:

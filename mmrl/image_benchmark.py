@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from PIL import Image
@@ -14,6 +13,7 @@ from PIL import Image
 from eval.geneval_folder import write_folder
 from eval.text_to_image import Table, as_text, by_tag
 from mmrl.benchmark import json_scores, passes, reward_keys, sample_all
+from mmrl.config import plain
 from mmrl.eval_v_config import EvalConfig
 from mmrl.evaluation import Evaluation, scored, write_grid
 from mmrl.run_directory import git_commit
@@ -67,5 +67,5 @@ def _scores(config: EvalConfig, tables: dict[str, Table], result: Evaluation) ->
         {"id": prompt.id, **json_scores(result.scores, n)}
         for n, prompt in enumerate(result.prompts)
     ]
-    head = {"commit": git_commit(), "config": asdict(config), "tables": tables}
-    return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False, default=repr) + "\n"
+    head = {"commit": git_commit(), "config": plain(config), "tables": tables}
+    return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False) + "\n"

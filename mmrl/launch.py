@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, gather_object
 
 from mmrl.config import ConfigError, check
 
@@ -33,7 +33,7 @@ _FIXED = {
 
 _ADVICE = {
     "FSDP_ACTIVATION_CHECKPOINTING": "Set model.gradient_checkpointing=true instead.",
-    "ACCELERATE_MIXED_PRECISION": "Set bf16=true of the run instead.",
+    "ACCELERATE_MIXED_PRECISION": "bf16=auto of the run, or bf16=true, decides instead.",
 }
 _FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
 
@@ -70,6 +70,11 @@ def is_sharded(accelerator: Accelerator) -> bool:
     """Whether the processes of this run share one copy of the model."""
     launched = accelerator.distributed_type != DistributedType.NO
     return launched and _flag("ACCELERATE_USE_FSDP")
+
+
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set on any process; all call this."""
+    return any(gather_object([flag]))
 
 
 def takes_part(accelerator: Accelerator) -> bool:

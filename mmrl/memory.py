@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mmrl.algorithms import passes_per_rollout
+from mmrl.computation import choose
 from mmrl.lora_config import ROLES
 from mmrl.model_config import image_tokens, known_config
 from mmrl.rl_config import RLConfig
@@ -21,7 +22,7 @@ from models.checkpoint import FAMILIES
 from models.core import CoreConfig, MaskedTokenModel
 from models.task import writes_images
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
 MMADA_8B = {
     "model_type": "mmada",
@@ -108,7 +109,7 @@ def estimate(
         "optimiser": trained * moments,
         "reference": full if config.needs_reference else 0,
         "value": _value(config, network, adapter) * (1 + reduced + moments),
-        "update": max(micro) * config.per_device_train_batch_size,
+        "update": max(micro) * config.micro_batch_size(world_size),
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
     }
 
@@ -138,7 +139,7 @@ def _update(
     """Bytes of activations per rollout of a micro-batch."""
     response, columns = response_shape(config, core, raw, task)
     logits = 4.0 * response * columns
-    size = 2 if config.bf16 else BYTES[config.model.dtype]
+    size = 2 if choose(config).bf16 else BYTES[config.model.dtype]
     shown = _shown(config, raw, task, vision)
     tokens = (config.model.max_prompt_length + shown + response + 3) * size
     # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block

@@ -27,8 +27,8 @@ class ModelConfig:
     """Directory or hub id of the policy."""
     vq: str | None = PUBLIC_VQ
     """Directory or hub id of its image tokenizer; null for text only."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the weights."""
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    """Of the weights. In float64 the tokens of a row do not depend on what it is batched with."""
     max_prompt_length: int = 256
     """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
     chat_template: bool | None = None
@@ -42,9 +42,9 @@ class ModelConfig:
     tiles images of any shape and reads neither."""
     mask_policy: Literal["ignore", "key_padding"] | None = None
     """Whether padding is attended to; null follows the checkpoint."""
-    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
-    """Attention kernel of scoring and its backward pass: in bfloat16 on a CPU `eager` is several
-    times faster there. Sampling always takes `sdpa`."""
+    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
+    """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
+    `models.attention`. Sampling always takes `sdpa`."""
     gradient_checkpointing: bool = False
     """Recompute blocks, and layers of a vision tower that is trained, in the backward pass: less
     memory, more time."""

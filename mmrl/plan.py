@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mmrl import samplers
 from mmrl.algorithms import forwards, unread
+from mmrl.computation import choose
 from mmrl.config import to_yaml
 from mmrl.memory import estimate, sizes, total
 from mmrl.model_config import families, known_config
@@ -65,6 +66,10 @@ def _run(config: RLConfig, world_size: int) -> Iterator[str]:
         train_parts(network, config.model, config.seed)
         for n, line in enumerate(trained_counts(network)):
             yield f"{'' if n else 'trained':<12}{line}"
+    model = config.model
+    found = choose(config, attn_implementation=model.attn_implementation, dtype=model.dtype)
+    for n, line in enumerate(found.lines):
+        yield f"{'' if n else 'computed':<12}{line}"
     due = [("evaluation", config.eval_steps), ("checkpoint", config.save_steps)]
     every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
     yield f"            {', '.join(every)}"
@@ -76,7 +81,8 @@ _ELSEWHERE = ", not on this machine: loaded from the hub"
 def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
-    micro = task.rollouts_per_step // world_size // config.per_device_train_batch_size
+    size = config.micro_batch_size(world_size)
+    micro = task.rollouts_per_step // world_size // size
     length = completion_length(settings, config.model, sizes(config)[1])
     cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
@@ -96,7 +102,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     )
     yield (
         f"update      {algorithm.num_iterations} optimiser steps of {micro} micro-batches of"
-        f" {config.per_device_train_batch_size} rollouts per process,"
+        f" {size} rollouts per process,"
         f" {cost.total} forward and {cost.backward} backward passes each"
     )
     if algorithm.value is not None:

@@ -22,10 +22,11 @@ from mmrl.types import Prompt
 from rewards import CutsCompletions, Served, in_step
 from rewards.probe import Probed, table, tried
 from rewards.scoring import check_prompts
-from rewards.terms import build_term
+from rewards.terms import build_term, key_of
 
 if TYPE_CHECKING:
     from rewards.terms import Term
+
 
 def probe(
     entries: Sequence[Mapping[str, Any]],
@@ -51,7 +52,7 @@ def probe(
         FileNotFoundError, ValueError: a reward that can be built nowhere, or cannot score a prompt.
     """
     for n, entry in enumerate(entries):
-        name = f"{entry.get('weight', 1):g} x {entry.get('key') or entry['name']}"
+        name = f"{entry.get('weight', 1):g} x {key_of(entry)}"
         try:
             with offline() if dry else nullcontext():
                 term = build_term(entry, f"{where}[{n}]")
@@ -76,7 +77,9 @@ def _untried(name: str, term: Term, dry: bool) -> Probed | None:
 
 def _tried(name: str, term: Term, handful: Handful, cutting: Any) -> Probed:
     samples = handful.cut(cutting)
-    return tried(name, term, samples) if samples else Probed(name, said="ready, nothing to score")
+    if not samples:
+        return Probed(name, said="ready, nothing to score")
+    return tried(name, term, samples, handful.telling)
 
 
 def probe_task(

@@ -5,24 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from accelerate.utils import gather_object
-from tqdm import tqdm
-
+from mmrl.activity import activity
 from mmrl.checkpoint import prune_checkpoints, write_directory
 from mmrl.completions import write_completions
+from mmrl.config import plain
+from mmrl.data import spread
 from mmrl.evaluation import Evaluation, evaluate, write_grid
-from mmrl.interrupt import StopRequest
+from mmrl.interrupt import leaving_together
+from mmrl.launch import any_process
 from mmrl.report import write_report
 from mmrl.reward_versions import write_versions
 from mmrl.run_directory import RunDirectory
 from mmrl.shared_evaluation import gathered, share
 from mmrl.tasks import Task
+from mmrl.trackers import log_samples
+from models.task import writes_images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from mmrl.rl_config import RLConfig
     from mmrl.rollout import RolloutBatch
     from mmrl.trainer import Trainer
+    from mmrl.types import Prompt
+    from rewards.scoring import Scorer
 
 logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Reporting of one run; a context manager that opens and closes the bar and the trackers."""
+    """Reporting of one run; a context manager that counts its steps and opens the trackers."""
 
     def __init__(
         self,
@@ -43,10 +46,9 @@ class Progress:
         run: RunDirectory,
         trainer: Trainer,
         tasks: Mapping[str, Task],
-        stop: StopRequest,
     ) -> None:
         self.config, self.run, self.trainer, self.tasks = config, run, trainer, tasks
-        self.accelerator, self.stop = trainer.accelerator, stop
+        self.accelerator = trainer.accelerator
         self.batches: Mapping[str, RolloutBatch] = {}
         self.saved = self.evaluated = -1
 
@@ -55,29 +57,22 @@ class Progress:
         self.run.truncate_metrics(self.trainer.step or -1)
         self._prune()
         self.saved = self.trainer.step
-        if self.any_rank(self.run.is_main and self._has_evaluation()):
+        if any_process(self.run.is_main and self._has_evaluation()):
             self.evaluated = self.trainer.step
         if self.config.report_to:
-            self.accelerator.init_trackers("mmrl", _flat(asdict(self.config)))
-        self.bar = tqdm(
-            total=self.config.max_steps,
-            initial=self.trainer.step,
-            disable=not self.run.is_main,
-            mininterval=0.5 if sys.stderr.isatty() else 30.0,
-            dynamic_ncols=True,
-        )
-        self.evaluate_when_due()  # the first, or one that a stop cut short
+            # wandb writes below the present folder unless it is told
+            place = {"dir": str(self.run.path), "name": self.run.path.name}
+            settings = _flat(plain(self.config))
+            self.accelerator.init_trackers("mmrl", settings, {"wandb": place})
+        self._steps = activity("step", self.config.max_steps, self.trainer.step)
+        self.steps = self._steps.__enter__()
         self.clock = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.close()
+        self._steps.__exit__(None, None, None)
         if self.config.report_to:
             self.accelerator.end_training()
-
-    def any_rank(self, flag: bool) -> bool:
-        """Whether the flag is set on any process, so that all stop at the same step."""
-        return any(gather_object([flag]))
 
     def record(self, metrics: Mapping[str, float], batches: Mapping[str, RolloutBatch]) -> None:
         """Add a step's metrics; write a line and move the bar when due."""
@@ -89,15 +84,22 @@ class Progress:
         now = time.perf_counter()
         values["step_time"], self.clock = now - self.clock, now
         self.trainer.window.add({k: v for k, v in values.items() if math.isfinite(v)})
-        self.bar.update()
-        self.bar.set_postfix_str(_line(values), refresh=False)
+        self.steps.done, self.steps.remark = self.trainer.step, _line(values)
         if self._due(self.config.logging_steps):
             self._log(self.trainer.window.take())
 
     def evaluate_when_due(self) -> None:
-        """Score held-out prompts at the first step, every `eval_steps`, and at the last step."""
+        """Score held-out prompts at the first step, every `eval_steps`, and at the last step.
+
+        Raises:
+            Interrupted: a stop is requested on any process; nothing of it is kept.
+        """
         if self._evaluation_due():
+            if self.trainer.step == 0:
+                self._show_first_images()
             self._evaluate()
+            if not self.batches:  # before the first step of this process
+                self.clock = time.perf_counter()
 
     def checkpoint_when_due(self) -> None:
         """Write a checkpoint every `save_steps`."""
@@ -119,7 +121,8 @@ class Progress:
                 self._checkpoint()
             logger.info("stopped at step %d; resume_from_checkpoint=auto continues", self.saved)
         if self.run.is_main:
-            write_report(self.run.path)
+            with activity("writing the report"):
+                write_report(self.run.path)
             logger.info("report: %s", self.run.path / "report.html")
         return finished
 
@@ -141,28 +144,41 @@ class Progress:
                 continue
             started = time.perf_counter()
             mine = share(len(task.eval_prompts), self.accelerator)
-            part = evaluate(
-                self.trainer.policy, task.eval_prompts[mine], task.eval_sampler, task.eval_scorer,
-                seed=self.config.seed, batch_size=task.config.rollout_batch_size,
-                # a process that was not told has finished its share: all agree only then
-                length=task.eval_length, stop=lambda: self.stop.requested, agreed=self.any_rank,
-            )  # fmt: skip
-            if part is None:
-                return
+            with activity(f"evaluating {name}"), leaving_together():
+                part = self._sampled(task, task.eval_prompts[mine], task.eval_scorer)
             result = gathered(part, task.eval_prompts, mine, self.config.eval_images)
             results[name] = result, time.perf_counter() - started
         self.evaluated = self.trainer.step
         for name, (result, seconds) in results.items():
             self._record_evaluation(name, result, seconds)
 
+    def _show_first_images(self) -> None:
+        """Write the grid of the first evaluation before it, without scores; the main process."""
+        for name, task in self.tasks.items():
+            if not writes_images(task.config.task) or not self.config.eval_images:
+                continue
+            some = spread(task.eval_prompts, self.config.eval_images) if self.run.is_main else []
+            with activity("drawing the first images"), leaving_together():
+                self._write_grid(name, self._sampled(task, some, None))
+
+    def _sampled(self, task: Task, prompts: Sequence[Prompt], scorer: Scorer | None) -> Evaluation:
+        return evaluate(
+            self.trainer.policy, prompts, task.eval_sampler, scorer, seed=self.config.seed,
+            batch_size=task.config.rollout_batch_size, length=task.eval_length,
+        )  # fmt: skip
+
     def _record_evaluation(self, name: str, result: Evaluation, seconds: float) -> None:
         values = {f"eval/{name}/{key}": value for key, value in result.metrics().items()}
         self._log({**values, "time/eval_s": seconds})
-        if self.run.is_main:
-            path = self.run.samples / f"eval_{name}_{self.trainer.step:06d}.png"
-            write_grid(result, path, self.config.eval_images)
         shown = ", ".join(f"{k} {v:.3f}" for k, v in values.items() if k.count("/") == 2)
         logger.info("step %d: %s", self.trainer.step, shown)
+        self._write_grid(name, result)
+        self._track(f"samples/eval_{name}", result)
+
+    def _write_grid(self, name: str, result: Evaluation) -> None:
+        path = self.run.samples / f"eval_{name}_{self.trainer.step:06d}.png"
+        if self.run.is_main and write_grid(result, path, self.config.eval_images):
+            logger.info("images: %s", path)
 
     def _checkpoint(self) -> None:
         self.saved = step = self.trainer.step
@@ -171,6 +187,9 @@ class Progress:
         if self.config.log_completions:
             for name, batch in self.batches.items():
                 write_completions(self.run, name, step, batch)
+                scores = {"reward": batch.rewards.tolist(), **batch.scores}
+                result = Evaluation(batch.prompts, batch.completions, scores)
+                self._track(f"samples/{name}", result)
 
     def _save(self, folder: Path) -> None:
         self.trainer.save(folder)
@@ -182,12 +201,18 @@ class Progress:
             prune_checkpoints(self.run.checkpoints, self.trainer.step, keep)
 
     def _write(self, target, write) -> None:
-        write_directory(target, write, self.run.is_main, self.accelerator.wait_for_everyone)
+        with activity(f"writing {target}"):
+            write_directory(target, write, self.run.is_main, self.accelerator.wait_for_everyone)
 
     def _log(self, values: Mapping[str, float]) -> None:
         self.run.append(self.trainer.step, values)
         if self.config.report_to:
             self.accelerator.log(dict(values), step=self.trainer.step)
+
+    def _track(self, name: str, result: Evaluation) -> None:
+        if self.config.report_to and self.run.is_main:
+            count = self.config.eval_images
+            log_samples(self.accelerator, name, self.trainer.step, result, count)
 
     def _due(self, every: int) -> bool:
         return every > 0 and self.trainer.step % every == 0

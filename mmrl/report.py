@@ -30,7 +30,13 @@ CURVES = {
     "Seconds per step": r"^(.*/)?(step_time|time/(rollout|reward|reward_wait|score|update)_s)$",
     "Seconds from a finished rollout to its score": r"^(.*/)?rewards/[^/]+/latency_s$",
 }
-"""Title -> pattern of the metrics drawn together."""
+"""Title -> pattern of the metrics drawn together, of reinforcement learning."""
+
+SUPERVISED = {
+    "Loss": r"^(eval/)?loss$",
+    "Parts of the loss": r"^loss/",
+}
+"""The same of supervised training, whose other metrics have a figure each."""
 
 WINDOW = 10
 """Values in a running mean."""
@@ -56,7 +62,8 @@ def write_report(run: Path) -> Path:
     """
     lines = read_metrics(run / "metrics.jsonl")
     body = [f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
-    body += [_scores(lines), _images(run / "samples"), _plots(lines), _settings(run)]
+    body += [_scores(lines), _held_out(lines)]
+    body += [_images(run / "samples"), _plots(lines), _settings(run)]
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
@@ -102,20 +109,31 @@ def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
 
 
 def _summary(lines: list[dict[str, Any]]) -> str:
-    rewards = series(lines, CURVES["Reward"])
-    if not rewards:
+    found = series(lines, CURVES["Reward"]) or series(lines, "^loss$")
+    if not found:
         return "<p>No steps yet.</p>"
-    seconds = sum(value for metric in series(lines, "^step_time$") for _, value in metric.points)
+    seconds = sum(_spent(metric.points) for metric in series(lines, "^(step_time|time/step_s)$"))
     said = [f"{lines[-1]['step']} steps in {_spell(seconds)} of training."]
-    for metric in rewards:
+    for metric in found:
         first, last = _mean(metric.points[:WINDOW]), _mean(metric.points[-WINDOW:])
-        task = metric.name.removesuffix("reward").strip("/")
-        of = f" of {html.escape(task)}" if task else ""
         said.append(
-            f"Mean reward of the rollouts{of}: {first:.3f} over the first and {last:.3f} over the"
-            f" last {min(WINDOW, len(metric.points))} logged steps."
+            f"{_meaning(metric.name)}: {first:.3f} over the first and {last:.3f} over the last"
+            f" {min(WINDOW, len(metric.points))} logged steps."
         )
     return f"<p>{' '.join(said)}</p>"
+
+
+def _meaning(metric: str) -> str:
+    if metric == "loss":
+        return "Mean loss"
+    task = metric.removesuffix("reward").strip("/")
+    return f"Mean reward of the rollouts{f' of {html.escape(task)}' if task else ''}"
+
+
+def _spent(points: list[tuple[float, float]]) -> float:
+    """Seconds of all steps, from the mean over the steps between two lines."""
+    steps = [0, *(step for step, _ in points)]
+    return sum(value * (steps[n + 1] - steps[n]) for n, (_, value) in enumerate(points))
 
 
 def _mean(points: list[tuple[float, float]]) -> float:
@@ -166,10 +184,21 @@ def _score_row(name: str, metric: Series, lines: list[dict[str, Any]], compared:
     return f'<tr class="{row}">{found}</tr>'
 
 
+def _held_out(lines: list[dict[str, Any]]) -> str:
+    """Metrics of supervised training in its first and its last evaluation."""
+    rows = ""
+    for metric in series(lines, "^eval/[^/]+$"):
+        (start, before), (end, after) = metric.points[0], metric.points[-1]
+        name = html.escape(metric.name.removeprefix("eval/"))
+        rows += f"<tr><td>{name}</td><td>step {start}: {before:.4g}</td>"
+        rows += f"<td>step {end}: {after:.4g}</td></tr>" if end != start else "<td></td></tr>"
+    return f"<h2>Held-out metrics</h2><table>{rows}</table>" if rows else ""
+
+
 def _images(folder: Path) -> str:
     """The first and the last image grid of every task."""
     grids: dict[str, list[tuple[int, Path]]] = defaultdict(list)
-    for path in folder.glob("eval_*_*.png"):
+    for path in folder.glob("*_*.png"):
         task, _, step = path.stem.removeprefix("eval_").rpartition("_")
         if step.isdigit():
             grids[task].append((int(step), path))
@@ -188,35 +217,56 @@ def _images(folder: Path) -> str:
 
 
 def _plots(lines: list[dict[str, Any]]) -> str:
-    figures = [_figure(title, series(lines, pattern)) for title, pattern in CURVES.items()]
-    by_tag: dict[str, list[Series]] = defaultdict(list)
-    for metric in series(lines, r"^eval/[^/]+/[^/]+/(?!stderr)[^/]+$"):
-        _, task, reward, tag = metric.name.split("/")
-        by_tag[f"Held-out score by tag: {task}, {reward}"].append(Series(tag, metric.points))
-    # beside the held-out score, which is the third of CURVES
-    figures[3:3] = [_figure(title, curves) for title, curves in by_tag.items()]
-    if not any(figures):
+    rewarded = bool(series(lines, CURVES["Reward"]) or series(lines, CURVES["Held-out score"]))
+    groups = _reinforced(lines) if rewarded else _supervised(lines)
+    long_enough = {
+        title: kept
+        for title, found in groups.items()
+        if (kept := [curve for curve in found if len(curve.points) > 1])
+    }
+    if not long_enough:
         return ""
-    note = f"Faint lines are single values, strong ones running means over {WINDOW} of them."
-    return (
-        f'<h2>Curves</h2><div class="plots">{"".join(figures)}</div>'
-        f'<p class="note">{note} Beside each name: its first and its last value.</p>'
-    )
+    figures = "".join(_figure(title, found) for title, found in long_enough.items())
+    note = "Beside each name: its first and its last value."
+    if any(_is_smoothed(curve) for found in long_enough.values() for curve in found):
+        smoothed = f"Faint lines are single values, strong ones running means over {WINDOW} of them"
+        note = f"{smoothed}. {note}"
+    return f'<h2>Curves</h2><div class="plots">{figures}</div><p class="note">{note}</p>'
+
+
+def _reinforced(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
+    """Curves by the title of their figure; those of tags stand behind the held-out score."""
+    groups: dict[str, list[Series]] = {}
+    for title, pattern in CURVES.items():
+        groups[title] = series(lines, pattern)
+        if title == "Held-out score":
+            for metric in series(lines, r"^eval/[^/]+/[^/]+/(?!stderr)[^/]+$"):
+                _, task, reward, tag = metric.name.split("/")
+                of_tags = groups.setdefault(f"Held-out score by tag: {task}, {reward}", [])
+                of_tags.append(Series(tag, metric.points))
+    return groups
+
+
+def _supervised(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
+    groups = {title: series(lines, pattern) for title, pattern in SUPERVISED.items()}
+    drawn = {curve.name for found in groups.values() for curve in found}
+    return groups | {c.name: [c] for c in series(lines, "") if c.name not in drawn}
 
 
 def _figure(title: str, found: list[Series]) -> str:
-    found = [curve for curve in found if len(curve.points) > 1]
-    if not found:
-        return ""
     drawn = [line for n, curve in enumerate(found) for line in _smoothed(curve, n)]
     plot = line_plot(drawn, x_label="step")
     return f"<figure><figcaption>{html.escape(title)}</figcaption>{plot}</figure>"
 
 
+def _is_smoothed(curve: Series) -> bool:
+    return len(curve.points) >= 4 * WINDOW
+
+
 def _smoothed(curve: Series, place: int) -> list[Series]:
     """A long curve as a faint line and its running mean, a short one as it is."""
     color, points = COLORS[place % len(COLORS)], curve.points
-    if len(points) < 4 * WINDOW:
+    if not _is_smoothed(curve):
         return [Series(curve.name, points, color)]
     means = [
         (step, _mean(points[max(0, n + 1 - WINDOW) : n + 1])) for n, (step, _) in enumerate(points)

@@ -13,15 +13,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mmrl import begin
+from mmrl.activity import activity, displayed
 from mmrl.checkpoint import CheckpointError, recover_checkpoints
 from mmrl.command import Usage, run_command
-from mmrl.config import load_config
 from mmrl.divergence import DivergenceError
-from mmrl.interrupt import StopRequest
+from mmrl.inputs import load_ready
+from mmrl.interrupt import Interrupted, StopRequest, check
 from mmrl.model_config import policy_options
 from mmrl.reward_versions import read_versions
 from mmrl.rl_config import RLConfig
@@ -32,6 +34,7 @@ __all__ = ["RLConfig", "main", "train"]
 USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 
+@displayed
 def train(config: RLConfig) -> Path:
     """Run a reinforcement-learning run to its last step.
 
@@ -42,24 +45,27 @@ def train(config: RLConfig) -> Path:
         The run directory.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C; once the model is loaded, with the step finished and saved.
+        KeyboardInterrupt: after Ctrl-C; from the first step on with the last finished step saved.
         ConfigError: settings that cannot run, before any model loads.
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
     # here, so that a question for help and a misspelt key do not wait for torch
-    import torch
-    from accelerate import Accelerator
+    with activity("importing torch"):
+        import torch
+        from accelerate import Accelerator
+        from accelerate.utils import ProjectConfiguration
 
-    from mmrl.compilation import check_compiler
-    from mmrl.launch import check_launch
-    from mmrl.progress import Progress
-    from mmrl.rollout import rewarded, sample_groups
-    from mmrl.run_directory import RunDirectory, RunLog
-    from mmrl.tasks import Task
-    from mmrl.trainer import Trainer
-    from models import load_policy
-    from rewards.overlap import Overlap
+        from mmrl.compilation import check_compiler
+        from mmrl.computation import choose_together
+        from mmrl.launch import any_process, check_launch
+        from mmrl.progress import Progress
+        from mmrl.rollout import rewarded, sample_groups
+        from mmrl.run_directory import RunDirectory, RunLog
+        from mmrl.tasks import Task
+        from mmrl.trainer import Trainer
+        from models import load_policy
+        from rewards.overlap import Overlap
 
     begin()
     check_launch(config.optimizer)
@@ -69,7 +75,7 @@ def train(config: RLConfig) -> Path:
         cpu=not torch.accelerator.is_available(),
         mixed_precision="no",  # bf16 is autocast around the network alone, see mmrl.precision
         log_with=list[Any](config.report_to) or None,
-        project_dir=config.output_dir,
+        project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
     rank, world_size = accelerator.process_index, accelerator.num_processes
     config.check_geometry(world_size)
@@ -80,31 +86,38 @@ def train(config: RLConfig) -> Path:
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     for task in tasks.values():
         task.check_prompts(config.model)
-    scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
-    accelerator.wait_for_everyone()
+    with activity("building the rewards"):
+        scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
+        accelerator.wait_for_everyone()
     with RunLog(run, rank):
-        run.create(config)
-        policy = load_policy(**policy_options(config.model), device=accelerator.device)
-        for task in tasks.values():
-            task.leave_out_long_prompts(policy)
-            task.give_policy(policy, config.seed)
-        trainer = Trainer(config, policy, accelerator)
-        if checkpoint is not None:
-            trainer.load(checkpoint)
-            read_versions(tasks, checkpoint)
+        model = config.model
+        computation = choose_together(config, accelerator, model.attn_implementation, model.dtype)
+        computation.log()
+        run.create(config, computation.reasons)
+        with activity("loading the model"):
+            policy = load_policy(**policy_options(config.model), device=accelerator.device)
+            for task in tasks.values():
+                task.leave_out_long_prompts(policy)
+                task.give_policy(policy, config.seed)
+            trainer = Trainer(config, policy, accelerator)
+            if checkpoint is not None:
+                trainer.load(checkpoint)
+                read_versions(tasks, checkpoint)
         with (
-            Overlap(scorers, config.overlap_rewards),
-            StopRequest() as stop,
-            Progress(config, run, trainer, tasks, stop) as progress,
+            StopRequest(any_process),
+            Overlap(scorers, config.overlap_rewards, check),
+            Progress(config, run, trainer, tasks) as progress,
         ):
-            while trainer.step < config.max_steps and not progress.any_rank(stop.requested):
-                place = trainer.step, config.seed, rank, world_size
-                groups = {name: sample_groups(task, policy, *place) for name, task in tasks.items()}
-                batches = {name: rewarded(some) for name, some in groups.items()}
-                metrics = trainer.update({name: (tasks[name], batches[name]) for name in batches})
-                progress.record(metrics, batches)
-                progress.evaluate_when_due()
-                progress.checkpoint_when_due()
+            with suppress(Interrupted):  # what is half done leaves no trace
+                progress.evaluate_when_due()  # the first, or one that a stop cut short
+                while trainer.step < config.max_steps:
+                    place = trainer.step, config.seed, rank, world_size
+                    groups = {n: sample_groups(task, policy, *place) for n, task in tasks.items()}
+                    batches = {name: rewarded(some) for name, some in groups.items()}
+                    metrics = trainer.update({n: (tasks[n], batches[n]) for n in batches})
+                    progress.record(metrics, batches)
+                    progress.evaluate_when_due()
+                    progress.checkpoint_when_due()
             if not progress.finish():
                 raise KeyboardInterrupt
     return run.path
@@ -117,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    config = load_config(RLConfig, arguments)
+    config = load_ready(RLConfig, arguments)
     if config.dry_run:
         from mmrl.compilation import check_compiler
         from mmrl.launch import check_launch

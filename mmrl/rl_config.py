@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
@@ -14,6 +16,8 @@ from mmrl.task_config import TaskConfig
 from models.task import MAX_COMPLETION_LENGTH, TASKS, writes_images
 
 TRACKERS = ("tensorboard", "wandb")
+MICRO_BATCH = 16
+"""Rollouts of a micro-batch at most, where their number is left to the run."""
 
 
 @dataclass(kw_only=True)
@@ -32,8 +36,9 @@ class RLConfig:
     """What is trained, by name; several tasks train one policy together."""
     max_steps: int = 100
     """Steps: rollouts, then all inner iterations on them."""
-    per_device_train_batch_size: int = 16
-    """Rollouts per device and micro-batch; changes speed and memory only."""
+    per_device_train_batch_size: int | None = None
+    """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
+    number up to 16 that divides the rollouts per device of every task."""
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
@@ -64,18 +69,19 @@ class RLConfig:
     """Denominator offset of AdamW."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them."""
-    bf16: bool = False
-    """Sample and train under bfloat16 autocast."""
-    torch_compile: bool = False
-    """Compile the repeated blocks of the network; pays off from half an hour on. On a CPU it needs
-    a C++ compiler. With and without gradient are compiled apart, so that the ratio at the start of
-    several inner iterations is 1 up to rounding."""
+    bf16: Literal["auto", True, False] = "auto"
+    """Sample and train under bfloat16 autocast; `auto` does so where the device computes bfloat16
+    natively, see `mmrl.precision`."""
+    torch_compile: Literal["auto", True, False] = "auto"
+    """Compile the repeated blocks of the network; `auto` is explained in `mmrl.compilation`. On a
+    CPU it needs a C++ compiler. With and without gradient are compiled apart, so that the ratio at
+    the start of several inner iterations is 1 up to rounding."""
     logging_steps: int = 1
     """Steps between lines of metrics."""
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
     eval_images: int = 32
-    """Images in the grid of an evaluation."""
+    """Images in the grid of an evaluation, and samples that trackers are shown."""
     save_steps: int = 50
     """Steps between checkpoints; 0 writes only the final model."""
     save_total_limit: int | None = 2
@@ -87,15 +93,16 @@ class RLConfig:
     resume_from_checkpoint: str | None = None
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
     report_to: list[str] = field(default_factory=list)
-    """Trackers of accelerate beside metrics.jsonl: tensorboard, wandb."""
+    """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
+    the run directory), wandb."""
     dry_run: bool = False
     """Check everything, print the plan and the memory estimate, and exit."""
 
     def __post_init__(self) -> None:
-        for key in (
-            "max_steps", "per_device_train_batch_size", "passes_at_once", "logging_steps"
-        ):  # fmt: skip
+        for key in ("max_steps", "passes_at_once", "logging_steps"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        size = self.per_device_train_batch_size
+        check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
         check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
@@ -104,6 +111,8 @@ class RLConfig:
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
         for tracker in self.report_to:
             check_choice("report_to", tracker, TRACKERS)
+            advice = f'Install it: pip install -e ".[{tracker}]"'
+            check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
@@ -152,6 +161,7 @@ class RLConfig:
         for name, task in self.tasks.items():
             purpose = f"for the task {task.task} of tasks.{name}"
             tokens = check_task(self.model, task.task, purpose)
+            task.settle_rewards()
             for key in ("rewards", "eval_rewards"):
                 check_asking(getattr(task, key), f"tasks.{name}.{key}", self.model)
             if writes_images(task.task):
@@ -173,6 +183,20 @@ class RLConfig:
             if sampler is not None and tokens is not None:
                 check_blocks(sampler, tokens, f"{where}.{prefix}sampler")
 
+    def rollouts_per_device(self, world_size: int) -> dict[str, int]:
+        """Rollouts of a step on each of the processes, by task."""
+        return {
+            name: task.num_prompts * task.num_generations // world_size
+            for name, task in self.tasks.items()
+        }
+
+    def micro_batch_size(self, world_size: int) -> int:
+        """Rollouts of a micro-batch on each of the processes."""
+        if self.per_device_train_batch_size is not None:
+            return self.per_device_train_batch_size
+        shared = math.gcd(*self.rollouts_per_device(world_size).values())
+        return max(n for n in range(1, MICRO_BATCH + 1) if shared % n == 0)
+
     def check_geometry(self, world_size: int) -> None:
         """Raise a ConfigError unless rollouts divide among devices and micro-batches."""
         for name, task in self.tasks.items():
@@ -180,11 +204,11 @@ class RLConfig:
                 task.num_prompts % world_size == 0, f"tasks.{name}.num_prompts", task.num_prompts,
                 f"a multiple of the {world_size} processes", "A group stays on one process.",
             )  # fmt: skip
-            local = task.num_prompts * task.num_generations // world_size
-            micro = self.per_device_train_batch_size
+        micro = self.micro_batch_size(world_size)
+        for name, local in self.rollouts_per_device(world_size).items():
             divisors = [n for n in range(1, local + 1) if local % n == 0]
             check(
                 local % micro == 0, "per_device_train_batch_size", micro,
-                f"a divisor of the {local} rollouts per device and step of task {name!r}"
+                f"null or a divisor of the {local} rollouts per device and step of task {name!r}"
                 f" (one of {divisors})",
             )  # fmt: skip

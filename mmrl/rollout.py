@@ -20,10 +20,12 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
+from mmrl.activity import activity, advance
 from mmrl.algorithms import at_end
 from mmrl.chunks import cut
 from mmrl.concatenation import concatenate
 from mmrl.credit import Chunks, credit, placed
+from mmrl.interrupt import leaving_together
 from mmrl.randomness import generator
 from mmrl.samplers import sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
@@ -126,19 +128,21 @@ def sample_groups(
 
     Raises:
         RewardError: a reward that works meanwhile failed more often than the configuration allows.
+        Interrupted: a stop is requested on any process; between two denoising steps.
     """
     names, size = task.places(rank, world_size), task.config.num_generations
     chosen = task.step_prompts(step, seed)
     prompts = [chosen[place] for place, _ in names]
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
-    with policy.keeping_pace():
+    with activity("rollouts", len(prompts)), leaving_together(), policy.keeping_pace():
         seeds = (seed, "rollout", task.name, step)
         for part, completions in _batches(task, policy, prompts, names, seeds):
             parts.append(part)
             some, handed = prompts[len(samples) :], len(samples) // size * size
             samples += _samples(task, policy, some, part, completions)
             pending.add(samples[handed : len(samples) // size * size])
+            advance(len(completions))
     seconds = time.perf_counter() - started
     rollout = concatenate(parts)
     speed = world_size * float(rollout.canvas.response.sum()) / seconds
@@ -154,9 +158,11 @@ def rewarded(groups: Groups) -> RolloutBatch:
     Raises:
         RewardError: a reward failed more often than the configuration allows, or none has applied
             to any rollout so far.
+        Interrupted: a stop is requested on any process, while their scores are awaited.
     """
     task, rollout = groups.task, groups.rollout
-    scores = groups.pending.scores()
+    with activity("waiting for rewards"), leaving_together():
+        scores = groups.pending.scores()
     earned = credit(task, scores, *groups.place)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])

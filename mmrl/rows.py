@@ -1,4 +1,5 @@
-"""Rows of JSONL, JSON, CSV, TSV and parquet files and of data sets of the Hugging Face hub.
+"""Rows of JSONL, JSON, CSV, TSV, parquet and text files, of which a line is a prompt, and of data
+sets of the Hugging Face hub.
 
 Bytes in columns, such as pictures, are not read: a row has a `pyarrow.Buffer` of the data set that
 Hugging Face `datasets` maps into memory, so a set may be larger than the memory.
@@ -19,7 +20,7 @@ from mmrl.config import ConfigError, NotHereError, check
 if TYPE_CHECKING:
     from datasets import Dataset
 
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 MAX_FIELD = 2**30
 """Longest value of a CSV or TSV file in characters; Python's own limit is shorter than pictures."""
 
@@ -37,11 +38,14 @@ def read_rows(
 
     Raises:
         NotHereError: no such data set, or no way to the hub.
-        ConfigError: no such file, one that cannot be read, an unknown configuration or split, or
-            one of both for a file.
+        ConfigError: no such file, one that cannot be read, one of another type, an unknown
+            configuration or split, or one of both for a file.
     """
     path = Path(source)
     if path.suffix not in SUFFIXES:
+        if path.is_file():
+            kind = f"of the type {path.suffix}" if path.suffix else "a file without an ending"
+            raise ConfigError(f"'{source}' is {kind}; what is read is {', '.join(SUFFIXES)}.")
         return _numbered(source, _mapped(_dataset(source, config, split or "train")))
     for key, value in (("data.config", config), ("data.split", split)):
         check(value is None, key, value, "null for a file", f"'{source}' holds one set of rows.")
@@ -49,6 +53,7 @@ def read_rows(
         raise ConfigError(f"'{source}' is not a file; give a prompt file or a hub id.")
     readers = {
         ".jsonl": _jsonl, ".json": _listed, ".csv": _table, ".tsv": _table, ".parquet": _parquet,
+        ".txt": _lines,
     }  # fmt: skip
     return readers[path.suffix](path)
 
@@ -59,6 +64,13 @@ def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:
         if line.strip():
             place = f"{path}, line {n}"
             yield place, _json(line, place)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """A prompt for every line of a text that is not blank."""
+    for n, line in enumerate(_text(path).split("\n"), start=1):
+        if line.strip():
+            yield f"{path}, line {n}", {"prompt": line.strip()}
 
 
 def _listed(path: Path) -> Iterator[tuple[str, Any]]:

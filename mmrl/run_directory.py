@@ -1,7 +1,7 @@
 """The directory of one training run: configuration, environment, log and metrics.
 
-config.yaml     the resolved configuration
-env.txt         versions, commit, machine and command line
+config.yaml     the settings, defaults included; what is `auto` stays so
+env.txt         versions, commit, machine, command line, and what `auto` meant there
 train.log       everything that was logged
 metrics.jsonl   one JSON object per line, always with `step`
 samples/        images and tables written along the way
@@ -18,13 +18,14 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mmrl.activity import write
 from mmrl.checkpoint import checkpoint_steps, find_checkpoint
 from mmrl.config import ConfigError, check, to_yaml
 
@@ -79,18 +80,19 @@ class RunDirectory:
             " output_dir, or remove it."
         )
 
-    def create(self, config: Any) -> None:
+    def create(self, config: Any, computation: Sequence[str] = ()) -> None:
         """Make the directory and write `config.yaml` and `env.txt`.
 
         Args:
-            config: the resolved configuration, a dataclass.
+            config: the settings of the run, a dataclass.
+            computation: lines on how this machine computes it, for `env.txt`.
         """
         if not self.is_main:
             return
         for folder in (self.path, self.samples, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
         (self.path / "config.yaml").write_text(to_yaml(config))
-        (self.path / "env.txt").write_text(environment_text())
+        (self.path / "env.txt").write_text(environment_text(computation))
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line to `metrics.jsonl`; values that are not finite are stored as null."""
@@ -131,7 +133,12 @@ def check_writable(key: str, path: Path) -> None:
 
 
 class RunLog:
-    """Sends log records to `train.log` and, on the main process, to the console, while open."""
+    """Sends log records to `train.log` and, on the main process, to the console, while open.
+
+    The handlers are those of this project's own loggers, which pass nothing on meanwhile: what a
+    library does to the root logger neither repeats a line nor loses one. Warnings of libraries come
+    by the root logger.
+    """
 
     def __init__(self, run: RunDirectory, rank: int = 0) -> None:
         name = "train.log" if rank == 0 else f"train.rank{rank}.log"
@@ -142,45 +149,62 @@ class RunLog:
         for handler in self.handlers:
             handler.setFormatter(logging.Formatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
             handler.addFilter(_own_or_warning)
+        self.own = [logging.getLogger(name) for name in OWN]
 
     def __enter__(self) -> RunLog:
-        root = logging.getLogger()
-        self.level = root.level
-        root.setLevel(logging.INFO)
-        for handler in self.handlers:
-            root.addHandler(handler)
+        self.before = [(logger.level, logger.propagate) for logger in self.own]
+        for logger in self.own:
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+        for logger in (*self.own, logging.getLogger()):
+            for handler in self.handlers:
+                logger.addHandler(handler)
         return self
 
     def __exit__(self, *_: object) -> None:
-        root = logging.getLogger()
-        root.setLevel(self.level)
+        for logger, (level, propagate) in zip(self.own, self.before, strict=True):
+            logger.setLevel(level)
+            logger.propagate = propagate
         for handler in self.handlers:
-            root.removeHandler(handler)
+            for logger in (*self.own, logging.getLogger()):
+                logger.removeHandler(handler)
             handler.close()
+
+
+def _is_own(record: logging.LogRecord) -> bool:
+    return record.name.split(".")[0] in OWN
 
 
 def _own_or_warning(record: logging.LogRecord) -> bool:
     """Whether a record comes from this project, or is a warning of a library."""
-    return record.levelno >= logging.WARNING or record.name.split(".")[0] in OWN
+    return record.levelno >= logging.WARNING or _is_own(record)
 
 
 class _ConsoleHandler(logging.Handler):
-    """Writes above a running progress bar instead of through it."""
+    """Writes above a bar that moves instead of through it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm
+        if _is_own(record) or not _others_on_console():
+            write(self.format(record))
 
-        tqdm.write(self.format(record), file=sys.stderr)
+
+def _others_on_console() -> bool:
+    """Whether a library has put a handler of its own for the console on the root logger."""
+    return any(
+        getattr(handler, "stream", None) in (sys.stderr, sys.stdout)
+        for handler in logging.getLogger().handlers
+    )
 
 
-def environment_text() -> str:
-    """Return versions, commit, machine and command line, one per line."""
+def environment_text(computation: Sequence[str] = ()) -> str:
+    """Return versions, commit, machine, command line and how it computes, one per line."""
     lines = [
         f"command: {' '.join(sys.argv)}",
         f"commit: {git_commit()}",
         f"python: {platform.python_version()} on {platform.platform()}",
         f"cpu threads: {torch.get_num_threads()} of {os.cpu_count()}",
         f"gpu: {', '.join(_gpus()) or 'none'}",
+        *computation,
     ]
     lines += [f"{name}: {_version(name)}" for name in PACKAGES]
     return "\n".join(lines) + "\n"

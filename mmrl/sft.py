@@ -12,12 +12,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
 from mmrl import begin
+from mmrl.activity import activity, displayed
 from mmrl.checkpoint import (
     CheckpointError,
     prune_checkpoints,
@@ -25,10 +25,12 @@ from mmrl.checkpoint import (
     write_directory,
 )
 from mmrl.command import Usage, run_command
-from mmrl.config import component, load_config
+from mmrl.config import component
 from mmrl.divergence import DivergenceError
-from mmrl.interrupt import StopRequest
+from mmrl.inputs import load_ready
+from mmrl.interrupt import Interrupted, StopRequest
 from mmrl.objectives import OBJECTIVES
+from mmrl.report import write_report
 from mmrl.sft_config import SFTConfig
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    config = load_config(SFTConfig, arguments)
+    config = load_ready(SFTConfig, arguments)
     if not config.dry_run:
         return 0 if train(config) else 130
     from mmrl.compilation import check_compiler
@@ -59,6 +61,7 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
+@displayed
 def train(config: SFTConfig) -> bool:
     """Run a supervised training to its last step.
 
@@ -71,57 +74,59 @@ def train(config: SFTConfig) -> bool:
         DivergenceError: the loss is no longer finite.
     """
     # here, so that a question for help and a misspelt key do not wait for torch
-    import torch
-    from accelerate import Accelerator
+    with activity("importing torch"):
+        import torch
+        from accelerate import Accelerator
 
-    from mmrl.compilation import check_compiler
-    from mmrl.launch import check_launch
-    from mmrl.run_directory import RunDirectory, RunLog
-    from mmrl.supervised_trainer import SupervisedTrainer
+        from mmrl.compilation import check_compiler
+        from mmrl.computation import choose_together
+        from mmrl.launch import check_launch
+        from mmrl.run_directory import RunDirectory, RunLog
+        from mmrl.supervised_trainer import SupervisedTrainer
 
     begin()
     options = component(OBJECTIVES, config.objective, where="objective")
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
     # without a device, launched processes find each other only where the CPU is asked for
-    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    cpu = not torch.accelerator.is_available()
+    accelerator = Accelerator(cpu=cpu, mixed_precision="no")  # see mmrl.precision
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     recover_checkpoints(run.checkpoints)
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     accelerator.wait_for_everyone()
     with RunLog(run, accelerator.process_index):
-        run.create(config)
-        objective = OBJECTIVES[config.objective["name"]].load()(
-            options, seed=config.seed, batch_size=config.per_device_train_batch_size
-        )
-        trainer = SupervisedTrainer(config, objective, accelerator)
-        if checkpoint is not None:
-            trainer.load(checkpoint)
+        kernel = getattr(options, "attn_implementation", None)
+        computation = choose_together(config, accelerator, kernel)
+        computation.log()
+        run.create(config, computation.reasons)
+        with activity("loading the model and the data"):
+            objective = OBJECTIVES[config.objective["name"]].load()(
+                options, seed=config.seed, batch_size=config.per_device_train_batch_size
+            )
+            trainer = SupervisedTrainer(config, objective, accelerator)
+            if checkpoint is not None:
+                trainer.load(checkpoint)
         run.truncate_metrics(trainer.step or -1)
         _prune(trainer, run)
         logger.info("%s from step %d to %d", trainer.summary(), trainer.step, config.max_steps)
-        with StopRequest() as stop:
-            return _steps(config, trainer, run, stop)
+        with StopRequest(trainer.any_rank):
+            return _steps(config, trainer, run)
 
 
-def _steps(
-    config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory, stop: StopRequest
-) -> bool:
+def _steps(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> bool:
     saved = trainer.step
-    with tqdm(
-        total=config.max_steps,
-        initial=trainer.step,
-        disable=not run.is_main,
-        mininterval=0.5 if sys.stderr.isatty() else 30.0,
-        dynamic_ncols=True,
-    ) as bar:
-        while trainer.step < config.max_steps and not trainer.any_rank(stop.requested):
-            trainer.train_step()
-            bar.update()
+    with (
+        suppress(Interrupted),  # what is half done leaves no trace
+        activity("step", config.max_steps, trainer.step) as steps,
+    ):
+        if trainer.any_rank(_lacks_evaluation(config, trainer, run)):
+            run.append(trainer.step, trainer.evaluate(run.samples))
+        while trainer.step < config.max_steps:
+            loss = trainer.train_step()
+            steps.done, steps.remark = trainer.step, f"loss {loss:.4f}"
             if _due(trainer.step, config.logging_steps):
-                metrics = trainer.take_metrics()
-                run.append(trainer.step, metrics)
-                bar.set_postfix(loss=f"{metrics['loss']:.4f}", refresh=False)
+                run.append(trainer.step, trainer.take_metrics())
             if _due(trainer.step, config.eval_steps):
                 run.append(trainer.step, trainer.evaluate(run.samples))
             if _due(trainer.step, config.save_steps):
@@ -135,7 +140,19 @@ def _steps(
         logger.info("finished; the model is in %s", run.final)
     else:
         logger.info("stopped at step %d; resume_from_checkpoint=auto continues", trainer.step)
+    if run.is_main:
+        with activity("writing the report"):
+            path = write_report(run.path)
+        logger.info("report: %s", path)
     return finished
+
+
+def _lacks_evaluation(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> bool:
+    """Whether a stop cut short the evaluation of the step that the run goes on from."""
+    if not run.is_main or trainer.step == 0 or not _due(trainer.step, config.eval_steps):
+        return False
+    lines = [line for line in run.read_metrics() if line["step"] == trainer.step]
+    return all("loss" in line for line in lines)  # an evaluation has a line of its own
 
 
 def _checkpoint(config: SFTConfig, trainer: SupervisedTrainer, run: RunDirectory) -> None:

@@ -53,11 +53,12 @@ class SFTConfig:
     """Steps over which the learning rate rises from 0."""
     ema_decay: float = 0.0
     """Decay of an average of the weights, which is what is saved and evaluated; 0 is off."""
-    bf16: bool = False
-    """Run forward passes under bfloat16 autocast."""
-    torch_compile: bool = False
-    """Compile the repeated blocks of the network; pays off from half an hour on.
-    On a CPU it needs a C++ compiler."""
+    bf16: Literal["auto", True, False] = "auto"
+    """Run forward passes under bfloat16 autocast; `auto` does so where the device computes bfloat16
+    natively, see `mmrl.precision`."""
+    torch_compile: Literal["auto", True, False] = "auto"
+    """Compile the repeated blocks of the network; `auto` is explained in `mmrl.compilation`. On a
+    CPU it needs a C++ compiler."""
     seed: int = 0
     """Seed of new weights, of the order of examples and of every draw."""
     logging_steps: int = 10

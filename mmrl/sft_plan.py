@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from mmrl.computation import choose
 from mmrl.config import component, to_yaml
 from mmrl.objectives import OBJECTIVES
 from mmrl.optimizers import build_optimizers
@@ -32,6 +33,8 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
         network, data = OBJECTIVES[config.objective["name"]].load().outline(options)
     if network is not None:
         build_optimizers(network, config)
+    kernel = getattr(options, "attn_implementation", None)
+    computed = choose(config, attn_implementation=kernel).lines
     start = "the first step" if checkpoint is None else str(checkpoint)
     lines = [
         to_yaml(config), "plan",
@@ -40,6 +43,7 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
         f"  objective   {config.objective['name']}: {data}",
         f"  network     {_size(network)}",
         *(f"  {'' if n else 'trained':<12}{line}" for n, line in enumerate(_trained(network))),
+        *(f"  {'' if n else 'computed':<12}{line}" for n, line in enumerate(computed)),
         *(f"  {line}" for line in _training(config, world_size)),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
 from mmrl.features import Shown
+from mmrl.interrupt import Interrupted
 from mmrl.launch import is_sharded
 from models.core import Block
 from models.vision import Vision
@@ -81,7 +82,7 @@ def keeping_pace(model: nn.Module) -> Iterator[None]:
     A call gathers weights from all processes, so none may stay away, and one that looks at images
     gathers others than one that reads tokens. Before each call the processes agree on what is
     called: images, while anyone has some to look at. Who is about to do something else, or has
-    finished, calls along with a blank.
+    finished, calls along with a blank; so does who is told to stop, until the others leave too.
     """
     blanks, along = _blank_calls(model), False
     device = next(model.parameters()).device
@@ -106,12 +107,17 @@ def keeping_pace(model: nn.Module) -> Iterator[None]:
             call_along(kind)
 
     hook = model.register_forward_pre_hook(announce, prepend=True, with_kwargs=True)
+    left: Interrupted | None = None
     try:
         yield
+    except Interrupted as told:  # between two calls, so that the others may go on
+        left = told
     finally:
         hook.remove()
     while (kind := agreed(None)) is not None:
         call_along(kind)
+    if left is not None:
+        raise left
 
 
 _LOOK, _READ = 0, 1

@@ -1,16 +1,29 @@
-"""The configurations that come with mmrl, and what each is for."""
+"""The configurations that come with mmrl, in a checkout and in an installed package."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+def configs() -> Path:
+    """The folder `configs`: inside the installed package, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def find_config(path: str) -> Path:
+    """A YAML by its path; where there is none, the shipped one that `configs/…` names."""
+    given = Path(path).expanduser()
+    if given.is_file() or given.parts[:1] != ("configs",):
+        return given
+    return configs().joinpath(*given.parts[1:])
 
 
 def shipped(folder: str) -> list[Path]:
     """The YAML files of a folder of `configs/`, by name."""
-    return sorted((CONFIGS / folder).glob("*.yaml"))
+    return sorted((configs() / folder).glob("*.yaml"))
 
 
 def first_line(path: Path) -> str:

@@ -14,16 +14,19 @@ from accelerate import Accelerator
 from accelerate.utils import send_to_device
 from torch import Tensor
 
+from mmrl.activity import activity, advance
 from mmrl.compilation import compile_blocks
+from mmrl.computation import follow_device
 from mmrl.config import ConfigError
 from mmrl.divergence import DivergenceError
 from mmrl.ema import ExponentialAverage
+from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
 from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
-from mmrl.precision import autocast_forward
+from mmrl.precision import autocast_forward, warn_of_change
 from mmrl.sharding import keeping_pace, like, load_moments, prepare, shard, stored_as, whole
 from mmrl.trainable import trained_counts
 
@@ -38,6 +41,7 @@ class SupervisedTrainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: SFTConfig, objective: Objective, accelerator: Accelerator) -> None:
+        config = follow_device(config, accelerator)
         self.config, self.objective, self.accelerator = config, objective, accelerator
         self.sharded = is_sharded(accelerator)
         self.network = objective.module.to(accelerator.device)
@@ -55,21 +59,26 @@ class SupervisedTrainer:
         self.window = MetricWindow()
         self.step = 0
 
-    def train_step(self) -> None:
+    def train_step(self) -> float:
         """Run one optimiser step and add its metrics to the window.
+
+        Returns:
+            The mean loss of the step over all ranks.
 
         Raises:
             DivergenceError: the gradient is not finite; the weights are left as they were.
+            Interrupted: a stop is requested on any rank; nothing was changed.
         """
         started = time.perf_counter()
         self.network.train()
-        accumulation = self.config.gradient_accumulation_steps
-        for micro in range(accumulation):
-            reduced = self.sharded or micro == accumulation - 1
-            with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
-                loss, metrics = self.objective.loss(self._batch(micro))
-                self.accelerator.backward(loss / accumulation)
-            self.window.add(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
+        try:
+            found = self._add_gradients()
+        except Interrupted:
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=True)
+            raise
+        for metrics in found:
+            self.window.add(metrics)
         norm = self._clip()
         for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
             optimizer.step()
@@ -79,6 +88,22 @@ class SupervisedTrainer:
             self.ema.update()
         self.step += 1
         self.window.add({"grad_norm": norm, "time/step_s": time.perf_counter() - started})
+        losses = torch.stack([metrics["loss"] for metrics in found])
+        return float(losses.mean())  # no wait: the norm has been looked at already
+
+    def _add_gradients(self) -> list[dict[str, Tensor]]:
+        """Go backward from every micro-batch of a step; return their metrics."""
+        found, accumulation = [], self.config.gradient_accumulation_steps
+        with activity("micro-batch", accumulation), leaving_together(in_step=True):
+            for micro in range(accumulation):
+                reduced = self.sharded or micro == accumulation - 1
+                with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
+                    loss, metrics = self.objective.loss(self._batch(micro))
+                    self.accelerator.backward(loss / accumulation)
+                found.append(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
+                if micro < accumulation - 1:  # at the end it may be left anyway
+                    advance()
+        return found
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means since the last call and the learning rate of the next step."""
@@ -87,13 +112,17 @@ class SupervisedTrainer:
 
     @torch.no_grad()
     def evaluate(self, folder: Path) -> dict[str, float]:
-        """Return the objective's metrics of the weights that would be saved; empty off rank 0."""
+        """Return the objective's metrics of the weights that would be saved; empty off rank 0.
+
+        Raises:
+            Interrupted: a stop is requested on any rank.
+        """
         metrics: dict[str, float] = {}
         self.network.eval()
-        with self._saved_weights(), self._keeping_pace():
+        averaged, pace = self._saved_weights(), self._keeping_pace()
+        with activity("evaluating"), averaged, leaving_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
-        self.accelerator.wait_for_everyone()
         return metrics
 
     def save_model(self, folder: Path) -> None:
@@ -140,6 +169,7 @@ class SupervisedTrainer:
             raise ConfigError(_cannot_resume(path, error)) from error
         self.step = int(state["step"])
         logger.info("resumed from %s", checkpoint)
+        warn_of_change(state.get("bf16"), bool(self.config.bf16))
 
     def any_rank(self, flag: bool) -> bool:
         """Whether the flag is set on any rank, so that all ranks stop at the same step."""
@@ -188,6 +218,7 @@ class SupervisedTrainer:
     def _state(self) -> dict[str, Any]:
         return {
             "step": self.step,
+            "bf16": self.config.bf16,
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],

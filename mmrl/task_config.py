@@ -11,7 +11,7 @@ from mmrl.data_config import DataConfig
 from mmrl.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 from models.task import TASKS
-from rewards.terms import check_entries
+from rewards.terms import as_entry, check_entries
 
 
 @dataclass(kw_only=True)
@@ -23,7 +23,7 @@ class TaskConfig:
     task: str = "text_to_image"
     """Layout the policy renders the prompts with."""
     prompts: str = ""
-    """Training prompts: a JSONL, JSON, CSV or parquet file, or a hub id."""
+    """Training prompts: a JSONL, JSON, CSV, TSV, parquet or text file, or a hub id."""
     eval_prompts: str = ""
     """Held-out prompts; empty for no evaluation."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -52,7 +52,8 @@ class TaskConfig:
     rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "rewards:REWARDS"}
     )
-    """Terms of the reward: name, weight, scale, offset and the reward's own options."""
+    """Terms of the reward: name, weight, scale, offset and the reward's own options. A name is one
+    of `rewards.REWARDS`, or path/to/file.py:function; from Python a callable may stand for it."""
     eval_rewards: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "rewards:REWARDS"}
     )
@@ -72,6 +73,7 @@ class TaskConfig:
     """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
 
     def __post_init__(self) -> None:
+        self.settle_rewards()
         check(self.num_generations >= 2, "num_generations", self.num_generations, "at least 2")
         check(self.num_prompts >= 1, "num_prompts", self.num_prompts, "at least 1")
         for key in ("max_completion_length", "eval_max_completion_length"):
@@ -89,6 +91,7 @@ class TaskConfig:
         Raises:
             ConfigError, ValueError: a sampler, method or reward that cannot be.
         """
+        self.settle_rewards()
         length = self.max_completion_length
         check_sampler(self.sampler, f"{where}.sampler", length)
         evaluation = self.eval_sampler or self.sampler
@@ -98,3 +101,8 @@ class TaskConfig:
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
+
+    def settle_rewards(self) -> None:
+        """Make entries of callables that stand among the rewards, also of those put there later."""
+        self.rewards = [as_entry(reward) for reward in self.rewards]
+        self.eval_rewards = [as_entry(reward) for reward in self.eval_rewards]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.asking import give_policy
-from mmrl.config import ConfigError, NotHereError, merge
+from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import fitting, load_prompts
 from mmrl.data_config import DataConfig
 from mmrl.model_config import ModelConfig, check_prompts, image_tokens, is_hub_id
@@ -72,6 +72,7 @@ class Task:
 
     def __init__(self, name: str, config: TaskConfig, dry: bool = False) -> None:
         where = f"tasks.{name}"
+        config.settle_rewards()
         self.name, self.config, self.dry = name, config, dry
         self.rewarded = False  # whether a reward has applied to any rollout yet
         config.check(where)

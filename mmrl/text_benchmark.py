@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from eval.groups import Groups, by_group, sizes
 from eval.text import Row, as_text, cost, quality
 from mmrl.benchmark import Sampled, json_scores, passes, reward_keys, sample_all
+from mmrl.config import plain
 from mmrl.eval_config import EvalConfig
 from mmrl.evaluation import Batch, Evaluation, scored
 from mmrl.run_directory import git_commit
@@ -72,7 +72,7 @@ def _scores(
     """Settings, tables, prompts, completions and scores; a score that does not exist is null."""
     content = {
         "commit": git_commit(),
-        "config": asdict(config),
+        "config": plain(config),
         "table": rows,
         "groups": groups,
         "left_out": sampled.left_out,
@@ -82,7 +82,7 @@ def _scores(
             for label, result in results.items()
         },
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=repr) + "\n"
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _samples(

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,14 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from mmrl.activity import activity, advance
 from mmrl.adapter import adapter_off, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
+from mmrl.computation import follow_device
 from mmrl.divergence import DivergenceError
 from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
+from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
 from mmrl.metric_window import MetricWindow
@@ -31,6 +34,7 @@ from mmrl.optimizers import build_optimizers
 from mmrl.parts import Part, Prepared, parts
 from mmrl.precision import autocast_forward
 from mmrl.randomness import generator
+from mmrl.rl_config import MICRO_BATCH
 from mmrl.rollout import RolloutBatch
 from mmrl.sharding import prepare, shard, shard_policy, whole
 from mmrl.tasks import Task
@@ -50,6 +54,7 @@ class Trainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+        config = follow_device(config, accelerator)
         self.config, self.policy, self.accelerator = config, policy, accelerator
         self.step, self.sharded = 0, is_sharded(accelerator)
         policy.network.gradient_checkpointing = config.model.gradient_checkpointing
@@ -63,6 +68,12 @@ class Trainer:
         policy.model = train_parts(policy.network, config.model, config.seed)
         for line in trained_counts(policy.network):
             logger.info("trained: %s", line)
+        self.micro_batch_size = config.micro_batch_size(accelerator.num_processes)
+        if config.per_device_train_batch_size is None:
+            logger.info(
+                "per_device_train_batch_size: %d, the largest number up to %d that divides the"
+                " rollouts per device of every task", self.micro_batch_size, MICRO_BATCH,
+            )  # fmt: skip
         self.trained = policy.model
         shard_policy(policy, accelerator)
         self.start = {}  # of what is trained in full, where the adapter off is the reference
@@ -79,11 +90,19 @@ class Trainer:
     def update(self, batches: Mapping[str, tuple[Task, RolloutBatch]]) -> dict[str, float]:
         """All inner iterations on the rollouts of one step.
 
+        A stop leaves it between two micro-batches until the first inner iteration is applied; the
+        further ones are then finished, because the weights are between two steps.
+
         Raises:
             DivergenceError: a gradient is not finite; the weights are left as they were.
+            Interrupted: a stop is requested on any process; nothing was changed.
         """
         with self.policy.network.attention(self.config.model.attn_implementation):
-            return self._update(list(batches.values()))
+            try:
+                return self._update(list(batches.values()))
+            except Interrupted:
+                self.optimizer.zero_grad(set_to_none=True)
+                raise
 
     def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
         iterations = max(task.algorithm.num_iterations for task, _ in work)
@@ -91,8 +110,8 @@ class Trainer:
         plans = [[self._prepare(task, batch, i) for task, batch in work] for i in range(iterations)]
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
-        for plan in plans:
-            self._inner_step(plan, sums)
+        for n, plan in enumerate(plans):
+            self._inner_step(plan, sums, leaving_together(self.sharded) if n == 0 else None)
         self.step += 1
         metrics = self._reduced(sums, iterations)
         metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
@@ -118,7 +137,7 @@ class Trainer:
             passes = self._keep_uncertain(prepared, seen)
         with self.reference() if algorithm.needs_reference else nullcontext():
             known = canvas.looked_at(self.policy.model) if algorithm.needs_reference else canvas
-        for rows in self._micro_batches(len(batch)):
+        for rows in self._scored(len(batch)):
             some = passes[rows]
             # with a single iteration old is new without its gradient, so it costs nothing
             scores = self._score(prepared, rows, some, seen) if algorithm.needs_old else None
@@ -131,6 +150,14 @@ class Trainer:
                     prepared.reference[-1] = self._score(prepared, rows, some, known).logprobs
         return prepared
 
+    def _scored(self, count: int) -> Iterator[slice]:
+        """The micro-batches of so many rows, to be scored; a stop leaves between two of them."""
+        batches = self._micro_batches(count)
+        with activity("scoring", len(batches)), leaving_together(self.sharded):
+            for rows in batches:
+                yield rows
+                advance()
+
     def _in_step(self, passes: Passes) -> Passes:
         """As many draws as on all other processes, where all take part in every forward."""
         if not self.sharded:
@@ -142,15 +169,26 @@ class Trainer:
         """Score only the tokens about which the policy, which has not moved yet, is least sure."""
         share = item.task.algorithm.top_entropy_quantile
         kept = []
-        for rows in self._micro_batches(len(item.batch)):
+        for rows in self._scored(len(item.batch)):
             some = item.passes[rows]
             kept.append(highest(self._score(item, rows, some, seen).entropy, some.scored, share))
         item.passes = self._in_step(item.passes.keeping(torch.cat(kept, 1)))
         item.size = self._size(item.task, item.batch, item.passes)
         return item.passes
 
-    def _inner_step(self, plan: Sequence[Prepared], sums: dict[str, Tensor]) -> None:
-        """One optimiser step on one inner iteration of all tasks."""
+    def _inner_step(
+        self,
+        plan: Sequence[Prepared],
+        sums: dict[str, Tensor],
+        leaving: AbstractContextManager[None] | None,
+    ) -> None:
+        """One optimiser step on one inner iteration of all tasks.
+
+        Args:
+            plan: what each task brings.
+            sums: metrics, which this adds to.
+            leaving: context in which it may be left; None where it has to be finished.
+        """
         at_once = self.config.passes_at_once
         work = [
             part
@@ -162,25 +200,34 @@ class Trainer:
         self.accelerator.step = 0  # counts parts, whose number may change from step to step
         # undoes accelerate's mean over parts and processes: the terms are shares of a sum
         scale = len(work) * self.accelerator.num_processes
+        with activity("update", len(work)):
+            # processes may have different numbers of parts, and communicate in the last
+            with leaving or nullcontext():
+                for part in work[:-1]:
+                    self._learn(part, scale, sums, alone=len(plan) == 1)
+                    advance()
+            self._learn(work[-1], scale, sums, alone=len(plan) == 1)
+        self.schedule.step()
+
+    def _learn(self, part: Part, scale: float, sums: dict[str, Tensor], alone: bool) -> None:
+        """Add the gradient of a part; the last of an inner iteration takes the optimiser step."""
         models = {"grad_norm": self.policy.model}
         if self.value is not None and self.value.network is not None:
             models["val/grad_norm"] = self.value.network
         unreduced = [] if self.sharded else list(models.values())
-        for part in work:
-            with self.accelerator.accumulate(*unreduced):
-                weight = part.item.task.config.weight
-                prefix = "" if len(plan) == 1 else f"{part.item.task.name}/"
-                for loss, metrics in self._losses(part):
-                    self.accelerator.backward(loss * weight * scale)
-                    sums["loss"] += metrics.pop("loss", 0.0) * weight
-                    for name, value in metrics.items():
-                        sums[prefix + name] += value
-                if self.accelerator.sync_gradients:
-                    for name, model in models.items():
-                        sums[name] += self._clip(model) / self.accelerator.num_processes
-                self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
-        self.schedule.step()
+        weight = part.item.task.config.weight
+        prefix = "" if alone else f"{part.item.task.name}/"
+        with self.accelerator.accumulate(*unreduced):
+            for loss, metrics in self._losses(part):
+                self.accelerator.backward(loss * weight * scale)
+                sums["loss"] += metrics.pop("loss", 0.0) * weight
+                for name, value in metrics.items():
+                    sums[prefix + name] += value
+            if self.accelerator.sync_gradients:
+                for name, model in models.items():
+                    sums[name] += self._clip(model) / self.accelerator.num_processes
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
 
     def _losses(self, part: Part) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Of the policy and of a value model of its own: one graph after the other."""
@@ -223,7 +270,7 @@ class Trainer:
         )
 
     def _micro_batches(self, rows: int) -> list[slice]:
-        size = self.config.per_device_train_batch_size
+        size = self.micro_batch_size
         return [slice(first, first + size) for first in range(0, rows, size)]
 
     def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:

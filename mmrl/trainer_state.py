@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from mmrl.precision import warn_of_change
 from mmrl.sharding import assign, load_moments, whole
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def write_state(trainer: Trainer, folder: Path) -> None:
     main = trainer.accelerator.is_main_process
     state = {
         "step": trainer.step,
+        "bf16": trainer.config.bf16,
         "trained": whole(_trained(trainer), main),
         "optimizer": whole(trainer.optimizer.state_dict(), main),
         "schedule": trainer.schedule.state_dict(),
@@ -65,6 +67,7 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
             f"'{path}' cannot be resumed from ({type(error).__name__}: {error}). It must be a"
             " complete checkpoint of a run with the same model, adapter and optimiser settings."
         ) from error
+    warn_of_change(state.get("bf16"), bool(trainer.config.bf16))
 
 
 def _trained(trainer: Trainer) -> dict[str, Tensor]:

@@ -72,7 +72,7 @@ class Sample:
     """What a reward sees: the prompt text, a finished completion (text or image), its metadata.
 
     `images` are those of the prompt. `chunks` are those of the completion where a reward of the
-    task judges chunks; None where nothing was cut.
+    task judges chunks; None where nothing was cut. `id` is the prompt's, for messages.
     """
 
     prompt: str
@@ -80,13 +80,14 @@ class Sample:
     metadata: dict[str, Any] = field(default_factory=dict)
     images: Sequence[Image.Image] | None = None
     chunks: Sequence[Chunk] | None = None
+    id: str = ""
 
     @staticmethod
     def of(
         prompt: Prompt, completion: str | Image.Image, chunks: Sequence[Chunk] | None = None
     ) -> Sample:
         """A completion of a prompt."""
-        return Sample(prompt.text, completion, prompt.facts, prompt.images, chunks)
+        return Sample(prompt.text, completion, prompt.facts, prompt.images, chunks, prompt.id)
 
 
 @dataclass

@@ -24,7 +24,12 @@ FAMILIES = {"llada": llada, "llava_llada": llada_v, "mmada": mmada}
 """`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size`, `network`
 and `TASKS`."""
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 
 
 def load_model(
@@ -37,9 +42,9 @@ def load_model(
 
     Args:
         path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory.
-        dtype: of the weights: float32, bfloat16 or float16.
+        dtype: of the weights: float32, bfloat16, float16 or float64.
         device: where they go.
-        attn_implementation: `sdpa`, or `eager` for training in bfloat16 on a CPU.
+        attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
 
     Returns:
         `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of

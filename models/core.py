@@ -126,7 +126,7 @@ class MaskedTokenModel(nn.Module):
         return self.embed.weight.device
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa` or `eager`.
+        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype.
 
         Raises:
             ValueError: an unknown name.
@@ -252,7 +252,8 @@ class MaskedTokenModel(nn.Module):
     def _logits(self, x: Tensor, columns: tuple[int, int] | None) -> Tensor:
         weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
         logits = F.linear(x, weight)
-        return logits.float() if self.core.logits_fp32 else logits
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        return logits.to(wide) if self.core.logits_fp32 else logits
 
 
 def unseen(vision: nn.Module) -> Tensor | float:

@@ -144,7 +144,7 @@ def load_policy(
         image_size: side of the images in pixels; None follows `num_vq_tokens` of the checkpoint.
         mask_policy: `ignore` or `key_padding`; None follows the checkpoint's `mask_policy`, and
             `ignore` where it names none, as the public weights were trained.
-        attn_implementation: `sdpa` or `eager`.
+        attn_implementation: `sdpa`, `eager`, or `auto`, see `models.attention`.
         max_completion_length: response positions of a text.
         chat_template: whether a text prompt goes through the chat template; None where there is
             one. Messages always do.

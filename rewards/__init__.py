@@ -8,7 +8,8 @@ heavy imports belong inside the constructor, so listing rewards and checking a c
 cheap. A score of None means "this reward does not apply to this sample"; a failure is an exception
 and never a number (`rewards.scoring` counts it). A reward with `cutting` judges the chunks of a
 completion and returns a list of scores for each sample, one per chunk. An entry with `mode: client`
-names a reward that a server gives (`rewards.protocols`).
+names a reward that a server gives (`rewards.protocols`); a name with a colon is that of a function
+or class of one's own (`rewards.own`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from mmrl.config import check_choice
+from mmrl.by_name import find, is_by_name
+from mmrl.config import ConfigError, check_choice
 from mmrl.types import Cutting, Sample
+from rewards import own
 from rewards.options import check_options
 from rewards.protocols import client_of, is_client
 
@@ -137,8 +140,10 @@ def in_step(reward: Reward) -> bool:
     return isinstance(reward, InStep) and reward.in_step
 
 
-def reward_class(name: str) -> type:
-    """The class registered under `name`."""
+def reward_class(name: str, where: str = "reward.name") -> Any:
+    """The class registered under `name`, or the function or class of one's own that it names."""
+    if is_by_name(name):
+        return find(name, where)
     module, _, attribute = REWARDS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -151,12 +156,15 @@ def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, A
         where: dotted key of the entry, for messages.
 
     Returns:
-        All options of the reward with defaults filled in and types converted.
+        All options of the reward with defaults filled in and types converted; those of one's own
+        reward without the defaults.
 
     Raises:
         ValueError: an unknown name, an unknown option or a value of the wrong type.
     """
-    return check_options(*_resolved(entry, where), where)
+    found, options = _resolved(entry, where)
+    check = own.checked if is_own(entry) else check_options
+    return check(found, options, where)
 
 
 def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
@@ -170,16 +178,33 @@ def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
         ValueError: see `check_reward`, and whatever the reward itself finds wrong.
         FileNotFoundError: a checkpoint named by an option does not exist.
     """
-    cls, options = _resolved(entry, where)
-    return cls(**check_options(cls, options, where))
+    found, options = _resolved(entry, where)
+    if is_own(entry):
+        return own.built(found, options, where)
+    return found(**check_options(found, options, where))
 
 
-def _resolved(entry: Mapping[str, Any], where: str) -> tuple[type, dict[str, Any]]:
-    """The class of an entry, and the options that are written for it."""
-    name = entry.get("name")
-    options = {key: value for key, value in entry.items() if key not in TERM_KEYS}
+def is_own(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry names a function or class of one's own."""
+    return is_by_name(entry.get("name")) and not is_client(entry)
+
+
+def options_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an entry is for the reward itself."""
+    return {key: value for key, value in entry.items() if key not in (*TERM_KEYS, "reward")}
+
+
+def _resolved(entry: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+    """The class or function of an entry, and the options that are written for it."""
+    name, options = entry.get("name"), options_of(entry)
     if is_client(entry) and name:
         local = reward_class(str(name)) if name in REWARDS else None
         return client_of({"name": str(name), **options}, local, where)
-    check_choice(f"{where}.name", name, REWARDS)
-    return reward_class(str(name)), options
+    if not is_by_name(name):
+        try:
+            check_choice(f"{where}.name", name, REWARDS)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error} A reward of your own is named path/to/file.py:function or module:Class."
+            ) from None
+    return reward_class(str(name), f"{where}.name"), options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mmrl.config import check_choice
+from mmrl.config import check_choice, installed
 
 
 def resolve_architecture(model: str, key: str) -> str:
@@ -17,10 +17,9 @@ def resolve_architecture(model: str, key: str) -> str:
 
     Raises:
         FileNotFoundError: a directory without `open_clip_config.json`.
-        ValueError: neither a directory nor a built-in architecture.
+        ValueError: neither a directory nor a built-in architecture, or no open_clip.
     """
-    import open_clip
-
+    open_clip = installed("open_clip", "clip")
     if model.startswith("hf-hub:"):
         return model
     if Path(model).is_dir():

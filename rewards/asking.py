@@ -58,11 +58,14 @@ class AsksPolicy(Protocol):
 def asking_of(entry: Mapping[str, Any], where: str) -> Asking | None:
     """How the reward of a checked configuration entry asks; None where it asks nothing."""
     reward = entry.get("reward")
-    if reward is None and not is_client(entry) and asks_policy(str(entry["name"])):
+    if reward is None and not is_client(entry) and asks_policy(str(entry["name"]), f"{where}.name"):
         reward = build_reward(entry, where)
-    return reward.asking() if isinstance(reward, AsksPolicy) else None
+    if isinstance(reward, type) or not isinstance(reward, AsksPolicy):
+        return None
+    return reward.asking()
 
 
-def asks_policy(name: str) -> bool:
-    """Whether the reward registered under `name` asks the policy."""
-    return issubclass(reward_class(name), AsksPolicy)
+def asks_policy(name: str, where: str = "reward.name") -> bool:
+    """Whether the reward of that name asks the policy."""
+    found = reward_class(name, where)
+    return isinstance(found, type) and issubclass(found, AsksPolicy)

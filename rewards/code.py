@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.types import Sample
+from rewards import PartialFailure
 from rewards.extraction import tagged
 from rewards.jail.judge import compiled
 from rewards.metadata import read
@@ -83,29 +84,51 @@ class CodeReward:
             where the metadata has no `tests`.
 
         Raises:
-            ValueError: malformed metadata, tests that cannot be run, or a completion is an image.
+            PartialFailure: malformed metadata, tests that cannot be run, or a completion that is an
+                image; the other samples have their scores.
             SandboxError: the sandbox failed for a reason that is not the code.
         """
-        cases = [_cases(sample, self.partial) for sample in samples]
-        most = max((len(own) for own in cases if own), default=0)
-        passed: list[list[bool]] = [[] for _ in samples]
+        cases = [self._cases(sample) for sample in samples]
+        problems: dict[int, Exception] = {
+            n: own for n, own in enumerate(cases) if isinstance(own, Exception)
+        }
+        passed = self._passed([own if isinstance(own, list) else [] for own in cases], problems)
+        scores = [
+            self._score(results, len(own)) if isinstance(own, list) else None
+            for own, results in zip(cases, passed, strict=True)
+        ]
+        if problems:
+            raise PartialFailure([problems.get(n, score) for n, score in enumerate(scores)])
+        return scores
+
+    def _cases(self, sample: Sample) -> list[_Case] | None | ValueError:
+        try:
+            return _cases(sample, self.partial)
+        except ValueError as error:
+            return error
+
+    def _passed(
+        self, cases: Sequence[list[_Case]], problems: dict[int, Exception]
+    ) -> list[list[bool]]:
+        """Which cases of each sample hold; samples whose tests are broken join the problems."""
+        most = max(map(len, cases), default=0)
+        passed: list[list[bool]] = [[] for _ in cases]
         # Where every case counts all run at once; else one at a time, until one fails.
         step = most if self.partial else 1
         for start in range(0, most, step or 1):
             batch = [
                 (n, case)
                 for n, own in enumerate(cases)
-                for case in (own or [])[start : start + step]
-                if self.partial or all(passed[n])
+                for case in own[start : start + step]
+                if n not in problems and (self.partial or all(passed[n]))
             ]
             verdicts = self.sandbox.run([case.job for _, case in batch])
             for (n, case), verdict in zip(batch, verdicts, strict=True):
+                if verdict.broken:
+                    problems[n] = ValueError(verdict.broken)
                 passed[n].append(case.holds(verdict))
-                logger.debug("%r: %s", samples[n].prompt[:80], verdict.reason or "no error")
-        return [
-            None if own is None else self._score(results, len(own))
-            for own, results in zip(cases, passed, strict=True)
-        ]
+                logger.debug("%s: %s", case.job.tests, verdict.reason or "no error")
+        return passed
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the tests could not be run."""

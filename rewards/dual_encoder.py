@@ -33,9 +33,9 @@ class DualEncoder:
         dtype: autocast dtype of the towers; "float32" switches autocast off.
         batch_size: rows encoded at once.
         fill: rows are encoded in multiples of this, the last one repeated. Matrix products choose
-            their kernels by the number of rows, so that without it the last bits of a score depend
-            on what else is scored. 8 was enough on the x86 processor it was measured on;
-            `batch_size` gives every batch one shape, which settles it on any device.
+            their kernels by the number of rows, so that the last bits of a score depend on what
+            else is scored. On many processors 8 leaves no difference; `batch_size` gives every
+            batch one shape.
 
     Raises:
         ValueError: `batch_size` or `fill` is below 1.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-_NUMBER = re.compile(r"(?:(?<![\w.)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+_NUMBER = re.compile(r"(?:(?<![\w.)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s?\\?%)?")
 _BOX = re.compile(r"\\f?boxed\s*(?=\{)")
 
 
@@ -54,7 +54,7 @@ def hashed(text: str) -> str | None:
 
 
 def last_number(text: str) -> str | None:
-    """The last number in the text; commas between thousands belong to it.
+    """The last number in the text; commas between thousands and a percent sign belong to it.
 
     None where an answer was cut off: the number in it may be half written.
     """

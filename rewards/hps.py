@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from PIL import Image
 
+from mmrl.config import installed
 from mmrl.types import Sample
 from rewards.architectures import resolve_architecture
 from rewards.checkpoints import fill_network, find_checkpoint, read_weights
@@ -59,8 +60,7 @@ class HPSReward:
         batch_size: int = 16,
         fill: int = 8,
     ) -> None:
-        import open_clip
-
+        open_clip = installed("open_clip", "clip")
         architecture = resolve_architecture(model, "hps.model")
         path = find_checkpoint(checkpoint, FILES[version], "hps.checkpoint")
         sizes: Any = open_clip.get_model_config(architecture)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import check
+from mmrl.config import check, installed
 from mmrl.types import Sample
 from rewards.checkpoints import find_checkpoint, read_weights
 from rewards.device import resolve_device, resolve_dtype
@@ -61,7 +61,7 @@ class ImageRewardReward:
     ) -> None:
         check(batch_size >= 1, "imagereward.batch_size", batch_size, "at least 1")
         check(fill >= 1, "imagereward.fill", fill, "at least 1")
-        from torchvision import transforms
+        transforms = installed("torchvision.transforms", "clip")
         from transformers import AutoTokenizer
 
         from rewards.imagereward_network import network_of

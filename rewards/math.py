@@ -1,8 +1,9 @@
 r"""The math reward: is the answer of a completion the reference answer?
 
-The answer is read from the last `\boxed{…}`, else `<answer>…</answer>`, else after `####`, else it
-is the last number. It is right if it reads the same, if both are plain numbers of the same value
-(words after the written one are its unit), or if math-verify finds them equal (reference first).
+The answer is read from the last `\boxed{…}`, else `<answer>…</answer>` (where a box may be misspelt
+or empty), else after `####`, else it is the last number. It is right if it reads the same, if both
+are plain numbers of the same value (words after the written one are its unit), or if math-verify
+finds them equal (reference first); of percent signs `rewards.percent` knows what they say.
 References come as they stand in GSM8K (`… #### 72`) and MATH (a solution with a box), as a bare
 answer, or as a number.
 """
@@ -18,6 +19,7 @@ from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.extraction import SOURCES, boxed, extract, hashed
 from rewards.metadata import read, values
+from rewards.percent import readings
 from rewards.verifier import Verifier
 
 MAX_ANSWER_CHARS = 1000
@@ -26,6 +28,8 @@ _WITH_UNIT = re.compile(
     rf"({_PLAIN.pattern})(?:\s+(?!(?:hundred|thousand|million|billion|dozen|percent)\b)"
     r"[A-Za-z]{2,}(?:/[A-Za-z]+)?)+"
 )
+_EMPTY_BOX = re.compile(r"\\?f?boxed\s*\{\s*\}")
+_MISSPELT_BOX = re.compile(r"(?:\\[.\s])?f?boxed\s*\{(.*)\}", re.DOTALL)
 
 
 class MathReward:
@@ -88,6 +92,8 @@ class MathReward:
         if found is None:
             return 0.0
         source, written = found
+        if source == "answer":
+            written = _unboxed(written)
         if self._right(gold, written):
             return 1.0
         return 0.0 if source == "number" else self.partial
@@ -95,6 +101,9 @@ class MathReward:
     def _right(self, gold: str, written: str) -> bool:
         if _bare(gold) == _bare(written):
             return True
+        return any(self._equal(*reading) for reading in readings(gold, written))
+
+    def _equal(self, gold: str, written: str) -> bool:
         if _PLAIN.fullmatch(_bare(gold)):
             written = _without_unit(written)
             if _PLAIN.fullmatch(_bare(written)):
@@ -122,6 +131,12 @@ def check_partial(partial: float) -> None:
     """Refuse a partial credit that is negative or as good as a right answer."""
     if not 0 <= partial < 1:
         raise ValueError(f"partial is {partial}; it must be at least 0 and below 1.")
+
+
+def _unboxed(text: str) -> str:
+    """The content of a tag without boxes that the model has not spelled or filled."""
+    content = _EMPTY_BOX.sub("", text).strip()
+    return match.group(1) if (match := _MISSPELT_BOX.fullmatch(content)) else content
 
 
 def _without_unit(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from mmrl.config import NotHereError
+from mmrl.config import NotHereError, installed
 from rewards.architectures import resolve_architecture, resolve_weights, uses_quick_gelu
 from rewards.dual_encoder import DualEncoder
 
@@ -37,8 +37,7 @@ def open_clip_encoder(
 
 def _load(architecture: str, weights: str | None, prefix: str) -> tuple[Any, Any, Any]:
     """Network, image transform and tokenizer."""
-    import open_clip
-
+    open_clip = installed("open_clip", "clip")
     here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
     try:
         loaded: Any = open_clip.create_model_from_pretrained(

@@ -35,6 +35,12 @@ logger = logging.getLogger(__name__)
 PATIENCE = 30.0
 """Seconds the end of a run waits for calls of rewards that it broke off."""
 
+PATIENCE_STOPPED = 2.0
+"""The same after Ctrl-C."""
+
+POLL = 0.2
+"""Seconds between two calls of `poll`."""
+
 
 class Stopped(BaseException):
     """Breaks off the call of a reward in its thread, as Ctrl-C does in the main one."""
@@ -48,10 +54,16 @@ class Overlap:
     Args:
         scorers: of one run. A reward that several of them hold has one thread.
         enabled: without it nothing changes, and rewards are called when their scores are needed.
+        poll: called again and again while scores are awaited; what it raises ends the waiting.
     """
 
-    def __init__(self, scorers: Sequence[Scorer], enabled: bool = True) -> None:
-        self.scorers = scorers if enabled else ()
+    def __init__(
+        self,
+        scorers: Sequence[Scorer],
+        enabled: bool = True,
+        poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.scorers, self.poll = scorers if enabled else (), poll
         self.pending: list[Pending] = []
         self.changed = threading.Condition()
         self.settled = 0  # calls of rewards that have ended
@@ -62,10 +74,11 @@ class Overlap:
             scorer.overlap = self
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for scorer in self.scorers:
             scorer.overlap = None
-        self._end()
+        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self._end(PATIENCE_STOPPED if stopped else PATIENCE)
 
     def put(self, column: Column, samples: Sequence[Sample]) -> None:
         """Let the reward of a column score samples after those it has."""
@@ -98,32 +111,25 @@ class Overlap:
             if finished:
                 return
             with self.changed:
-                self.changed.wait_for(lambda before=settled: self.settled > before)
+                self.changed.wait_for(lambda before=settled: self.settled > before, POLL)
+            self.poll()
 
-    def drop(self, pending: Pending) -> None:
-        """Forget samples whose scores nobody wants any more; a call under way ends unheard."""
-        self.pending.remove(pending)
-        with self.changed:
-            for worker in self._workers.values():
-                kept = [lot for lot in worker.lots if lot.column not in pending.columns]
-                worker.lots = deque(kept)
-
-    def _end(self) -> None:
+    def _end(self, longest: float) -> None:
         with self.changed:
             for worker in self._workers.values():
                 worker.stop()
             self.changed.notify_all()
-        for patience in (1.0, PATIENCE):
+        for patience in (1.0, longest):
             until = time.monotonic() + patience
             for worker in self._workers.values():
                 worker.thread.join(max(0.0, until - time.monotonic()))
             left = [w.thread.name for w in self._workers.values() if w.thread.is_alive()]
             if not left:
                 return
-            text = "waiting at most %.0f s for a call of %s to end" if patience < PATIENCE else (
+            text = "waiting at most %.0f s for a call of %s to end" if patience < longest else (
                 "after %.0f s a call of %s has not ended; it ends with this process"
             )  # fmt: skip
-            logger.warning(text, PATIENCE, " and ".join(left))
+            logger.warning(text, longest, " and ".join(left))
 
 
 class Worker:

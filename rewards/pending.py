@@ -86,11 +86,6 @@ class Pending:
             self.overlap.pending.remove(self)
         return self.scorer.combined(self.columns, self._timing(time.perf_counter() - started))
 
-    def drop(self) -> None:
-        """Do without the scores."""
-        if self.overlap is not None:
-            self.overlap.drop(self)
-
     def _call(self, column: Column) -> None:
         lot, started = column.hand_over(self.samples), time.perf_counter()
         results = column.attempt(lot.samples)

@@ -88,7 +88,6 @@ class RemoteSandbox:
         Raises:
             Unreachable: the router cannot be reached or stays overloaded.
             SandboxError: it refuses, or its answer has no verdict for a job.
-            ValueError: tests that cannot be run whatever the code does.
         """
         if not jobs:
             return []

@@ -35,8 +35,10 @@ def validated(scores: Any, batch: Sequence[Sample]) -> list[Result]:
         batch: the samples.
     """
     if not isinstance(scores, list | tuple) or len(scores) != len(batch):
-        got = f"{len(scores)} scores" if isinstance(scores, list | tuple) else repr(type(scores))
-        return [Problem(f"returned {got} for {len(batch)} samples")] * len(batch)
+        kind = f"a {type(scores).__module__}.{type(scores).__name__}".replace("builtins.", "")
+        got = f"{len(scores)} scores" if isinstance(scores, list | tuple) else kind
+        advice = "; it must be a list with a number, or None, for each"
+        return [Problem(f"returned {got} for {len(batch)} samples{advice}")] * len(batch)
     return [_validated(score, sample) for score, sample in zip(scores, batch, strict=True)]
 
 
@@ -60,5 +62,6 @@ def _number(score: Any) -> float | None | Problem:
     if score is None:
         return None
     if isinstance(score, bool) or not isinstance(score, Real):
-        return Problem(f"returned {score!r}, which is not a number")
+        advice = "; write float(…)" if isinstance(score, bool) else ""
+        return Problem(f"returned {score!r}, which is not a number{advice}")
     return float(score) if math.isfinite(score) else Problem(f"returned {float(score)}")

@@ -82,11 +82,13 @@ class Verdict:
         passed: one bool per test; those not run did not pass. A script has none.
         reason: why the first one failed, or why the output of a script does not count.
         printed: standard output of a script.
+        broken: why the tests can be run with no code at all; empty where they can.
     """
 
     passed: list[bool] = field(default_factory=list)
     reason: str = ""
     printed: str = ""
+    broken: str = ""
 
 
 class Sandbox:
@@ -127,7 +129,6 @@ class Sandbox:
 
         Raises:
             SandboxError: the sandbox itself failed.
-            ValueError: tests that cannot be run whatever the code does.
         """
         with ThreadPoolExecutor(self.workers) as pool:
             return list(pool.map(self._run, jobs))
@@ -191,12 +192,12 @@ def verdict_of(reply: dict[str, Any], job: Job) -> Verdict:
 
     Raises:
         SandboxError: no candidate could be started.
-        ValueError: the tests are broken.
     """
     if "failure" in reply:
         raise SandboxError(f"the sandbox failed: {reply['failure']}")
     if "broken" in reply:
-        raise ValueError(f"{reply['broken']} (tests: {str(job.tests)[:200]})")
+        broken = f"{reply['broken']} (tests: {str(job.tests)[:200]})"
+        return Verdict([False] * len(job.tests), broken, broken=broken)
     passed = list(reply.get("passed", []))
     passed += [False] * (len(job.tests) - len(passed))
     return Verdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))

@@ -185,7 +185,8 @@ class Scorer:
                 # Alone, each sample shows whether it is the one the reward cannot digest.
                 return [self.attempt(term, [sample])[0] for sample in batch]
             logger.debug("reward %s raised", term.key, exc_info=True)
-            return [Problem(f"raised {error!r}", error)] * len(batch)
+            together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
+            return [Problem(f"raised {error!r}{together}", error)] * len(batch)
 
     def _call(self, term: Term, batch: list[Sample]) -> Any:
         for attempt in range(self.retries):
@@ -218,7 +219,8 @@ class Scorer:
         if not problems:
             return
         for sample, problem in problems:
-            line = f"{sample.prompt[:80]!r}: {problem}"
+            identity = f"{sample.id}: " if sample.id else ""
+            line = f"{identity}{sample.prompt[:80]!r}: {problem}"
             column.first = column.first if column.failures else (line, problem.error)
             column.failures += 1
             logger.warning("reward %s failed on %s", key, line)

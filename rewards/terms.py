@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from rewards import Reward, build_reward, check_reward
+from mmrl.config import ConfigError
+from rewards import Reward, build_reward, check_reward, is_own, options_of, own
 
 
 @dataclass
@@ -26,6 +27,18 @@ class Term:
         return self.weight * (self.scale * score + self.offset)
 
 
+def as_entry(reward: Any) -> Any:
+    """A reward as an entry: a callable from Python, or an entry as `config.yaml` records one with
+    such a callable, whose name is then the key. Every other is returned as it is."""
+    if callable(reward):
+        return {"name": getattr(reward, "__name__", type(reward).__name__), "reward": reward}
+    if isinstance(reward, Mapping) and isinstance(reward.get("reward"), str):
+        key = reward.get("key") or reward.get("name")
+        named = {**reward, "name": reward["reward"], **({"key": key} if key else {})}
+        return {key: value for key, value in named.items() if key != "reward"}
+    return reward
+
+
 def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") -> None:
     """Check the reward entries of a configuration without building anything.
 
@@ -35,11 +48,15 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
     if not entries:
         raise ValueError(f"{where} is empty; name at least one reward.")
     keys: list[str] = []
-    for n, entry in enumerate(entries):
+    for n, entry in enumerate(map(as_entry, entries)):
+        if not isinstance(entry, Mapping):
+            raise ConfigError(f"{where}[{n}] is {entry!r}; it must be an entry, {{name: …}}.")
         if "reward" not in entry:
             check_reward(entry, f"{where}[{n}]")
         elif not (entry.get("key") or entry.get("name")):
             raise ValueError(f"{where}[{n}] is a callable; give it a `name` for its metrics.")
+        else:
+            own.checked(entry["reward"], options_of(entry), f"{where}[{n}]")
         for key in ("weight", "scale", "offset"):
             _number(entry.get(key, 1.0), f"{where}[{n}].{key}")
         keys.append(key_of(entry))
@@ -53,14 +70,20 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
 
 def build_term(entry: Mapping[str, Any], where: str) -> Term:
     """Build the reward an entry describes, with its place in the sum."""
-    reward: Reward = entry.get("reward") or build_reward(entry, where)
+    entry = as_entry(entry)
+    if "reward" in entry:
+        reward: Reward = own.built(entry["reward"], options_of(entry), where)
+    else:
+        reward = build_reward(entry, where)
     numbers = {key: float(entry[key]) for key in ("weight", "scale", "offset") if key in entry}
     return Term(key_of(entry), reward, **numbers)
 
 
 def key_of(entry: Mapping[str, Any]) -> str:
-    """The key of an entry's metrics: its own, or else the name of its reward."""
-    return str(entry.get("key") or entry["name"])
+    """The key of an entry's metrics: its own, or else the name of its reward, of one's own without
+    the place."""
+    name = str(entry["name"])
+    return str(entry.get("key") or (name.rpartition(":")[2] if is_own(entry) else name))
 
 
 def _number(value: Any, key: str) -> None:

@@ -100,7 +100,7 @@ def _start(timeout: float) -> subprocess.Popen[str]:
     if not _line(process, START_SECONDS):
         raise VerifierError(
             f"The math-verify process did not start (exit status {_end(process)}); its message is "
-            "on stderr. `pip install math-verify` if it is missing."
+            "on stderr. Where math-verify is missing: pip install 'mmrl[math]'."
         )
     return process
 

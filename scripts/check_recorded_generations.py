@@ -6,7 +6,9 @@ DIR holds `llada_8b_instruct_{gsm8k,math500,countdown,sudoku}_256.jsonl`: one ge
 `question`, `generation`, `ground_truth` and the verdict its publisher's parser gave, `correct` or
 `correct_cells`. Prints one line per disagreement and one per file, and ends with status 1 if a
 disagreement is not explained in FILE (`recorded_generations.yaml` beside this script) or an
-explained one no longer occurs.
+explained one no longer occurs. Rows without a reference are left out. The publisher's parser of
+GSM8K and MATH reads a box or a tag and no last number: of these the agreement without that source
+stands beside it, and how many answers it has as right that are wrong here.
 """
 
 from __future__ import annotations
@@ -72,10 +74,12 @@ FILES: dict[str, tuple[str, Callable[[dict[str, Any]], tuple[dict, float]]]] = {
     "countdown": ("countdown", countdown),
     "sudoku": ("sudoku", sudoku),
 }
+Differences = dict[int, tuple[Any, float]]
+"""Per disagreeing row (from 0) our score and the recorded one."""
 
 
-def disagreements(path: Path, name: str) -> tuple[int, dict[int, tuple[float | None, float]]]:
-    """Number of rows, and per disagreeing row (from 0) our score and the recorded one."""
+def disagreements(path: Path, name: str, **options: Any) -> tuple[int, Differences]:
+    """Number of rows that have a reference, and where scores differ."""
     reward, read = FILES[name]
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     cases = [read(row) for row in rows]
@@ -83,9 +87,23 @@ def disagreements(path: Path, name: str) -> tuple[int, dict[int, tuple[float | N
         Sample(row["question"], _SPECIAL.sub("", row["generation"]), metadata)
         for row, (metadata, _) in zip(rows, cases, strict=True)
     ]
-    scores = build_reward({"name": reward})(samples)
-    pairs = enumerate(zip(scores, (recorded for _, recorded in cases), strict=True))
-    return len(rows), {n: (ours, theirs) for n, (ours, theirs) in pairs if ours != theirs}
+    scores = build_reward({"name": reward, **options})(samples)
+    pairs = [
+        (n, (ours, recorded))
+        for n, (ours, (_, recorded)) in enumerate(zip(scores, cases, strict=True))
+        if ours is not None
+    ]
+    return len(pairs), {n: pair for n, pair in pairs if pair[0] != pair[1]}
+
+
+def agreement(path: Path, name: str, count: int, found: Differences) -> str:
+    """How many rows agree."""
+    text = f"{count - len(found)} of {count} agree ({1 - len(found) / count:.3f})"
+    if FILES[name][1] is not math:
+        return text
+    marked = len(disagreements(path, name, sources=["boxed", "answer"])[1])
+    missed = sum(ours < recorded for ours, recorded in found.values())
+    return f"{text}, {1 - marked / count:.3f} by box or tag alone, {missed} right ones wrong here"
 
 
 def report(data: Path, known: Path) -> bool:
@@ -93,7 +111,8 @@ def report(data: Path, known: Path) -> bool:
     explained = yaml.safe_load(known.read_text(encoding="utf-8"))
     clean = True
     for name in FILES:
-        count, found = disagreements(data / f"llada_8b_instruct_{name}_256.jsonl", name)
+        path = data / f"llada_8b_instruct_{name}_256.jsonl"
+        count, found = disagreements(path, name)
         reasons = {row: kind["reason"] for kind in explained[name] for row in kind["rows"]}
         for row, (ours, theirs) in found.items():
             reason = reasons.get(row, "NOT EXPLAINED")
@@ -102,7 +121,7 @@ def report(data: Path, known: Path) -> bool:
         if gone:
             print(f"{name}: explained but no longer different: rows {gone}")
         new = found.keys() - reasons.keys()
-        print(f"{name}: {count - len(found)} of {count} agree, {len(new)} unexplained")
+        print(f"{name}: {agreement(path, name, count, found)}, {len(new)} unexplained")
         clean = clean and not new and not gone
     return clean
 

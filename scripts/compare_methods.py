@@ -16,8 +16,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,6 +26,9 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tqdm import tqdm  # noqa: E402
+
+from mmrl.activity import Display, activity, write  # noqa: E402
 from mmrl.algorithms import forwards, load_algorithm  # noqa: E402
 from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, check_choice, load_config  # noqa: E402
@@ -83,6 +87,19 @@ class Run(NamedTuple):
         """Whether it has reached its last step."""
         return (self.folder / "final").is_dir()
 
+    @property
+    def label(self) -> str:
+        """Task, method and seed."""
+        return " ".join(filter(None, (self.task, self.method, f"seed {self.folder.name}")))
+
+    @property
+    def steps(self) -> int:
+        """How many it has logged."""
+        if self.finished:
+            return self.config.max_steps
+        lines = read_metrics(self.folder / "metrics.jsonl")
+        return int(lines[-1]["step"]) if lines else 0
+
 
 def runs(config: Config) -> list[Run]:
     """All runs, seed after seed, so that a table can be made of the first ones.
@@ -114,34 +131,60 @@ def _runs(config: Config, path: str, name: str, seed: int) -> Iterator[Run]:
         yield Run(task, label, folder, words, load_config(RLConfig, words))
 
 
-def execute(run: Run) -> None:
-    """Run it in a process of its own, unless it is finished.
+def execute(run: Run, running: dict[str, tuple[Run, float]]) -> None:
+    """Run it in a process of its own; it stands among those that are running, with its start.
 
     Raises:
         RuntimeError: the process failed; with the end of what it said.
     """
-    if run.finished:
-        return
     run.folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "mmrl.rl", *run.words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    write(f"started: {run.label}")
+    started = time.monotonic()
+    running[run.label] = run, started
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    finally:
+        del running[run.label]
     if done.returncode:
         said = "\n".join(done.stderr.strip().splitlines()[-5:])
         raise RuntimeError(f"{' '.join(command)} ended with status {done.returncode}:\n{said}")
-    print(f"{run.task} {run.method} {run.folder.name}", file=sys.stderr)
+    write(f"finished: {run.label}, in {tqdm.format_interval(time.monotonic() - started)}")
 
 
 def execute_all(wanted: Sequence[Run], workers: int) -> None:
-    """Run all of them, so many at a time; the first failure starts no further ones."""
-    with ThreadPoolExecutor(workers) as pool:
-        pending = [pool.submit(execute, run) for run in wanted]
+    """Run those that are not finished, so many at a time; the first failure starts no further ones.
+
+    Meanwhile the steps of all of them are shown, how long they will take, and where those that are
+    running stand.
+    """
+    missing = [run for run in wanted if not run.finished]
+    running: dict[str, tuple[Run, float]] = {}
+    if not missing:
+        return
+    write(f"{len(missing)} of {len(wanted)} runs to do, {workers} at a time")
+    total = sum(run.config.max_steps for run in missing)
+    with (
+        Display(),
+        activity("step", total, sum(run.steps for run in missing)) as steps,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        pending = {pool.submit(execute, run, running) for run in missing}
         try:
-            for done in as_completed(pending):
-                done.result()
+            while pending:
+                done, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+                steps.done = sum(run.steps for run in missing)
+                steps.remark = ", ".join(_standing(*one) for one in list(running.values()))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _standing(run: Run, started: float) -> str:
+    return f"{run.label} {run.steps}/{run.config.max_steps} {time.monotonic() - started:.0f}s"
 
 
 def row(found: Sequence[Run]) -> tuple[str, ...]:

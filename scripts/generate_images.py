@@ -4,7 +4,8 @@
     python scripts/generate_images.py model=Gen-Verse/MMaDA-8B-MixCoT vq=showlab/magvitv2 \
         prompt="a fox in the snow" image_size=512 cfg_scale=3.5 steps=50 name=maskgit
 
-Writes `grid.png`, `film.gif` and `film.png` (one row per image, the steps side by side) into `out`.
+Writes `grid.png`, `film.gif` and `film.png` (one row per image, the steps side by side) into `out`,
+all with the prompts above their images.
 The film comes from the step at which each token was written: the finished image, with the cells
 that were still masked after a step painted grey.
 """
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -39,6 +41,7 @@ from mmrl.types import Prompt, Rollout  # noqa: E402
 if TYPE_CHECKING:
     from models import Policy
 
+T = TypeVar("T")
 TASK = "text_to_image"
 GREY, EDGE = (228, 228, 228), (204, 204, 204)
 CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
@@ -76,8 +79,8 @@ class Config(SamplerConfig):
     """Folder of the pictures."""
     cell: int = 128
     """Smallest side of an image in the grid and side of one in the film, in pixels."""
-    film_images: int = 8
-    """Images in the film."""
+    film_images: int | None = None
+    """Images in the film; null shows all."""
     film_columns: int = 10
     """Steps in the still film."""
     dry_run: bool = False
@@ -88,8 +91,10 @@ class Config(SamplerConfig):
         check_choice("name", self.name, RULES)
         one = bool(self.prompt.strip(" |")) != bool(self.prompts)
         check(one, "prompt", self.prompt, "a text, or empty when prompts names a file")
-        for key in ("num_images", "limit", "batch_size", "cell", "film_images"):
+        for key in ("num_images", "limit", "batch_size", "cell"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        shown = self.film_images
+        check(shown is None or shown >= 1, "film_images", shown, "null or at least 1")
         check(self.film_columns >= 2, "film_columns", self.film_columns, "at least 2")
 
     @property
@@ -118,13 +123,14 @@ def generate(config: Config) -> list[Path]:
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "grid.png", out / "film.gif", out / "film.png"]
-    each = [images[n : n + config.num_images] for n in range(0, len(images), config.num_images)]
-    captioned(each, [prompt.text for prompt in prompts], config.cell).save(paths[0])
+    captions = [prompt.text for prompt in prompts]
+    captioned(by_prompt(images, config), captions, config.cell).save(paths[0])
+    shown = captions[: -(-len(frames) // config.num_images)]
     steps = zip(*frames, strict=True)
-    film = [page([Cell(cell) for cell in step], config.num_images) for step in steps]
+    film = [captioned(by_prompt(step, config), shown, config.cell) for step in steps]
     times = [250] * (len(film) - 1) + [1500]
     film[0].save(paths[1], save_all=True, append_images=film[1:], duration=times, loop=0)
-    still(frames, config.film_columns).save(paths[2])
+    still(by_prompt(frames, config), shown, config.film_columns).save(paths[2])
     return paths
 
 
@@ -155,17 +161,18 @@ def plan_of(config: Config) -> str:
 def _sampled(
     policy: Policy, prompts: list[Prompt], config: Config
 ) -> tuple[list[Image.Image], list[list[Image.Image]]]:
-    """Finished images, and the frames of the first `film_images` of them."""
+    """Finished images, and the frames of those in the film."""
     rows = [(prompt, n) for prompt in prompts for n in range(config.num_images)]
     images: list[Image.Image] = []
     frames: list[list[Image.Image]] = []
+    filmed = len(rows) if config.film_images is None else config.film_images
     for first in range(0, len(rows), config.batch_size):
         chunk = rows[first : first + config.batch_size]
         some = [prompt for prompt, _ in chunk]
         draws = [generator(config.seed, "images", prompt.text, n) for prompt, n in chunk]
         rollout = sample(policy, policy.canvas(some), config, draws)
         decoded = list(policy.decode(rollout.canvas, some))
-        for row in range(min(len(chunk), config.film_images - len(frames))):
+        for row in range(min(len(chunk), filmed - len(frames))):
             small = scaled(decoded[row], config.cell)
             steps = range(-1, config.steps)
             frames.append([painted(small, rollout, row, step) for step in steps])
@@ -187,23 +194,39 @@ def painted(image: Image.Image, rollout: Rollout, row: int, step: int) -> Image.
     return shown
 
 
-def captioned(groups: list[list[Image.Image]], captions: list[str], cell: int) -> Image.Image:
+def by_prompt(rows: Sequence[T], config: Config) -> list[Sequence[T]]:
+    """What belongs to one prompt after the other."""
+    return [rows[n : n + config.num_images] for n in range(0, len(rows), config.num_images)]
+
+
+def captioned(
+    groups: Sequence[Sequence[Image.Image]], captions: Sequence[str], cell: int
+) -> Image.Image:
     """A row of images per caption, the caption above it."""
     parts = []
     for images, text in zip(groups, captions, strict=True):
-        line = page([Cell(enlarged(image, cell)) for image in images], len(images))
+        line = page([Cell(enlarged(image, cell)) for image in images], len(groups[0]))
         parts += [heading(text, line.width), line]
     return stacked(parts)
 
 
-def still(frames: list[list[Image.Image]], columns: int) -> Image.Image:
-    """One row per image; `columns` of its steps side by side, the first and the last among them."""
-    last = len(frames[0]) - 1
+def still(
+    groups: Sequence[Sequence[list[Image.Image]]], captions: Sequence[str], columns: int
+) -> Image.Image:
+    """The caption of a group, then one row per image of it; `columns` of its steps side by side,
+    the first and the last among them."""
+    last = len(groups[0][0]) - 1
     steps = sorted({round(n * last / (columns - 1)) for n in range(columns)})
-    cells = [
-        Cell(film[step], [(f"step {step} of {last}", BLACK)]) for film in frames for step in steps
-    ]
-    return page(cells, len(steps))
+    parts = []
+    for films, text in zip(groups, captions, strict=True):
+        cells = [
+            Cell(film[step], [(f"step {step} of {last}", BLACK)])
+            for film in films
+            for step in steps
+        ]
+        rows = page(cells, len(steps))
+        parts += [heading(text, rows.width), rows]
+    return stacked(parts)
 
 
 def _prompts(config: Config) -> list[Prompt]:

@@ -38,9 +38,12 @@ class Config:
     control_name: str = "shuffled advantages"
     """What it calls the control."""
     out: str = "curves.svg"
-    """The picture."""
+    """The picture, an .svg."""
 
     def __post_init__(self) -> None:
+        drawn = Path(self.out).suffix.lower() == ".svg"
+        advice = "A browser or rsvg-convert makes other formats of it."
+        check(drawn, "out", self.out, "the name of an .svg file", advice)
         check(self.runs != "", "runs", self.runs, "one or more run directories")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -49,7 +50,8 @@ def configurations(folder: str) -> list[str]:
 @pytest.mark.parametrize("path", configurations("rl"))
 def test_every_rl_configuration_passes_its_dry_run(path: str, tmp_path: Path) -> None:
     words = [f"config={path}", f"output_dir={tmp_path / 'run'}"]
-    assert "memory" in describe(load_config(RLConfig, words))
+    said = describe(load_config(RLConfig, words))
+    assert "memory" in said and "warning" not in said
 
 
 @pytest.mark.parametrize("path", configurations("sft"))
@@ -125,6 +127,24 @@ def test_the_first_line_of_a_configuration_says_what_it_is_for(path: str) -> Non
     line = Path(path).read_text(encoding="utf-8").splitlines()[0]
     assert line.startswith("# ") and line.endswith(".") and 30 <= len(line) <= 100
     assert line.startswith(f"# {first_line(ROOT / path)}")
+
+
+def keys_of(section: Any) -> set[str]:
+    """The keys of a section and of all that are below it."""
+    own = set(section) if isinstance(section, dict) else set()
+    inner = section.values() if isinstance(section, dict) else section
+    return own.union(*map(keys_of, inner)) if isinstance(section, dict | list) else own
+
+
+@pytest.mark.parametrize("path", [p for f in ("rl", "sft", "eval") for p in configurations(f)])
+def test_no_configuration_fixes_what_follows_the_device(path: str) -> None:
+    fixed = {"bf16", "attn_implementation", "torch_compile"}
+    assert not fixed & keys_of(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", configurations("accelerate"))
+def test_no_launch_configuration_fixes_the_precision(path: str) -> None:
+    assert yaml.safe_load(Path(path).read_text(encoding="utf-8"))["mixed_precision"] == "no"
 
 
 @pytest.mark.parametrize("name", RECIPES)

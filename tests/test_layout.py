@@ -96,9 +96,12 @@ def test_every_package_is_imported_from_this_checkout(package: str) -> None:
 
 @pytest.mark.parametrize("package", ["models", "rewards", "eval"])
 def test_models_rewards_and_eval_know_only_the_records_of_mmrl(package: str) -> None:
-    allowed = {"mmrl.types", "mmrl.config", "mmrl.randomness"}
+    configuration = {"mmrl.config", "mmrl.by_name", "mmrl.written_name", "mmrl.shipped"}
+    allowed = {"mmrl.types", "mmrl.randomness", *configuration}
     # the probe reads what a run is configured by
-    of_entry_points = {"mmrl.command", "mmrl.probe", "mmrl.probe_config", "mmrl.begin"}
+    of_entry_points = {
+        "mmrl.command", "mmrl.probe", "mmrl.probe_config", "mmrl.begin", "mmrl.inputs",
+    }  # fmt: skip
     wrong = [
         f"{path} imports {name}"
         for path, name in imports_under(package)
@@ -140,6 +143,20 @@ def test_samplers_estimators_and_algorithms_know_no_model_and_no_reward(part: st
         f"{path} imports {name}"
         for path, name in imports_under(f"mmrl/{part}")
         if name.split(".")[0] in {"models", "rewards", "eval"}
+    ]
+    assert not wrong, wrong
+
+
+def test_no_module_needs_what_only_an_extra_brings_to_be_imported() -> None:
+    optional = {"open_clip", "torchvision", "math_verify", "qwen_vl_utils", "diffusers", "wandb"}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for package in PACKAGES
+        for path in own_files(".py", under=package)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in [getattr(node, "module", None), *(alias.name for alias in node.names)]
+        if name and name.partition(".")[0] in optional
     ]
     assert not wrong, wrong
 

@@ -9,7 +9,7 @@ names it by `algorithm.name` and may override any column.
 from typing import TYPE_CHECKING
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.algorithm_config import PRESETS, AlgorithmConfig, load_algorithm
+from mmrl.algorithms.algorithm_config import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.combinations import follows_blocks, unread
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
 from mmrl.algorithms.value_config import ValueConfig
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mmrl.algorithms.value import ValueInputs, appraise, value_loss
 
 __all__ = [
-    "PRESETS",
     "AlgorithmConfig",
     "BatchSize",
     "Estimates",

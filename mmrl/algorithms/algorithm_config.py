@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from omegaconf import OmegaConf
@@ -17,11 +16,11 @@ from mmrl.algorithms.ratios import RATIO_LEVELS
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.config import ConfigError, check, check_choice, merge
 from mmrl.estimators import BOUNDS, MASKS, Draw, View, bounds
+from mmrl.shipped import configs
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-PRESETS = Path(__file__).resolve().parents[2] / "configs" / "algorithm"
 SCALES = ("group", "batch", "none", "softmax")
 POSITION_TERMS = ("none", "plackett_luce")
 
@@ -195,7 +194,7 @@ def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> Algo
     Raises:
         ConfigError: an unknown preset, option or column value.
     """
-    presets = {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+    presets = {path.stem: path for path in sorted(configs().glob("algorithm/*.yaml"))}
     name = options.get("name", "mask_grpo")
     check_choice(f"{where}.name", name, presets)
     layers = OmegaConf.load(presets[name]), OmegaConf.create(dict(options))

@@ -95,12 +95,12 @@ def _score_pass(
     hidden, scored = passes.hidden[k], passes.scored[k]
     asked = scored if passes.order is None else hidden & canvas.response
     logits, values = guided_output(policy, canvas.hiding(hidden), asked, cfg_scale)
-    logits = logits.float()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits
     position = None
     if passes.order is not None:
-        confidence = torch.zeros(hidden.shape, device=hidden.device)
+        confidence = logp.new_zeros(hidden.shape)
         confidence = confidence.masked_scatter(asked, logp.amax(-1))
         position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
         logp = logp[scored[asked]]
@@ -109,4 +109,5 @@ def _score_pass(
     found = logp.gather(-1, target).squeeze(-1)
     with torch.no_grad():
         entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
-    return found if position is None else found + position, entropies, values
+    found = found if position is None else found + position
+    return found.float(), entropies.float(), values

@@ -20,6 +20,7 @@ from tokenizers import (
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
+from mmrl.config import installed
 from mmrl.objectives.contrastive_config import ClipNetworkConfig
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -28,8 +29,7 @@ SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 
 def new_clip(config: ClipNetworkConfig, seed: int) -> nn.Module:
     """An open_clip model with new weights that depend on the seed only."""
-    import open_clip
-
+    open_clip = installed("open_clip", "clip")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return open_clip.CLIP(**config.open_clip_config()["model_cfg"])

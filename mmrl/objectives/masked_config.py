@@ -67,8 +67,8 @@ class MaskedConfig:
     objective reads them."""
     completions: CompletionsConfig | None = None
     """What the text part learns instead of captions: rows with a prompt and a completion."""
-    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
-    """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
+    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
+    """Attention kernel; `auto` follows device and precision, see `models.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Stored precision of the saved weights."""
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from mmrl.config import NotHereError, check
 from mmrl.features import Features
+from mmrl.interrupt import check as leave_if_told
 from mmrl.model_config import ModelConfig, is_hub_id
 from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.objectives.packed_rows import Rows
@@ -140,6 +141,7 @@ class Completions:
                 # look at images or read tokens
                 rows.features = rows.features.computed(self.module)
             losses.append(float(self.loss(rows)[0]) * len(part))
+            leave_if_told()
         return {"eval/loss": sum(losses) / len(self.eval_examples)} if losses else {}
 
 

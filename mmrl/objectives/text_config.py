@@ -43,8 +43,8 @@ class CompletionConfig(SourceConfig):
     everything but the vision tower."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, those of a trained vision tower too."""
-    attn_implementation: Literal["sdpa", "eager"] = "sdpa"
-    """Attention kernel; `eager` is faster for bfloat16 on a CPU."""
+    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
+    """Attention kernel; `auto` follows device and precision, see `models.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Stored precision of the saved weights."""
 

@@ -52,7 +52,7 @@ def score(state: State, where: Tensor, prediction: Prediction, tokens: Tensor) -
         return uniforms(state, where, torch.float32).to(where.device)
     if settings.target == "random":
         return state.uniform("rank")[where]
-    dtype = torch.float32
+    dtype = torch.promote_types(prediction.logits.dtype, torch.float32)
     if state.reference is not None:
         dtype = getattr(torch, settings.reference_dtype)
     scores = TARGETS[settings.target](prediction.certain(dtype), tokens)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
+from mmrl.activity import activity, advance
 from mmrl.samplers.blocks import Block, blocks
 from mmrl.samplers.ending import after_end, check_end, fill, valid
 from mmrl.samplers.network import BlockNetwork
@@ -49,10 +50,11 @@ def denoise(
     logprobs = torch.zeros(canvas.tokens.shape, device=canvas.tokens.device)
     named = None if reference else torch.tensor(seeds, device=nowhere.device)
     rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
-    for block in blocks(canvas.response, config):
-        write_block(policy, rollout, block, config, rule, seeds, reference)
-        if config.eos == "stop":
-            fill(rollout, block.first + block.steps - 1)
+    with activity("denoising step", config.steps):
+        for block in blocks(canvas.response, config):
+            write_block(policy, rollout, block, config, rule, seeds, reference)
+            if config.eos == "stop":
+                fill(rollout, block.first + block.steps - 1)
     if config.eos == "leave":
         fill(rollout, config.steps - 1)
     canvas.valid = valid(canvas)
@@ -74,6 +76,7 @@ def write_block(
     network = BlockNetwork(policy, canvas, block, config)
     propose = rule.propose_reference if reference else rule.propose
     for step in range(block.steps):
+        advance()
         masked = canvas.masked & block.positions
         if config.eos == "leave":
             masked &= ~after_end(canvas)

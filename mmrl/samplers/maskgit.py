@@ -49,8 +49,8 @@ def temperature(state: State) -> float:
 
 def _keep(state: State, where: Tensor, probs: Tensor, tokens: Tensor, noise: Tensor) -> Proposal:
     """Write the candidates whose noisy confidence reaches the row's cut."""
-    score = torch.full(where.shape, torch.inf, device=where.device)
     confidence = torch.log(probability(probs, tokens).clamp(min=1e-20)) + temperature(state) * noise
+    score = torch.full(where.shape, torch.inf, dtype=confidence.dtype, device=where.device)
     score[where] = torch.where(state.masked[where], confidence, torch.inf)
     if state.step == state.steps - 1:
         return Proposal(tokens, state.masked[where])

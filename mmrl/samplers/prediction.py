@@ -29,19 +29,20 @@ class Prediction:
 
     @cached_property
     def logp(self) -> Tensor:
-        """[N, C] float32: log-probabilities that tokens are drawn with."""
-        return filtered(self.logits.float(), self.settings).log_softmax(-1)
+        """[N, C] float32, or float64 logits': log-probabilities that tokens are drawn with."""
+        wide = torch.promote_types(self.logits.dtype, torch.float32)
+        return filtered(self.logits.to(wide), self.settings).log_softmax(-1)
 
     @cached_property
     def probs(self) -> Tensor:
-        """[N, C] float32: probabilities that tokens are drawn with."""
+        """[N, C] in that dtype: probabilities that tokens are drawn with."""
         return self.logp.exp()
 
     def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
         """[n] float32: log-probs of the columns [n] at the n True entries of `written` [N]."""
         if self.settings.temperature == 0:
             return torch.zeros(len(columns), device=columns.device)
-        return self.logp[written].gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+        return self.logp[written].gather(-1, columns.unsqueeze(-1)).squeeze(-1).float()
 
     def certain(self, dtype: torch.dtype) -> Tensor:
         """[N, C]: the model's own probabilities, that positions are ranked by.

@@ -12,11 +12,12 @@ import sys
 from typing import Any, NoReturn
 
 from . import kernel
+from .borrowed import Borrower
+from .library import PLAIN_TYPES
 from .limits import Limits, restrain_candidate
-from .wire import Unsendable, decode, encode, receive, send
+from .wire import Unsendable, changed_among, decode, encode, receive, send
 
 CHANNEL = 3
-_MUTABLE = {"list", "dict", "set", "deque"}
 
 
 def become_candidate(limits: Limits, channel: int, stdin: int, stdout: int) -> NoReturn:
@@ -91,6 +92,9 @@ class _World:
     def __init__(self, setup: str) -> None:
         self.names: dict[str, Any] = {"__name__": "candidate"}
         self.objects: list[Any] = []
+        self.borrower = Borrower(
+            CHANNEL, lambda asked: self.attempt(asked["do"], asked), self._encoded, self._decoded
+        )
         try:
             exec(compile(setup, "<setup>", "exec"), self.names)
         except Exception:
@@ -117,7 +121,7 @@ class _World:
         arguments = [self._decoded(body) for body in request["arguments"]]
         named = {name: self._decoded(body) for name, body in request["named"].items()}
         reply = self._value(self.objects[request["object"]](*arguments, **named))
-        reply["changed"] = self._changed(request["arguments"], arguments)
+        reply["changed"] = changed_among(request["arguments"], arguments, self._encoded)
         return reply
 
     def do_getattr(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -137,24 +141,24 @@ class _World:
     def do_items(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._value(list(self.objects[request["object"]]))
 
-    def _changed(self, before: list[Any], arguments: list[Any]) -> dict[int, Any]:
-        """New contents of the containers a call was given and has written into."""
-        changed = {}
-        for n, (body, argument) in enumerate(zip(before, arguments, strict=True)):
-            if isinstance(body, list) and body[0] in _MUTABLE:
-                now = encode(argument, self._reference)
-                if now != body:
-                    changed[n] = now
-        return changed
-
     def _value(self, value: Any) -> dict[str, Any]:
-        return {"value": encode(value, self._reference)}
+        return {"value": self._encoded(value)}
+
+    def _encoded(self, value: Any) -> Any:
+        return encode(value, self._reference)
 
     def _decoded(self, body: Any) -> Any:
-        return decode(body, self.objects.__getitem__)
+        return decode(body, self._referenced)
 
-    def _reference(self, value: Any) -> int:
+    def _reference(self, value: Any) -> list[Any]:
+        if (body := self.borrower.body_of(value)) is not None:
+            return ["handed", body]
+        if isinstance(value, type) and PLAIN_TYPES.get(value.__name__) is value:
+            return ["type", value.__name__]
         if len(self.objects) > 100_000:
             raise Unsendable("too many objects")
         self.objects.append(value)
-        return len(self.objects) - 1
+        return ["reference", len(self.objects) - 1]
+
+    def _referenced(self, tag: str, content: Any) -> Any:
+        return self.objects[content] if tag == "reference" else self.borrower.own(content)

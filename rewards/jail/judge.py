@@ -7,10 +7,11 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
+from .lending import TESTS
 from .limits import Limits, restrain_judge
 from .session import Gone, Session
 from .trusted_names import function_under_test, is_standard, names_needed, standard
-from .wire import Unsendable, WireError, receive, send
+from .wire import WireError, receive, send
 
 GRACE = 5.0
 """Seconds a judge may need on top of what its candidate may."""
@@ -62,8 +63,6 @@ def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     try:
         names = _environment(session, job, [setup, *(tree for tree, _ in tests)])
         exec(compile(setup, "<setup>", "exec"), names)
-    except Unsendable as error:
-        return {"broken": str(error)}
     except (Exception, Gone) as error:
         return {"passed": [False], "reason": f"before the tests: {_words(error)}"}
     return _verdict(session, names, [code for _, code in tests], job["stop"])
@@ -113,7 +112,7 @@ def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module])
     session.start_test()
     entry = job["entry_point"] or function_under_test(trees)
     session.ask("load", script=False, code=job["code"], setup=job["setup"])
-    names: dict[str, Any] = {"__name__": "tests", "_plain": _plain}
+    names: dict[str, Any] = {"__name__": TESTS, "_plain": _plain}
     if job["entry_point"]:
         names["_function"] = session.ask("name", name=entry)
     for name in names_needed(trees):
@@ -140,8 +139,6 @@ def _verdict(
         try:
             exec(code, {**names, "_case": case} if case else names)
             problem = session.gone
-        except Unsendable as error:
-            return {"broken": str(error)}
         except (Exception, Gone, SystemExit) as error:
             problem = session.gone or _words(error)
         passed.append(not problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 import select
 import signal
@@ -12,8 +11,20 @@ from typing import Any
 
 from . import kernel
 from .candidate import become_candidate
+from .lending import Lender
+from .library import PLAIN_TYPES, exception_of
 from .limits import Limits
-from .wire import Unsendable, WireError, decode, encode, receive, send
+from .wire import (
+    MAX_DEPTH,
+    WireError,
+    bodies_of,
+    changed_among,
+    decode,
+    encode,
+    receive,
+    send,
+    take_over,
+)
 
 
 class Gone(BaseException):
@@ -30,6 +41,7 @@ class Session:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.gone = ""
+        self.lender = Lender()
         self.deadline = time.monotonic() + 30
         ours, theirs = socket.socketpair()
         self.stdin = os.memfd_create("stdin")
@@ -63,29 +75,27 @@ class Session:
         """
         reply = self._exchange({"do": action, **request})
         if "raised" in reply:
-            raise _exception(reply)
+            raise exception_of(reply)
         return self.decoded(reply.get("value"))
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call an object of the candidate; containers it writes into change here too."""
-        sent = [self.encoded(argument) for argument in arguments]
+        sent = bodies_of(arguments, self.encoded)
         kwargs = {name: self.encoded(value) for name, value in named.items()}
         reply = self._exchange({"do": "call", "object": number, "arguments": sent, "named": kwargs})
         if "raised" in reply:
-            raise _exception(reply)
-        changed = reply.get("changed")
-        for n, body in changed.items() if isinstance(changed, dict) else ():
-            _overwrite(arguments[int(n)], self.decoded(body))
+            raise exception_of(reply)
+        take_over(arguments, reply.get("changed"), self.decoded)
         return self.decoded(reply.get("value"))
 
     def encoded(self, value: Any) -> Any:
         """JSON of a value for the candidate."""
-        return encode(value, _number)
+        return encode(value, self._reference, 2 * MAX_DEPTH)
 
     def decoded(self, body: Any) -> Any:
         """The value of JSON from the candidate."""
         try:
-            return decode(body, lambda number: Remote(self, int(number)))
+            return decode(body, self._referenced)
         except WireError as error:
             self._lost(error)
 
@@ -124,16 +134,77 @@ class Session:
         return f"exit status {status}" if status else ""
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a request; what the candidate asks for until then is answered."""
         if self.gone:
             raise Gone(self.gone)
+        self._send(request)
+        while True:
+            reply = self._receive()
+            if not isinstance(reply, dict):
+                self._lost(WireError("an answer that is none"))
+            if "ask" not in reply:
+                return reply
+            if time.monotonic() > self.deadline:
+                self._lost(WireError("out of time"))
+            self._send(self._answer(reply))
+
+    def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What comes of an action of `Lender`, as the code of the tests decides."""
         try:
-            send(self.channel, request)
+            return getattr(self, f"_lend_{asked['ask']}")(asked, int(asked["object"]))
+        except Exception as error:
+            return {"raised": type(error).__name__, "text": str(error)[:200]}
+
+    def _lend_call(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
+        arguments = [self._for_tests(body) for body in asked["arguments"]]
+        named = {str(name): self._for_tests(body) for name, body in asked["named"].items()}
+        reply = {"value": self.encoded(self.lender.call(number, arguments, named))}
+        return {**reply, "changed": changed_among(asked["arguments"], arguments, self.encoded)}
+
+    def _lend_next(self, _: dict[str, Any], number: int) -> dict[str, Any]:
+        try:
+            return {"value": self.encoded(self.lender.next(number))}
+        except StopIteration:
+            return {"ended": True}
+
+    def _lend_operate(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
+        arguments = [self._for_tests(body) for body in asked["arguments"]]
+        return {"value": self.encoded(self.lender.operate(number, asked["name"], arguments))}
+
+    def _lend_getattr(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
+        return {"value": self.encoded(self.lender.getattr(number, str(asked["name"])))}
+
+    def _lend_setattr(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
+        self.lender.setattr(number, str(asked["name"]), self._for_tests(asked["value"]))
+        return {"value": None}
+
+    def _for_tests(self, body: Any) -> Any:
+        """An argument that the candidate chose for code of the tests: no function of the library,
+        with which that code might do in this process what the candidate wants."""
+        return decode(body, self._harmless)
+
+    def _harmless(self, tag: str, content: Any) -> Any:
+        if tag == "handed" and self.lender.kinds[int(content[0])] == "named":
+            value = self.lender.objects[int(content[0])]
+            if value not in PLAIN_TYPES.values():
+                raise ValueError(f"{value!r} does not come back into the tests")
+        return self._referenced(tag, content)
+
+    def _reference(self, value: Any) -> list[Any]:
+        if isinstance(value, Remote):
+            return ["reference", value._number]
+        return ["handed", self.lender.hand_over(value, self.encoded)]
+
+    def _referenced(self, tag: str, content: Any) -> Any:
+        if tag == "reference":
+            return Remote(self, int(content))
+        return PLAIN_TYPES[content] if tag == "type" else self.lender.objects[int(content[0])]
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            send(self.channel, message)
         except WireError as error:
             self._lost(error)
-        reply = self._receive()
-        if not isinstance(reply, dict):
-            self._lost(WireError("an answer that is none"))
-        return reply
 
     def _receive(self) -> Any:
         try:
@@ -183,33 +254,3 @@ class Remote:
 
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _proves_nothing
     __hash__ = _proves_nothing
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, Remote):
-        return value._number
-    raise Unsendable(f"the tests hand over a {type(value).__name__}, which cannot travel")
-
-
-def _exception(reply: dict[str, Any]) -> Exception:
-    kind = getattr(builtins, str(reply["raised"]), None)
-    text = str(reply.get("text"))
-    # as from a generator (PEP 479): `all(map(f, xs))` would take it for the end of xs
-    ends = kind is StopIteration
-    if ends or not (isinstance(kind, type) and issubclass(kind, Exception)):
-        return RuntimeError(f"{reply['raised']}: {text}")
-    try:
-        return kind(text)
-    except TypeError:
-        return RuntimeError(f"{kind.__name__}: {text}")
-
-
-def _overwrite(old: Any, new: Any) -> None:
-    if isinstance(old, list) and isinstance(new, list):
-        old[:] = new
-    elif type(old) is type(new) and isinstance(old, dict | set):
-        old.clear()
-        old.update(new)
-    elif type(old) is type(new) and hasattr(old, "extend"):
-        old.clear()
-        old.extend(new)

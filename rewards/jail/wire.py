@@ -2,7 +2,9 @@
 
 Values travel by value: numbers, text, bytes, None and the standard containers. Of a subclass only
 the content arrives, so an object that claims to equal everything arrives as what it is. Anything
-else stays where it is and a reference travels instead.
+else stays where it is and something travels that stands for it: `reference` and the number of an
+object of the candidate, `handed` and the number of one of the judge (lending.py), or the name of a
+`type`.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ import os
 import select
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_DEPTH = 100
+"""How deep a value of the candidate may be nested; tests may wrap it as often again."""
+STANDING_FOR = ("reference", "handed", "type")
 
 
 class WireError(Exception):
@@ -79,8 +83,8 @@ def _exactly(fd: int, size: int, deadline: float | None) -> bytes:
     return b"".join(parts)
 
 
-Reference = Callable[[Any], Any]
-"""Turns what cannot travel into JSON that stands for it, or raises `Unsendable`."""
+Reference = Callable[[Any], list[Any]]
+"""One of `STANDING_FOR` and its content, for what cannot travel by value."""
 
 _SEQUENCES = {
     "list": (list, list),
@@ -110,14 +114,14 @@ _TEXTUAL: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
 }
 
 
-def encode(value: Any, reference: Reference, depth: int = 0) -> Any:
+def encode(value: Any, reference: Reference, depth: int = MAX_DEPTH) -> Any:
     """JSON of a value; `reference` is asked for whatever is no plain value.
 
     Raises:
-        Unsendable: `reference` refuses, or the value is nested more than `MAX_DEPTH` deep.
+        Unsendable: the value is nested more than `depth` deep, or `reference` refuses it.
     """
-    if depth > MAX_DEPTH:
-        raise Unsendable(f"nested more than {MAX_DEPTH} deep")
+    if depth < 0:
+        raise Unsendable("nested too deep to travel")
     if value is None or isinstance(value, bool):
         return value
     for tag, (kind, spelled, _) in _TEXTUAL.items():
@@ -125,17 +129,21 @@ def encode(value: Any, reference: Reference, depth: int = 0) -> Any:
             return [tag, spelled(value)]
     for tag, (kind, _) in _SEQUENCES.items():
         if isinstance(value, kind):
-            return [tag, [encode(item, reference, depth + 1) for item in value]]
+            return [tag, [encode(item, reference, depth - 1) for item in value]]
     if isinstance(value, range):
         return ["range", [value.start, value.stop, value.step]]
     if isinstance(value, dict):
-        pairs = [[encode(part, reference, depth + 1) for part in pair] for pair in value.items()]
+        pairs = [[encode(part, reference, depth - 1) for part in pair] for pair in value.items()]
         return ["dict", pairs]
-    return ["reference", reference(value)]
+    return reference(value)
 
 
-def decode(body: Any, referenced: Callable[[Any], Any]) -> Any:
-    """The value of what `encode` wrote; `referenced` resolves references.
+Referenced = Callable[[str, Any], Any]
+"""The value of one of `STANDING_FOR` and its content."""
+
+
+def decode(body: Any, referenced: Referenced) -> Any:
+    """The value of what `encode` wrote; `referenced` resolves what stands for something.
 
     Raises:
         WireError: it is nothing that `encode` writes.
@@ -146,7 +154,7 @@ def decode(body: Any, referenced: Callable[[Any], Any]) -> Any:
         raise WireError(f"a value that cannot be read: {error}") from error
 
 
-def _decoded(body: Any, referenced: Callable[[Any], Any]) -> Any:
+def _decoded(body: Any, referenced: Referenced) -> Any:
     if body is None or isinstance(body, bool):
         return body
     tag, content = body
@@ -158,6 +166,51 @@ def _decoded(body: Any, referenced: Callable[[Any], Any]) -> Any:
         return range(*content)
     if tag == "dict":
         return {_decoded(k, referenced): _decoded(v, referenced) for k, v in content}
-    if tag == "reference":
-        return referenced(content)
+    if tag in STANDING_FOR:
+        return referenced(tag, content)
     raise ValueError(f"unknown tag {tag!r}")
+
+
+_MUTABLE = ("list", "dict", "set", "deque")
+
+
+def bodies_of(arguments: Sequence[Any], encoded: Callable[[Any], Any]) -> list[Any]:
+    """JSON of the arguments of a call."""
+    return [encoded(argument) for argument in arguments]
+
+
+def changed_among(
+    before: Sequence[Any], arguments: Sequence[Any], encoded: Callable[[Any], Any]
+) -> dict[int, Any]:
+    """New contents of the containers a call was given and has written into.
+
+    Args:
+        before: JSON of the arguments as they came.
+        arguments: the same after the call.
+        encoded: JSON of a value.
+    """
+    changed = {}
+    for n, (body, argument) in enumerate(zip(before, arguments, strict=True)):
+        if isinstance(body, list) and body[0] in _MUTABLE:
+            now = encoded(argument)
+            if now != body:
+                changed[n] = now
+    return changed
+
+
+def take_over(arguments: Sequence[Any], changed: Any, decoded: Callable[[Any], Any]) -> None:
+    """Give the containers among the arguments of a call what the other side has written into its
+    copies."""
+    for n, body in changed.items() if isinstance(changed, dict) else ():
+        _overwrite(arguments[int(n)], decoded(body))
+
+
+def _overwrite(old: Any, new: Any) -> None:
+    if isinstance(old, list) and isinstance(new, list):
+        old[:] = new
+    elif type(old) is type(new) and isinstance(old, dict | set):
+        old.clear()
+        old.update(new)
+    elif type(old) is type(new) and hasattr(old, "extend"):
+        old.clear()
+        old.extend(new)

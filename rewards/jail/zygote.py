@@ -34,24 +34,33 @@ WARM = (
 def main(level: str, limits: str) -> None:
     """Serve jobs from standard input until it closes; verdicts go to standard output."""
     settings = Limits(level=level, **json.loads(limits))
+    replies = _set_replies_aside()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in WARM:
         importlib.import_module(name)
     # Without `site`, which would look for packages, Python has no `exit`; programs use it.
     builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
     if level == "bare":
-        judge(settings, 0, 1)
+        judge(settings, 0, replies)
         return
     try:
         _isolate(settings)
     except OSError as error:
-        send(1, {"refused": str(error)})
+        send(replies, {"refused": str(error)})
         return
     gc.collect()
     gc.freeze()
-    send(1, {"ready": os.getpid()})
+    send(replies, {"ready": os.getpid()})
     while _job_waits():
-        _fork_judge(settings)
+        _fork_judge(settings, replies)
+
+
+def _set_replies_aside() -> int:
+    """Where verdicts go from now on, and nothing else: what tests print may be a candidate's."""
+    replies, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    return replies
 
 
 def _isolate(settings: Limits) -> None:
@@ -70,23 +79,23 @@ def _job_waits() -> bool:
     return any(event & select.POLLIN for _, event in poll.poll())
 
 
-def _fork_judge(settings: Limits) -> None:
+def _fork_judge(settings: Limits, replies: int) -> None:
     pid = os.fork()
     if pid == 0:
-        _be_judge(settings)
+        _be_judge(settings, replies)
     while True:
         ended, status = os.wait()
         if ended == pid:
             break
     if status:
         code = os.waitstatus_to_exitcode(status)
-        send(1, {"passed": [False], "reason": f"the tests were stopped (exit status {code})"})
+        send(replies, {"passed": [False], "reason": f"the tests were stopped (exit status {code})"})
 
 
-def _be_judge(settings: Limits) -> NoReturn:
+def _be_judge(settings: Limits, replies: int) -> NoReturn:
     status = 1
     try:
-        judge(settings, 0, 1)
+        judge(settings, 0, replies)
         status = 0
     finally:
         os._exit(status)

@@ -20,9 +20,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from mmrl.config import ConfigError, check, merge
+from mmrl.shipped import configs
 from mmrl.types import Chunk, Sample
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "configs" / "judge"
 FIELDS = ("prompt", "completion", "answer", "before", "chunk")
 
 
@@ -103,10 +103,11 @@ def load_template(name: str, where: str = "judge.template") -> Template:
     Raises:
         ConfigError: there is none, or it is not one; the message begins with `where`.
     """
-    shipped = TEMPLATES / f"{name}.yaml"
+    folder = configs() / "judge"
+    shipped = folder / f"{name}.yaml"
     path = shipped if shipped.is_file() else Path(name).expanduser()
     if not path.is_file():
-        names = ", ".join(sorted(file.stem for file in TEMPLATES.glob("*.yaml")))
+        names = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
         raise ConfigError(f"{where} is {name!r}; allowed: {names}, or the path of a YAML file.")
     try:
         return merge(Template, OmegaConf.load(path), where=where)

@@ -45,13 +45,14 @@ class Probed:
     warnings: list[str] = field(default_factory=list)
 
 
-def tried(name: str, term: Term, samples: Sequence[Sample]) -> Probed:
+def tried(name: str, term: Term, samples: Sequence[Sample], telling: bool = True) -> Probed:
     """Score samples with one reward, a few at a time; what it raises is counted.
 
     Args:
         name: how it is shown.
         term: the reward.
         samples: as many as are to be scored.
+        telling: whether one score for all of them is worth a warning.
     """
     entry = {"name": term.key, "reward": term.reward}
     # without a limit on failures every sample of a call that failed is tried alone
@@ -62,11 +63,11 @@ def tried(name: str, term: Term, samples: Sequence[Sample]) -> Probed:
         calls += 1
     seconds = time.perf_counter() - started
     failed = bool(results) and all(isinstance(result, Problem) for result in results)
-    found = list(_warnings(results, samples))
+    found = list(_warnings(results, samples, telling))
     return Probed(name, results, seconds, calls, failed=failed, warnings=found)
 
 
-def _warnings(results: Sequence[Result], samples: Sequence[Sample]) -> Iterator[str]:
+def _warnings(results: Sequence[Result], samples: Sequence[Sample], telling: bool) -> Iterator[str]:
     problems = [result for result in results if isinstance(result, Problem)]
     if problems:
         yield f"failed on {len(problems)} of {len(results)}, first: {problems[0]}"
@@ -75,7 +76,7 @@ def _warnings(results: Sequence[Result], samples: Sequence[Sample]) -> Iterator[
         yield "has no score for any of them; look whether their metadata is what it reads"
     scores = {_number(results[n]) for n in known}
     different = len({_identity(samples[n]) for n in known})
-    if len(scores) == 1 and different > 1:
+    if telling and len(scores) == 1 and different > 1:
         yield f"cannot vary: {next(iter(scores)):.4g} for {different} completions that differ"
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from mmrl.command import Usage, run_command
-from mmrl.config import load_config
+from mmrl.inputs import load_ready
 from mmrl.probe_config import ProbeConfig
 
 USAGE = Usage("python -m rewards.probe", __doc__, ProbeConfig, "rl")
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
 
     def work() -> int:
-        config = load_config(ProbeConfig, arguments)
+        config = load_ready(ProbeConfig, arguments)
         from mmrl.probe import probe_run
 
         return probe_run(config)

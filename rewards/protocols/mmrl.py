@@ -3,7 +3,8 @@
     {name: clip, mode: client, url: http://127.0.0.1:18080}
 
 `name` is the key the server gives the reward. Pictures are PNG, so scores are those of the reward
-in this process, bit for bit. Every item has an id, which the answer must bear once.
+in this process, up to the rounding of batches of another size. Every item has an id, which the
+answer must bear once.
 """
 
 from __future__ import annotations

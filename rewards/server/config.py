@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from mmrl.by_name import source_of
 from mmrl.config import ConfigError, check, merge
-from rewards import check_reward
+from rewards import check_reward, is_own, reward_class
 from rewards.asking import asks_policy
 from rewards.protocols import is_client
+from rewards.terms import key_of
 
 REQUEST_COPIES = 3
 """Memory of a request while it is read, in multiples of its body: body, its text, its pictures."""
@@ -85,15 +87,16 @@ class Entry:
     @property
     def key(self) -> str:
         """Name clients call it by."""
-        return self.serving.key or self.options["name"]
+        return self.serving.key or key_of({"name": self.options["name"]})
 
     @property
     def version(self) -> str:
-        """What clients record; where it runs is no part of it."""
+        """What clients record. Where it runs is no part of it; the file of one's own reward is."""
         told = {key: value for key, value in self.options.items() if key != "device"}
         text = json.dumps(told, sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return self.serving.release or f"{self.options['name']}-{digest}"
+        source = source_of(reward_class(told["name"])) if is_own(told) else b""
+        digest = hashlib.sha256(text.encode() + source).hexdigest()[:12]
+        return self.serving.release or f"{key_of({'name': told['name']})}-{digest}"
 
 
 @dataclass(kw_only=True)

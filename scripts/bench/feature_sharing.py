@@ -201,7 +201,7 @@ def configured(s: Setting, folder: Path) -> RLConfig:
     )  # fmt: skip
     return RLConfig(
         model=ModelConfig(path=str(folder), vq=None), tasks={"questions": task}, max_steps=1,
-        per_device_train_batch_size=s.micro_batch,
+        per_device_train_batch_size=s.micro_batch, bf16=False,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@
     python scripts/bench/reward_server.py fuzz=10000
 
 One JSON line. Throughput: items per second here and served, their ratio, latencies of a request in
-milliseconds, and how many scores were lost, doubled or not those of this process, bit for bit. The
+milliseconds, and how many scores were lost, doubled or not those of this process. The
 requests of `served` are made beforehand; `client` is the reward in client mode, with `clients`
 requests under way, which encodes the pictures as well and spreads them over the servers.
 Fuzz: the answers by status, what was wrong with any, the files and addresses that the server turned
@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import math
 import os
 import queue
 import sys
@@ -42,6 +43,8 @@ from mmrl.config import check, load_config
 from mmrl.types import Sample
 from rewards import PartialFailure, build_reward
 
+ROUNDING = 1e-5
+"""Of a score, by which batches of other sizes may differ."""
 WORDS = ("a red circle", "two blue squares", "a green ring left of a cyan star", "four triangles")
 
 
@@ -261,14 +264,20 @@ def _cpu(server: Server) -> float:
 
 
 def compared(items: Sequence[dict[str, Any]], expected: Sequence[float | None]) -> Counter[str]:
-    """How many scores were lost, doubled, or not equal to the last bit."""
+    """How many scores were lost, doubled, or wrong by more than batches of other sizes round."""
     times = Counter(int(item["id"]) for item in items)
     found = {int(item["id"]): item["score"] for item in items}
     return Counter(
         lost=len(expected) - len(found),
         doubled=sum(count - 1 for count in times.values()),
-        mismatched=sum(found[n] != expected[n] for n in found),
+        mismatched=sum(not _close(found[n], expected[n]) for n in found),
     )
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
 def attack(c: Config) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Numbers of the public code at tiny size and their network, a tiny policy, a few images."""
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from models import load_model
+from tests.mmrl.pair import Pair
 from tests.mmrl.runs import write_world
 from tests.models.networks import FIXTURES, bare_policy, write_mmada
 
@@ -33,6 +35,22 @@ def mmada_cases() -> dict[str, Tensor]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Paths of an untrained policy of two blocks and of prompts, see `write_world`."""
     return write_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two processes, each with a copy of the model."""
+    both = Pair(tmp_path_factory.mktemp("pair"), "cpu2.yaml")
+    yield both
+    both.close()
+
+
+@pytest.fixture(scope="session")
+def sharing_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two processes that share one copy of the model (FSDP2)."""
+    both = Pair(tmp_path_factory.mktemp("sharing_pair"), "fsdp2_cpu2.yaml")
+    yield both
+    both.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
 """Tiny runs of both trainers, for one process and for several that accelerate launches.
 
-accelerate launch --config_file … -m tests.mmrl.sharded_runs WORLD OUTPUT ALONE
+`main` is what `tests.mmrl.pair` calls.
 """
 
-import sys
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +17,12 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl import rl, sft
+from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
+from mmrl.rollout import sample_groups
+from mmrl.samplers.network import BlockNetwork
+from mmrl.trainer import Trainer
 from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, world_in
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
@@ -44,7 +50,46 @@ def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -
     values = {"task": task, "eval_steps": 2, "adam_epsilon": 1e-3, "save_total_limit": None}
     config = run_config(world, output, **{**RL[kind], **values, **changes})
     config.model.max_prompt_length = 64  # of questions
+    config.model.dtype = "float64"  # the same tokens, however many rows a process samples at once
     return rl.train(config)
+
+
+def reinforce_stopped(world: SimpleNamespace, output: Path, kind: str) -> None:
+    """A run of which one process is told to stop while it scores, the other later in rollouts."""
+    for rank, step, place, name in ((1, 1, Trainer, "_score"), (0, 2, BlockNetwork, "__call__")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mmrl.rl.sample_groups", noting_step(sample_groups))
+            patch.setattr(place, name, stopping(getattr(place, name), rank, step))
+            with pytest.raises(KeyboardInterrupt):
+                reinforce(world, output, kind, resume_from_checkpoint="auto")
+        assert max(checkpoint_steps(output / "checkpoints")) == step
+    reinforce(world, output, kind, resume_from_checkpoint="auto")
+
+
+STEP = [0]
+"""Of the run that goes on."""
+
+
+def noting_step(original: Callable) -> Callable:
+    """`sample_groups` that says which step it is."""
+
+    def sampling(task: Any, policy: Any, step: int, *rest: Any) -> Any:
+        STEP[0] = step
+        return original(task, policy, step, *rest)
+
+    return sampling
+
+
+def stopping(original: Callable, rank: int, step: int) -> Callable:
+    """A function that on one process and in one step gets Ctrl-C."""
+
+    def called(*arguments: Any) -> Any:
+        if int(os.environ["RANK"]) == rank and STEP[0] == step:
+            os.kill(os.getpid(), signal.SIGINT)
+            STEP[0] = -1
+        return original(*arguments)
+
+    return called
 
 
 def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
@@ -58,7 +103,7 @@ def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
     values = {
         "max_steps": 4, "save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 2,
         "eval_steps": 2, "learning_rate": 1e-3, "ema_decay": 0.5, "adam_epsilon": 1e-3,
-        "save_total_limit": None,
+        "save_total_limit": None, "bf16": False,
     }  # fmt: skip
     config = sft.SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes})
     with pytest.MonkeyPatch.context() as patch:
@@ -90,24 +135,36 @@ def reconstruct(world: SimpleNamespace, output: Path) -> bool:
     return sft.train(sft.SFTConfig(output_dir=str(output), objective=objective, max_steps=1))
 
 
-def main(world: SimpleNamespace, output: Path, alone: Path) -> None:
-    """Every run whole and in two parts, and one that goes on where one process stopped."""
+def main(arguments: list[str]) -> int:
+    """Runs of a kind of `RL`, or `sft`: whole and in two parts, and one that goes on where one
+    process stopped.
+
+    Args:
+        arguments: folder of the world, folder for the runs, folder of those alone, and the kind.
+    """
+    world, output, alone = world_in(Path(arguments[0])), Path(arguments[1]), Path(arguments[2])
+    if arguments[3] == "sft":
+        supervised(world, output)
+    else:
+        reinforced(world, output, alone, arguments[3])
+    return 0
+
+
+def reinforced(world: SimpleNamespace, output: Path, alone: Path, kind: str) -> None:
+    reinforce(world, output / kind, kind)
+    reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
+    reinforce(world, output / f"{kind}-parts", kind, resume_from_checkpoint="auto")
+    begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
+    reinforce(world, output / f"{kind}-continued", kind, **begun)
+    if kind == "full":
+        reinforce_stopped(world, output / "full-stopped", kind)
+
+
+def supervised(world: SimpleNamespace, output: Path) -> None:
     with pytest.raises(ConfigError, match="no block .*multi_gpu.yaml"):
         reconstruct(world, output / "reconstruction")
-    for kind in RL:
-        reinforce(world, output / kind, kind)
-        reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
-        auto = {"resume_from_checkpoint": "auto"}
-        reinforce(world, output / f"{kind}-parts", kind, **auto)
-        begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
-        reinforce(world, output / f"{kind}-continued", kind, **begun)
+    constant, auto = {"lr_scheduler_type": "constant"}, {"resume_from_checkpoint": "auto"}
     supervise(world, output / "sft")
-    supervise(world, output / "sft-parts", max_steps=2, lr_scheduler_type="constant")
-    supervise(
-        world, output / "sft-parts", resume_from_checkpoint="auto", lr_scheduler_type="constant"
-    )
-    supervise(world, output / "sft-whole", lr_scheduler_type="constant")
-
-
-if __name__ == "__main__":
-    main(world_in(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
+    supervise(world, output / "sft-parts", max_steps=2, **constant)
+    supervise(world, output / "sft-parts", **auto, **constant)
+    supervise(world, output / "sft-whole", **constant)

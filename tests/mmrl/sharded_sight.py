@@ -1,10 +1,9 @@
 """Tiny runs of a model that sees, for one process and for several that accelerate launches.
 
-accelerate launch --config_file … -m tests.mmrl.sharded_sight WORLD OUTPUT
+`main` is what `tests.mmrl.pair` calls.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +81,7 @@ def reinforce(world: Path, output: Path, kind: str) -> None:
             max_steps=2,
             eval_steps=2,
             save_steps=0,
+            bf16=False,
         )  # fmt: skip
     )
 
@@ -104,16 +104,18 @@ def supervise(world: Path, output: Path, batch_size: int) -> None:
             save_steps=0,
             learning_rate=1e-2,
             adam_epsilon=1e-3,
+            bf16=False,
         )  # fmt: skip
     )
 
 
-def main(world: Path, output: Path, batch_size: int = 1) -> None:
-    """All runs."""
+def main(arguments: list[str]) -> int:
+    """The runs of every process of a pair; arguments: folder of the world, folder for the runs."""
+    run_all(Path(arguments[0]), Path(arguments[1]))
+    return 0
+
+
+def run_all(world: Path, output: Path, batch_size: int = 1) -> None:
     for kind in SETTINGS:
         reinforce(world, output / kind, kind)
     supervise(world, output / "sft", batch_size)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

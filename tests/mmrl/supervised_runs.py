@@ -33,6 +33,7 @@ def config(images: Path, output: Path, **changes: Any) -> SFTConfig:
         "save_steps": 2,
         "warmup_steps": 1,
         "ema_decay": 0.9,
+        "bf16": False,
     }
     return SFTConfig(output_dir=str(output), **{**values, "objective": objective, **changes})
 

@@ -12,6 +12,7 @@ from mmrl.config import (
     check,
     check_choice,
     component,
+    installed,
     load_config,
     merge,
     to_yaml,
@@ -145,3 +146,9 @@ def test_checks_name_key_value_and_what_is_allowed() -> None:
 def test_merging_names_the_section_it_is_in() -> None:
     with pytest.raises(ConfigError, match=r"^model\.steps"):
         merge(Run, {"steps": "x"}, where="model")
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_extra_that_brings_it() -> None:
+    assert installed("json.decoder", "clip").JSONDecoder
+    with pytest.raises(ConfigError, match=r"no_such_package .* extra clip: .*mmrl\[clip\]"):
+        installed("no_such_package.part", "clip")

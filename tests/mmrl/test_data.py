@@ -33,6 +33,23 @@ def test_geneval_rows_keep_their_metadata_and_do_not_repeat_the_prompt(tmp_path:
     assert prompt.metadata == {"tag": "colors", "include": ROW["include"]}
 
 
+def test_every_line_of_a_text_file_is_a_prompt(tmp_path: Path) -> None:
+    text = 'a red circle\n\n  two {rings}, "blue"\t\r\n\u2028\n'
+    prompts = _load(tmp_path, text, "wishes.txt", template="Draw {prompt}.")
+    assert [prompt.text for prompt in prompts] == [
+        "Draw a red circle.",
+        'Draw two {rings}, "blue".',
+    ]
+    assert [prompt.id for prompt in prompts] == ["wishes-0", "wishes-1"]
+    assert prompts[1].place.endswith("wishes.txt, line 3") and prompts[1].metadata == {}
+
+
+@pytest.mark.parametrize("name", ["rows.xlsx", "rows.arrow", "rows"])
+def test_a_file_of_a_type_that_is_not_read_says_which_are(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"is (of the type|a file).*\.jsonl, .*\.parquet, \.txt"):
+        _load(tmp_path, "x", name)
+
+
 def test_every_shapes_prompt_has_an_id_of_its_own() -> None:
     prompts = load_prompts(str(SHAPES / "test.jsonl"), "text_to_image")
     assert len({prompt.id for prompt in prompts}) == len(prompts) == 384

@@ -16,7 +16,7 @@ from mmrl.samplers import SamplerConfig
 from mmrl.text_benchmark import run
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from models import load_policy
-from tests.mmrl.runs import ACCELERATE, launcher, module_process
+from tests.mmrl.pair import Pair
 
 TIMED = ("tokens_per_s", "raw_tokens_per_s")
 TEXTS = ["a red circle", "two green squares", "a ring " * 40, "a purple ring", "a blue cross"]
@@ -46,7 +46,7 @@ def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> E
         "max_completion_length": 8,
         "sampler": SamplerConfig(**STATIC),
         "settings": [{}, {"label": "short", "max_completion_length": 4, "steps": 2}],
-        "rewards": [{"name": "even", "reward": even}],
+        "rewards": [even],
     }
     return EvalConfig(output_dir=str(out), **{**values, **changes})
 
@@ -214,13 +214,13 @@ def test_a_length_ends_before_the_first_end_token() -> None:
 
 
 def test_two_processes_that_share_a_model_give_the_numbers_of_one(
-    world: SimpleNamespace, prompts: str, tmp_path: Path
+    world: SimpleNamespace, prompts: str, sharing_pair: Pair, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    launched = launcher(ACCELERATE / "fsdp2_cpu2.yaml")
-    uneven = ["num_samples=1", "batch_size=3", "settings=[{}]"]
-    pair = module_process("mmrl.eval", [*words(world, prompts, two), *uneven], *launched)
+    own = "rewards=[{name: tests/mmrl/test_eval.py:even, key: parity}, {name: math}]"
+    uneven = ["num_samples=1", "batch_size=3", "settings=[{}]", own]
+    sharing_pair.begin("mmrl.eval", [*words(world, prompts, two), *uneven])
     assert main([*words(world, prompts, one), *uneven]) == 0
-    printed, said = (stream.decode() for stream in pair.communicate(timeout=200))
-    assert pair.returncode == 0, said[-4000:]
+    printed = "".join(sharing_pair.end())
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
+    assert {tuple(s["scores"]) for s in numbers(one)["samples"]["static"]} == {("parity", "math")}

@@ -11,6 +11,7 @@ import pytest
 from mmrl import benchmark
 from mmrl.config import ConfigError
 from mmrl.eval_v import load, main
+from tests.mmrl.pair import Pair
 from tests.mmrl.question_sets import (
     MMMU,
     MMMU_TYPES,
@@ -22,7 +23,7 @@ from tests.mmrl.question_sets import (
     on_the_hub,
     picture,
 )
-from tests.mmrl.runs import ACCELERATE, SHAPES, launcher, module_process
+from tests.mmrl.runs import SHAPES
 from tests.models.networks import write_small_llada_v
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,15 +104,13 @@ def test_an_interrupted_benchmark_continues_with_the_same_numbers(
 
 
 def test_two_processes_that_share_a_model_give_the_numbers_of_one(
-    sight: SimpleNamespace, tmp_path: Path
+    sight: SimpleNamespace, sharing_pair: Pair, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    launched = launcher(ACCELERATE / "fsdp2_cpu2.yaml")
     uneven = ["num_samples=1", "batch_size=3"]
-    pair = module_process("mmrl.eval_v", [*words(sight, two), *uneven], *launched)
+    sharing_pair.begin("mmrl.eval_v", [*words(sight, two), *uneven])
     assert main([*words(sight, one), *uneven]) == 0
-    printed, said = (stream.decode() for stream in pair.communicate(timeout=200))
-    assert pair.returncode == 0, said[-4000:]
+    printed = "".join(sharing_pair.end())
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
 
 

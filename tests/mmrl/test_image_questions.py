@@ -28,13 +28,11 @@ from mmrl.tasks import Task
 from models.magvit import MagvitV2
 from models.vision import Vision
 from tests.mmrl.algorithms.test_presets import PRESETS
+from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
-    ACCELERATE,
     LORA,
     SHAPES,
-    launcher,
     metrics,
-    process,
     run_config,
     same_weights,
     trainer_of,
@@ -251,7 +249,7 @@ def test_the_reference_keeps_what_is_trained_beside_an_adapter(
 
 
 def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
-    tower: Sight, tmp_path: Path
+    tower: Sight, pair: Pair, tmp_path: Path
 ) -> None:
     (tmp_path / "words.jsonl").write_text('{"prompt": "a", "answer": "a"}\n{"prompt": "b"}\n')
     words = []
@@ -271,6 +269,6 @@ def test_processes_that_see_and_read_words_alone_do_not_wait_for_each_other(
     words += ["model.vq=null"]
     words += ["model.max_prompt_length=400", "per_device_train_batch_size=2", "max_steps=2"]
     words += ["save_steps=0", "learning_rate=1e-3", f"output_dir={tmp_path / 'run'}"]
-    pair = process(words, *launcher(ACCELERATE / "cpu2.yaml"))
-    assert pair.wait(timeout=120) == 0, pair.communicate()[1].decode()[-2000:]
+    pair.begin("mmrl.rl", words)
+    pair.end()
     assert len(metrics(tmp_path / "run")) == 2

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from mmrl import rollout
-from mmrl.rl import main, train
+from mmrl.rl import train
 from mmrl.run_directory import RunDirectory
 from mmrl.types import Sample
 from rewards.scoring import RewardError
+from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
-    ACCELERATE,
     command_line,
-    launcher,
     loadable,
     metrics,
-    process,
     redness,
     run_config,
     same_weights,
@@ -160,21 +158,14 @@ def test_a_reward_that_fails_ends_the_run_before_the_groups_left_are_sampled(
 
 
 def test_two_processes_with_overlap_give_the_run_of_one_without(
-    world: SimpleNamespace, tmp_path: Path
+    world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
     words = [
         *command_line(world, tmp_path), "max_steps=2", "save_steps=0", "eval_steps=2",
         "tasks.shapes.num_prompts=4", "tasks.shapes.rollout_batch_size=4",
         "tasks.shapes.rewards=[{name: shapes, mode: partial}, {name: shapes, key: strict}]",
         f"tasks.shapes.eval_prompts={world.held_out}", "tasks.shapes.eval_limit=4",
     ]  # fmt: skip
-    pair = process([*words, f"output_dir={two}"], *launcher(ACCELERATE / "cpu2.yaml"))
-    assert main([*words, f"output_dir={one}", "overlap_rewards=false"]) == 0
-    assert pair.wait(timeout=300) == 0, pair.communicate()[1].decode()
-    for line, other in zip(metrics(one), metrics(two), strict=True):
-        assert line.keys() == other.keys()
-        for key, value in line.items():
-            assert other[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
-    timed = RunDirectory(two).read_metrics()[1]
+    pair.same_as_one(tmp_path, words, "overlap_rewards=false")
+    timed = RunDirectory(tmp_path / "two").read_metrics()[1]
     assert timed["rewards/strict/queue"] >= 4 and timed["rewards/shapes/latency_s"] > 0

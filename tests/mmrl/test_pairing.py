@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.algorithms import PRESETS, load_algorithm, unread
+from mmrl.algorithms import load_algorithm, unread
 from mmrl.config import ConfigError
 from mmrl.pairing import check_pairing, differences
 from mmrl.plan import describe
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.samplers import unread as unread_by
+from mmrl.shipped import configs
 from mmrl.tasks import Task
 from tests.mmrl.runs import run_config, task_config
 
@@ -163,6 +164,6 @@ def test_a_range_of_its_own_for_values_leaves_that_of_the_ratio_unread() -> None
     assert found.startswith("epsilon is 0.3")
 
 
-@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
+@pytest.mark.parametrize("preset", sorted(path.stem for path in configs().glob("algorithm/*.yaml")))
 def test_presets_set_nothing_without_effect(preset: str) -> None:
     assert unread(load_algorithm({"name": preset})) == []

@@ -20,7 +20,16 @@ from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task
 from models.checkpoint import FAMILIES
 from models.core import MaskedTokenModel
-from tests.mmrl.runs import LORA, ROOT, VQ, command_line, rollouts, run_config, trainer_of
+from tests.mmrl.runs import (
+    LORA,
+    ROOT,
+    VQ,
+    command_line,
+    rollouts,
+    run_config,
+    task_config,
+    trainer_of,
+)
 
 CLIP = "tasks.shapes.rewards=[{name: clip, weight: 2.0}]"
 
@@ -87,6 +96,27 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
     for more in (["dry_run=true"], []):
         assert main([*words, *more]) == 1
         assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("groups", "world_size", "size"),
+    [
+        ([(2, 4)], 1, 8), ([(2, 4)], 2, 4), ([(16, 8)], 1, 16), ([(4, 9)], 1, 12),
+        ([(2, 17)], 1, 2), ([(3, 8), (4, 9)], 1, 12), ([(2, 4), (3, 4)], 1, 4),
+    ],
+)  # fmt: skip
+def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
+    groups: list[tuple[int, int]], world_size: int, size: int,
+    world: SimpleNamespace, tmp_path: Path,
+) -> None:  # fmt: skip
+    tasks = {
+        f"task{n}": task_config(world, num_prompts=prompts, num_generations=generations)
+        for n, (prompts, generations) in enumerate(groups)
+    }
+    config = run_config(world, tmp_path, tasks=tasks, per_device_train_batch_size=None)
+    config.check_geometry(world_size)
+    assert config.micro_batch_size(world_size) == size
+    assert f"micro-batches of {size} rollouts" in describe(config, world_size)
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])

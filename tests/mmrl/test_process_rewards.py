@@ -21,7 +21,8 @@ from mmrl.rollout import RolloutBatch
 from mmrl.tasks import Task
 from mmrl.trainer import Trainer
 from mmrl.types import Chunk, Cutting, Sample
-from tests.mmrl.runs import metrics, rollouts, run_on_one_and_two, task_config, trainer_of
+from tests.mmrl.pair import Pair
+from tests.mmrl.runs import command_line, metrics, rollouts, task_config, trainer_of
 from tests.mmrl.test_text_rl import text_config, vowels
 from tests.mmrl.test_value_model import BACKBONES, method
 from tests.rewards.judge_server import counts, judge_server
@@ -223,7 +224,7 @@ def test_a_run_with_a_judge_trains(
 
 
 def test_two_processes_give_the_run_of_one(
-    world: SimpleNamespace, tmp_path: Path, url: str
+    world: SimpleNamespace, pair: Pair, tmp_path: Path, url: str
 ) -> None:
     texts = ["a red circle", "two green squares", "a purple ring"]
     prompts = tmp_path / "text.jsonl"
@@ -237,7 +238,7 @@ def test_two_processes_give_the_run_of_one(
     )]  # fmt: skip
     common = ["max_steps=2", "save_steps=0", "learning_rate=1e-4", "adam_epsilon=1e-3",
               "model.max_prompt_length=40", "per_device_train_batch_size=4"]  # fmt: skip
-    run_on_one_and_two(world, tmp_path, [*words, *common])
+    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *[*words, *common]])
 
 
 def test_chunks_of_images_are_refused_before_a_model_loads(

@@ -68,6 +68,19 @@ def test_long_curves_get_a_running_mean(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = write_report(tmp_path).read_text()
     assert page.count("<polyline") == 2 and "reward: 0 → 0.5" in page
+    assert "Faint lines are single values" in page
+
+
+def test_faint_lines_are_explained_only_where_there_are_some(tmp_path: Path) -> None:
+    page = write_report(_run(tmp_path / "run")).read_text()
+    assert "Beside each name" in page
+    assert "aint lines" not in page and 'stroke-opacity="0.35"' not in page
+
+
+def test_seconds_are_those_of_all_steps_between_two_lines(tmp_path: Path) -> None:
+    lines = [{"step": n, "reward": 0.5, "step_time": 30.0} for n in (10, 20)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "20 steps in 10.0 minutes" in write_report(tmp_path).read_text()
 
 
 def test_a_run_without_metrics_still_has_a_report(tmp_path: Path) -> None:

@@ -1,18 +1,20 @@
 """Whole runs on a tiny policy: what they leave behind, exact resume, processes, learning."""
 
-import json
 import signal
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import load_config
 from mmrl.rl import RLConfig, main, train
 from mmrl.samplers import SamplerConfig
 from models import load_policy
+from tests.mmrl import runs
+from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     LORA,
     SHAPES,
@@ -20,9 +22,11 @@ from tests.mmrl.runs import (
     command_line,
     metrics,
     process,
+    rollouts,
     run_config,
-    run_on_one_and_two,
+    same_pictures,
     same_weights,
+    trainer_of,
     wait_for,
 )
 
@@ -56,6 +60,20 @@ def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: P
     assert load_policy(run / "final", VQ).mask_id == load_policy(world.policy, VQ).mask_id
     log = (run / "train.log").read_text()
     assert "finished" in log and "huggingface" not in log
+    assert log.count(" bf16: false, as set") == log.count(" attn_implementation: sdpa, ") == 1
+
+
+def test_a_run_of_eight_rollouts_needs_no_size_of_micro_batches(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    left_open = "per_device_train_batch_size=null"
+    for name, word in (("open", left_open), ("said", "per_device_train_batch_size=8")):
+        words = [*command_line(world, tmp_path / name), word, "max_steps=1", "save_steps=0"]
+        assert main(words) == 0
+    assert metrics(tmp_path / "open") == metrics(tmp_path / "said")
+    chosen = "per_device_train_batch_size: 8, the largest number up to 16 that divides"
+    assert chosen in (tmp_path / "open" / "train.log").read_text()
+    assert chosen not in (tmp_path / "said" / "train.log").read_text()
 
 
 def test_completions_are_stored_with_their_rewards(world: SimpleNamespace, tmp_path: Path) -> None:
@@ -140,11 +158,16 @@ def test_equal_seeds_give_equal_runs(world: SimpleNamespace, tmp_path: Path) -> 
 def test_the_cut_into_batches_changes_no_canvas_and_no_reward(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    for name, size in (("whole", 64), ("cut", 3)):
+    batches = []
+    for size in (64, 3):
         task = {"rollout_batch_size": size}
-        train(run_config(world, tmp_path / name, max_steps=1, save_steps=1, task=task))
-    whole, cut = (completions(tmp_path / name, 1) for name in ("whole", "cut"))
-    assert whole == cut
+        config = run_config(world, tmp_path, model={"dtype": "float64"}, task=task)
+        [(_, batch)] = rollouts(config, trainer_of(config)).values()
+        batches.append(batch)
+    whole, cut = batches
+    assert torch.equal(cut.rollout.canvas.tokens, whole.rollout.canvas.tokens)
+    assert torch.equal(cut.rollout.written_at, whole.rollout.written_at)
+    torch.testing.assert_close(cut.rewards, whole.rewards, atol=1e-4, rtol=0)
 
 
 def completions(run: Path, step: int) -> list[dict]:
@@ -153,36 +176,39 @@ def completions(run: Path, step: int) -> list[dict]:
 
 
 def test_two_processes_train_on_the_same_uncertain_tokens_as_one(
-    world: SimpleNamespace, tmp_path: Path
+    world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
     fast = "{name: just_grpo, slice_size: 8, top_entropy_quantile: 0.25, num_iterations: 2}"
     words = [
         "max_steps=2", f"tasks.shapes.algorithm={fast}", "tasks.shapes.algorithm.beta=0.1",
-        "tasks.shapes.algorithm.aggregation=dr_grpo", f"tasks.shapes.rewards=[{CLIP}]",
+        "tasks.shapes.algorithm.aggregation=dr_grpo",
+        "tasks.shapes.rewards=[{name: tests/mmrl/runs.py:redness}]",
     ]  # fmt: skip
-    run_on_one_and_two(world, tmp_path, words)
+    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *words])
     assert all(line["grad_norm"] > 0 for line in metrics(tmp_path / "one") if "loss" in line)
 
 
 def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
-    world: SimpleNamespace, tmp_path: Path
+    world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
     common = [
         "max_steps=2", "save_steps=1", "eval_steps=2", "eval_images=3", "learning_rate=1e-4",
+        "model.dtype=float64",
         "tasks.shapes.algorithm.beta=0.1", f"tasks.shapes.eval_prompts={world.held_out}",
         f"tasks.shapes.rewards=[{CLIP}]",
     ]  # fmt: skip
-    run_on_one_and_two(world, tmp_path, common)
+    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     for step in (1, 2):
         one, two = (completions(tmp_path / name, step) for name in ("one", "two"))
-        assert [row["completion"] for row in two] == [row["completion"] for row in one]
+        for left, right in zip(one, two, strict=True):
+            assert same_pictures(left["completion"]["bytes"], right["completion"]["bytes"])
         rewards = [row["reward"] for row in one]
-        assert [row["reward"] for row in two] == pytest.approx(rewards, abs=1e-6)
+        assert [row["reward"] for row in two] == pytest.approx(rewards, abs=1e-4)
         advantages = [row["advantage"] for row in one]
         assert [row["advantage"] for row in two] == pytest.approx(advantages, abs=1e-3)
     assert all(line["grad_norm"] > 0 for line in metrics(tmp_path / "one") if "loss" in line)
     grids = [tmp_path / name / "samples" / "eval_shapes_000002.png" for name in ("one", "two")]
-    assert grids[0].read_bytes() == grids[1].read_bytes()
+    assert same_pictures(*(grid.read_bytes() for grid in grids))
     assert (tmp_path / "two" / "train.rank1.log").exists()
 
 
@@ -216,17 +242,23 @@ def test_the_resolved_configuration_starts_the_same_run_again(
     assert metrics(tmp_path / "run") == metrics(tmp_path / "again")
 
 
-def test_a_reward_of_ones_own_is_written_to_the_configuration_by_name(
-    world: SimpleNamespace, tmp_path: Path
+def test_a_callable_is_written_to_the_configuration_by_name_and_found_by_a_resumed_run(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(run_config(world, tmp_path / "run", max_steps=1, save_steps=0))
-    assert "redness" in (tmp_path / "run" / "config.yaml").read_text()
-
-
-def test_trackers_see_what_the_metrics_file_sees(world: SimpleNamespace, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    config = run_config(world, tmp_path / "run", max_steps=1, save_steps=0)
-    config.report_to = ["tensorboard"]
+    run = tmp_path / "run"
+    again = [f"config={run / 'config.yaml'}", "resume_from_checkpoint=auto", "max_steps=2"]
+    lost = {"name": "lost", "reward": lambda samples: [1.0 for _ in samples]}
+    config = run_config(world, run, max_steps=1, save_steps=1)
+    config.tasks["shapes"].rewards = [runs.redness, lost]
     train(config)
-    assert list((tmp_path / "run").rglob("events.out.tfevents*"))
-    assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["step"] == 1
+    written = (run / "config.yaml").read_text()
+    assert "reward: tests.mmrl.runs:redness" in written and "0x" not in written
+    assert main(again) == 1
+    said = capsys.readouterr().err
+    assert "tasks.shapes.rewards[1].name is" in said and "given from Python" in said
+    (run / "config.yaml").write_text(written.replace(f"{__name__}:", "tests.mmrl.runs:redness #"))
+    assert main(again) == 0
+    (first, second) = metrics(run)
+    assert first.keys() == second.keys() >= {"rewards/redness/mean", "rewards/lost/mean"}
+    assert second["rewards/lost/mean"] == second["rewards/redness/mean"]
+    assert "name: tests.mmrl.runs:redness" in (run / "config.yaml").read_text()

@@ -1,4 +1,4 @@
-"""Ctrl-C in every phase of a run: it stops cleanly and resumes exactly."""
+"""Ctrl-C in every phase of a run: it stops at once, loses nothing and resumes exactly."""
 
 import os
 import signal
@@ -7,15 +7,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
+import torch
 
-from mmrl.data import load_prompts
-from mmrl.evaluation import sample_batch
+from mmrl.evaluation import evaluate
+from mmrl.interrupt import (
+    SAME_REQUEST,
+    Interrupted,
+    StopRequest,
+    _request,
+    check,
+    leaving_together,
+)
 from mmrl.rl import main, train
+from mmrl.rl_config import RLConfig
+from mmrl.rollout import sample_groups
+from mmrl.samplers.network import BlockNetwork
 from mmrl.trainer import Trainer
 from mmrl.types import Sample
 from tests.mmrl.runs import (
@@ -36,93 +49,151 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def interrupted_in(phase: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Settings of a run that gets Ctrl-C in a phase of its second step (or in its evaluation)."""
-    calls = []
+CHANGES = {"eval_steps": 2, "save_steps": 0, "max_steps": 3}
+"""Of every run here; with two inner iterations, AdamW and a reference."""
 
-    def rewarding(samples: list[Sample]) -> list[float]:
-        calls.append(1)
-        if len(calls) == 2:
-            interrupt()
+
+def settings(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+    task = {"eval_prompts": world.held_out, "eval_rewards": [RED], "rollout_batch_size": 4}
+    task |= changes.pop("task", {})
+    return run_config(world, output, task=task, algorithm={"beta": 0.1}, **{**CHANGES, **changes})
+
+
+@pytest.fixture(scope="module")
+def whole(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nobody stops."""
+    return train(settings(world, tmp_path_factory.mktemp("whole") / "run"))
+
+
+class Interrupting:
+    """Ctrl-C in a phase of a run, and what the run computes after it.
+
+    Attributes:
+        phase: `denoise` or `rewards` of the second step, its `score`, its `update`, its `second`
+            inner iteration, or the evaluation after it (`evaluate`).
+        after: forward passes since then.
+    """
+
+    def __init__(self, phase: str, patch: pytest.MonkeyPatch) -> None:
+        self.phase, self.after, self.step, self.told = phase, 0, 0, False
+        patch.setattr("mmrl.rl.sample_groups", self._noting(sample_groups))
+        patch.setattr(BlockNetwork, "__call__", self._calling("denoise", BlockNetwork.__call__))
+        patch.setattr("mmrl.progress.evaluate", self._evaluating(evaluate))
+        patch.setattr(Trainer, "_score", self._calling("score", Trainer._score))
+        patch.setattr(Trainer, "_inner_step", self._iterating(Trainer._inner_step))
+
+    def reward(self, samples: list[Sample]) -> list[float]:
+        """Endless in that phase: a thread of its own, which the end of the run breaks off."""
+        while self.phase == "rewards" and self.step == 1:
+            self._tell()
+            time.sleep(0.02)
         return redness(samples)
 
-    if phase == "update":
-        original: Callable = Trainer._loss
+    def _tell(self) -> None:
+        if not self.told:
+            self.told = True
+            interrupt()
 
-        def loss(self: Trainer, *arguments: Any) -> Any:
-            if self.step == 1:
-                interrupt()
-            return original(self, *arguments)
+    def _noting(self, original: Callable) -> Callable:
+        def sampling(task: Any, policy: Any, step: int, *rest: Any) -> Any:
+            self.step = step
+            return original(task, policy, step, *rest)
 
-        monkeypatch.setattr(Trainer, "_loss", loss)
-        return {}
-    key, other = ("rewards", "eval_rewards") if phase == "rollout" else ("eval_rewards", "rewards")
-    return {key: [{"name": "redness", "reward": rewarding}], other: [RED]}
+        return sampling
+
+    def _evaluating(self, original: Callable) -> Callable:
+        def evaluating(policy: Any, prompts: Any, *rest: Any, **options: Any) -> Any:
+            self.step = 10 if self.step == 1 else self.step
+            return original(policy, prompts, *rest, **options)
+
+        return evaluating
+
+    def _calling(self, kind: str, original: Callable) -> Callable:
+        def calling(*arguments: Any) -> Any:
+            now = ("update" if torch.is_grad_enabled() else "score") if kind == "score" else kind
+            wanted = {"evaluate": ("denoise", 10)}.get(self.phase, (self.phase, 1))
+            self.after += self.told
+            if (now, self.step) == wanted:
+                self._tell()
+            return original(*arguments)
+
+        return calling
+
+    def _iterating(self, original: Callable) -> Callable:
+        def iterating(trainer: Trainer, plan: Any, sums: Any, leaving: Any) -> None:
+            if self.phase == "second" and self.step == 1 and leaving is None:
+                self._tell()
+            original(trainer, plan, sums, leaving)
+
+        return iterating
 
 
-@pytest.mark.parametrize("phase", ["rollout", "update", "evaluation"])
-def test_ctrl_c_finishes_the_step_and_the_run_resumes_exactly(
-    phase: str, world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes = {"eval_steps": 2, "save_steps": 0, "max_steps": 4}
-    task = {"eval_prompts": world.held_out}
+@pytest.mark.parametrize(
+    ("phase", "left_at", "forwards"),
+    [
+        ("denoise", 1, 0),
+        ("rewards", 1, 0),
+        ("score", 1, 1),  # the reference of the same micro-batch
+        ("update", 1, 0),
+        ("second", 2, 2),  # its two micro-batches
+        ("evaluate", 2, 0),
+    ],
+)
+def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(
+    phase: str, left_at: int, forwards: int, whole: Path, world: SimpleNamespace, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     handler = signal.getsignal(signal.SIGINT)  # a shell's background job ignores the signal
     with monkeypatch.context() as patch:
-        interrupting = {**task, **interrupted_in(phase, patch)}
+        interrupting = Interrupting(phase, patch)
+        rewards = [{"name": "redness", "reward": interrupting.reward}]
         with pytest.raises(KeyboardInterrupt):
-            train(run_config(world, tmp_path / "run", task=interrupting, **changes))
-    assert signal.getsignal(signal.SIGINT) is handler
-    assert loadable(tmp_path / "run") == [2]
+            train(settings(world, tmp_path / "run", task={"rewards": rewards}))
+    assert interrupting.told and interrupting.after == forwards
+    assert signal.getsignal(signal.SIGINT) is handler and signal.set_wakeup_fd(-1) == -1
+    assert not [t for t in threading.enumerate() if t.name.startswith(("reward ", "signals"))]
+    assert loadable(tmp_path / "run") == [left_at]
     assert not (tmp_path / "run" / "final").exists()
-    changes["task"] = {**task, "eval_rewards": [RED]}
-    resumed = {"resume_from_checkpoint": "auto", **changes}
-    train(run_config(world, tmp_path / "run", **resumed))
-    train(run_config(world, tmp_path / "whole", **changes))
-    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
-    assert same_weights(tmp_path / "run" / "final", tmp_path / "whole" / "final")
+    assert (tmp_path / "run" / "report.html").exists()
+    train(settings(world, tmp_path / "run", resume_from_checkpoint="auto"))
+    assert metrics(tmp_path / "run") == metrics(whole)
+    assert same_weights(tmp_path / "run" / "final", whole / "final")
 
 
-def test_ctrl_c_before_the_first_step_leaves_a_directory_that_starts_again(
+def test_a_stop_right_after_a_checkpoint_writes_none_again(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, save = [], Trainer.save
+
+    def saving(trainer: Trainer, folder: Path) -> None:
+        written.append(trainer.step)
+        save(trainer, folder)
+        interrupt()
+
+    monkeypatch.setattr(Trainer, "save", saving)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings(world, tmp_path / "run", save_steps=1, eval_steps=0))
+    assert written == [1] == loadable(tmp_path / "run")
+
+
+def test_ctrl_c_before_the_first_step_leaves_the_first_images_and_starts_again(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     def evaluating(samples: list[Sample]) -> list[float]:
         interrupt()
         return redness(samples)
 
-    task = {"eval_prompts": world.held_out, "eval_rewards": [{"name": "r", "reward": evaluating}]}
+    task = {"eval_rewards": [{"name": "r", "reward": evaluating}]}
     with pytest.raises(KeyboardInterrupt):
-        train(run_config(world, tmp_path / "run", task=task, eval_steps=1))
-    again = {"max_steps": 1, "resume_from_checkpoint": "auto"}
-    train(run_config(world, tmp_path / "run", **again))
+        train(settings(world, tmp_path / "run", task=task))
+    assert [path.name for path in (tmp_path / "run" / "samples").iterdir()] == [
+        "eval_shapes_000000.png"
+    ]
+    log = (tmp_path / "run" / "train.log").read_text()
+    assert f"images: {tmp_path / 'run' / 'samples' / 'eval_shapes_000000.png'}" in log
+    again = {"max_steps": 1, "resume_from_checkpoint": "auto", "eval_steps": 0}
+    train(settings(world, tmp_path / "run", **again))
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1]
-
-
-def test_ctrl_c_in_an_evaluation_stops_after_the_batch_and_resuming_makes_up_for_it(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = {"eval_prompts": world.held_out, "rollout_batch_size": 2}
-    changes = {"task": task, "eval_steps": 10, "save_steps": 0, "max_steps": 1}
-    batches = []
-
-    def interrupting(policy: Any, rows: Any, *rest: Any) -> Any:
-        batches.append(len(rows))
-        if len(batches) == calls:
-            interrupt()
-        return sample_batch(policy, rows, *rest)
-
-    monkeypatch.setattr("mmrl.evaluation.sample_batch", interrupting)
-    whole = -(-len(load_prompts(world.held_out, "text_to_image")) // 2)
-    for calls, resume in ((1, None), (whole + 2, "auto")):  # the first evaluation, then the last
-        batches.clear()
-        with pytest.raises(KeyboardInterrupt):
-            train(run_config(world, tmp_path / "run", resume_from_checkpoint=resume, **changes))
-        assert len(batches) == calls
-    assert loadable(tmp_path / "run") == [1] and not (tmp_path / "run" / "final").exists()
-    monkeypatch.undo()
-    train(run_config(world, tmp_path / "run", resume_from_checkpoint="auto", **changes))
-    train(run_config(world, tmp_path / "whole", **changes))
-    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
-    assert (tmp_path / "run" / "final").exists()
 
 
 def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
@@ -148,22 +219,72 @@ def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
     assert main([*words, "max_steps=1"]) == 0
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-def test_a_second_ctrl_c_stops_at_once(
-    overlap: bool, world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+DEAF = """
+import hashlib, subprocess, sys
+from mmrl.config import load_config
+from mmrl.rl import RLConfig, train
+
+def deaf(samples):
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    with open(sys.argv[1], "w") as file:
+        file.write(str(child.pid))
+    hashlib.pbkdf2_hmac("sha256", b"one operation,", b"as a backward pass is", 10**9)
+
+config = load_config(RLConfig, sys.argv[2:])
+config.tasks["shapes"].rewards = [{"name": "deaf", "reward": deaf}]
+train(config)
+"""
+"""A run whose main thread is in an operation of minutes, with a child in another session."""
+
+
+def test_a_second_ctrl_c_ends_the_process_and_its_children_whatever_they_are_doing(
+    world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("mmrl.interrupt.SAME_REQUEST", 0.0)
+    words = [*command_line(world, tmp_path / "run"), "overlap_rewards=false"]
+    command = [sys.executable, "-c", DEAF, str(tmp_path / "child"), *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT) as running:
+        wait_for(tmp_path / "child", running)
+        running.send_signal(signal.SIGINT)
+        time.sleep(2 * SAME_REQUEST)
+        assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=20) == 130
+        said = running.communicate()[1].decode()
+    assert "once more ends at once" in said and said.endswith("\nstopped\n")
+    with suppress(psutil.NoSuchProcess):  # nobody may have asked for its status yet
+        child = psutil.Process(int((tmp_path / "child").read_text()))
+        assert child.status() == psutil.STATUS_ZOMBIE
 
-    def rewarding(samples: list[Sample]) -> list[float]:
-        while True:  # in a thread of its own the reward goes on until the run breaks it off
-            interrupt()
-            time.sleep(0.05)
 
-    task = {"rewards": [{"name": "r", "reward": rewarding}]}
-    with pytest.raises(KeyboardInterrupt):
-        train(run_config(world, tmp_path / "run", task=task, overlap_rewards=overlap))
-    assert loadable(tmp_path / "run") == []
-    assert not [t for t in threading.enumerate() if t.name.startswith("reward ")]
+def test_a_process_that_is_told_waits_at_the_end_of_the_phase_for_those_that_are_not() -> None:
+    here = threading.Barrier(2, timeout=20)
+    flags: dict[str, bool] = {}
+    passed: dict[str, list[int]] = {"told": [], "other": []}
+
+    def process(name: str) -> None:
+        def agreed(flag: bool) -> bool:
+            flags[name] = flag
+            here.wait()
+            found = any(flags.values())
+            here.wait()
+            return found
+
+        request = StopRequest(agreed)
+        request.requested = name == "told"
+        _request.set(request)  # of this thread
+        with suppress(Interrupted):
+            with leaving_together():
+                for n in range(3):
+                    check()
+                    passed[name].append(n)
+            pytest.fail("went on alone")
+
+    threads = [threading.Thread(target=process, args=[name]) for name in passed]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert passed == {"told": [], "other": [0, 1, 2]}
 
 
 def test_ctrl_c_while_importing_is_one_line_as_well() -> None:

@@ -18,7 +18,13 @@ from mmrl.objectives.reconstruction import Reconstruction
 from mmrl.sft import main, train
 from mmrl.supervised_trainer import DivergenceError
 from models.magvit import load_vq
-from tests.mmrl.supervised_runs import NETWORK, config, kill_in_checkpoint, metrics
+from tests.mmrl.supervised_runs import (
+    NETWORK,
+    config,
+    kill_in_checkpoint,
+    metrics,
+    same_weights,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +72,31 @@ def test_ctrl_c_writes_a_checkpoint_and_ends_cleanly(images: Path, tmp_path: Pat
     assert not (output / "final").exists()
     resumed = [*words, "resume_from_checkpoint=auto", f"max_steps={step + 1}"]
     assert main(resumed) == 0
+
+
+@pytest.mark.parametrize(("phase", "left_at"), [("loss", 1), ("evaluate", 2)])
+def test_ctrl_c_leaves_the_micro_batch_and_the_run_resumes_exactly(
+    phase: str, left_at: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = getattr(Reconstruction, phase), []
+    changes = {"save_steps": 0, "eval_steps": 2, "gradient_accumulation_steps": 2}
+    changes |= {"ema_decay": 0.5, "logging_steps": 3}
+
+    def interrupting(self: Reconstruction, *arguments: Any) -> Any:
+        calls.append(1)
+        if phase == "evaluate" or len(calls) == 3:  # the first micro-batch of the second step
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reconstruction, phase, interrupting)
+        assert not train(config(images, tmp_path / "run", **changes))
+    assert len(calls) == (3 if phase == "loss" else 1)
+    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [left_at]
+    train(config(images, tmp_path / "run", resume_from_checkpoint="auto", **changes))
+    train(config(images, tmp_path / "whole", **changes))
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert same_weights(tmp_path / "run" / "final", tmp_path / "whole" / "final")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """FSDP2 on two processes against one process: equal runs, whole checkpoints, exact resume."""
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from mmrl import rl, sft
 from mmrl.objectives.masked import Masked
 from models import load_policy
+from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     ACCELERATE,
     VQ,
@@ -21,29 +23,42 @@ from tests.mmrl.runs import (
     launcher,
     metrics,
     module_process,
+    same_pictures,
     same_weights,
 )
 from tests.mmrl.sharded_runs import RL, reinforce, supervise
 
+Runs = Callable[[str], SimpleNamespace]
+SLOW = ("lora", "value")
+KINDS = [pytest.param(k, marks=pytest.mark.slow if k in SLOW else ()) for k in RL]
+
 
 @pytest.fixture(scope="module")
-def runs(
-    world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SimpleNamespace]:
-    """All runs of `sharded_runs`: `one` process and `two` that share the model."""
-    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    for kind in RL:
-        reinforce(world, one / kind, kind)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Masked, "batch", both_shares(Masked.batch))
-        supervise(world, one / "sft", gradient_accumulation_steps=2)
-    words = [str(Path(world.policy).parent), str(two), str(one)]
-    pair = module_process(
-        "tests.mmrl.sharded_runs", words, *launcher(ACCELERATE / "fsdp2_cpu2.yaml")
-    )
-    output = pair.communicate(timeout=240)[1].decode()
-    assert pair.returncode == 0, output[-6000:]
-    yield SimpleNamespace(one=one, two=two)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def runs_of(
+    world: SimpleNamespace, sharing_pair: Pair, folder: Path
+) -> Runs:
+    """All runs of a kind of `sharded_runs`: of `one` process and of `two` that share the model."""
+    one, two = folder / "one", folder / "two"
+
+    @functools.cache
+    def runs(kind: str) -> SimpleNamespace:
+        if kind == "sft":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Masked, "batch", both_shares(Masked.batch))
+                supervise(world, one / "sft", gradient_accumulation_steps=2)
+        else:
+            reinforce(world, one / kind, kind)
+        words = [str(Path(world.policy).parent), str(two), str(one), kind]
+        sharing_pair.begin("tests.mmrl.sharded_runs", words)
+        sharing_pair.end()
+        return SimpleNamespace(one=one, two=two)
+
+    return runs
 
 
 def both_shares(batch: Callable) -> Callable:
@@ -75,13 +90,15 @@ def completions(run: Path, step: int) -> list[dict]:
     return pq.read_table(path).to_pylist()
 
 
-@pytest.mark.parametrize("kind", RL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_sharded_processes_sample_score_and_train_as_one(
-    runs: SimpleNamespace, kind: str
+    runs_of: Runs, kind: str
 ) -> None:
+    runs = runs_of(kind)
     one, two = runs.one / kind, runs.two / kind
     for left, right in zip(completions(one, 4), completions(two, 4), strict=True):
-        assert right["completion"] == left["completion"] and right["reward"] == left["reward"]
+        assert same_pictures(left["completion"]["bytes"], right["completion"]["bytes"])
+        assert right["reward"] == pytest.approx(left["reward"], abs=1e-4)
     lines = [line for line in metrics(one) if "loss" in line]
     assert all(line["grad_norm"] > 0 and line["reward_std"] > 0 for line in lines)
     assert lines[-1]["kl"] > 0
@@ -89,10 +106,11 @@ def test_two_sharded_processes_sample_score_and_train_as_one(
     assert (two / "train.rank1.log").exists()
 
 
-@pytest.mark.parametrize("kind", RL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_sharded_runs_leave_ordinary_checkpoints(
-    runs: SimpleNamespace, world: SimpleNamespace, kind: str
+    runs_of: Runs, world: SimpleNamespace, kind: str
 ) -> None:
+    runs = runs_of(kind)
     for name in ("checkpoints/2", "checkpoints/4", "final"):
         close(runs.one / kind / name, runs.two / kind / name)
     trained = load_policy(runs.two / kind / "final", VQ).network.state_dict()
@@ -100,10 +118,13 @@ def test_sharded_runs_leave_ordinary_checkpoints(
     assert any((trained[name] - start[name]).abs().max() > 1e-4 for name in start)
 
 
-@pytest.mark.parametrize("kind", ["value", "value-copy"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("value", marks=pytest.mark.slow), "value-copy"]
+)
 def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
-    runs: SimpleNamespace, kind: str
+    runs_of: Runs, kind: str
 ) -> None:
+    runs = runs_of(kind)
     for step in ("2", "4"):
         folder = Path(kind, "checkpoints", step, "value")
         close(runs.one / folder, runs.two / folder)
@@ -112,17 +133,26 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
     assert len(losses) == 4 and losses[-1] > 0
 
 
-@pytest.mark.parametrize("kind", RL)
-def test_a_sharded_run_resumes_exactly(runs: SimpleNamespace, kind: str) -> None:
+def test_processes_leave_together_when_one_is_told_to_stop(runs_of: Runs) -> None:
+    runs = runs_of("full")
+    stopped, whole = runs.two / "full-stopped", runs.two / "full"
+    assert metrics(stopped) == metrics(whole)
+    assert same_weights(stopped / "final", whole / "final")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sharded_run_resumes_exactly(runs_of: Runs, kind: str) -> None:
+    runs = runs_of(kind)
     whole, parts = runs.two / kind, runs.two / f"{kind}-parts"
     assert metrics(parts)[-1] == metrics(whole)[-1]
     assert same_weights(parts / "final", whole / "final")
 
 
-@pytest.mark.parametrize("kind", RL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
-    runs: SimpleNamespace, world: SimpleNamespace, tmp_path: Path, kind: str
+    runs_of: Runs, world: SimpleNamespace, tmp_path: Path, kind: str
 ) -> None:
+    runs = runs_of(kind)
     sharded = runs.two / kind / "checkpoints" / "2"
     reinforce(world, tmp_path / "run", kind, resume_from_checkpoint=str(sharded))
     close(runs.one / kind / "final", tmp_path / "run" / "final")
@@ -130,8 +160,9 @@ def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
 
 
 def test_supervised_training_has_the_losses_of_one_process_and_resumes(
-    runs: SimpleNamespace,
+    runs_of: Runs,
 ) -> None:
+    runs = runs_of("sft")
     equal_metrics(runs.one / "sft", runs.two / "sft")
     for name in ("checkpoints/2", "checkpoints/4", "final"):
         close(runs.one / "sft" / name, runs.two / "sft" / name)
@@ -181,6 +212,7 @@ def test_other_ways_of_sharding_are_refused_before_anything_loads(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_launch_with_fsdp1_ends_with_one_clear_line(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -1,28 +1,26 @@
 """A model that sees, sharded over two processes: nobody waits, both learn as one process does."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from mmrl.stream import stream_rows
 from tests.mmrl import sharded_sight
-from tests.mmrl.runs import ACCELERATE, launcher, metrics, module_process
+from tests.mmrl.pair import Pair
+from tests.mmrl.runs import metrics
 from tests.mmrl.test_sharded import close, equal_metrics
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+def runs(sharing_pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """All runs of `sharded_sight`: `one` process and `two` that share the model."""
     world = tmp_path_factory.mktemp("world")
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     sharded_sight.write(world)
-    sharded_sight.main(world, one, batch_size=2)
-    launched = launcher(ACCELERATE / "fsdp2_cpu2.yaml")
-    pair = module_process("tests.mmrl.sharded_sight", [str(world), str(two)], *launched)
-    output = pair.communicate(timeout=240)[1].decode()
-    assert pair.returncode == 0, output[-6000:]
-    yield SimpleNamespace(one=one, two=two)
+    sharing_pair.begin("tests.mmrl.sharded_sight", [str(world), str(two)])
+    sharded_sight.run_all(world, one, batch_size=2)
+    sharing_pair.end()
+    return SimpleNamespace(one=one, two=two)
 
 
 @pytest.mark.parametrize("kind", sharded_sight.SETTINGS)

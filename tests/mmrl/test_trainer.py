@@ -24,6 +24,9 @@ STILL = {"warmup_steps": 1000, "learning_rate": 1e-30}
 """The policy does not move, so what holds in the first inner iteration holds in all of them."""
 
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
 def weights(trainer: Trainer) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in trainer.trained.named_parameters()}
 
@@ -87,7 +90,8 @@ def test_the_reference_stays_the_policy_of_the_start(
     [
         ({"num_draws": 2}, None),
         ({"num_draws": 2}, LORA),
-        *[({**FAST, "aggregation": mean}, None) for mean in ("gspo", "grpo", "dapo", "dr_grpo")],
+        ({**FAST, "aggregation": "gspo"}, None),
+        *[slow({**FAST, "aggregation": mean}, None) for mean in ("grpo", "dapo", "dr_grpo")],
         ({"num_draws": 2, "top_entropy_quantile": 0.1}, LORA),
     ],
     ids=["full", "lora", "fast", "fast-grpo", "fast-dapo", "fast-dr_grpo", "uncertain"],
@@ -100,7 +104,7 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
     for size in (8, 2, 1):
         config = run_config(
             world, tmp_path, lora=lora, algorithm=algorithm, per_device_train_batch_size=size,
-            adam_epsilon=1e-3,
+            adam_epsilon=1e-3, model={"dtype": "float64"},  # the same tokens are the uncertain ones
         )  # fmt: skip
         trainer, values = updated(config)
         results[size] = weights(trainer), values

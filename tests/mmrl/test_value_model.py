@@ -28,6 +28,7 @@ from tests.mmrl.runs import (
 from tests.mmrl.test_methods import counted
 
 SAMPLER = SamplerConfig(name="maskgit", steps=4)
+slow = partial(pytest.param, marks=pytest.mark.slow)
 BACKBONES = pytest.mark.parametrize("backbone", ["shared", "copy"])
 ADAPTERS = pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 
@@ -84,8 +85,10 @@ def test_before_it_has_learned_anything_it_changes_nothing(
     assert plain.value is None and not {"loss/value_avg", "val/mean"} & expected.keys()
 
 
-@BACKBONES
-@ADAPTERS
+@pytest.mark.parametrize(
+    ("backbone", "lora"),
+    [("shared", None), slow("copy", None), slow("shared", LORA), ("copy", LORA)],
+)
 def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
 ) -> None:
@@ -130,8 +133,10 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
         assert parts["value"] == 4 * own_bytes
 
 
-@BACKBONES
-@ADAPTERS
+@pytest.mark.parametrize(
+    ("backbone", "lora"),
+    [("shared", None), slow("copy", None), slow("shared", LORA), ("copy", LORA)],
+)
 def test_the_size_of_micro_batches_changes_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
 ) -> None:

@@ -12,20 +12,23 @@ from mmrl.config import ConfigError
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from models import load_policy
+from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     LORA,
     SHAPES,
     VQ,
+    command_line,
     metrics,
-    run_on_one_and_two,
     same_weights,
     task_config,
 )
 from tests.mmrl.test_text_rl import text_config
-from tests.mmrl.test_value_model import BACKBONES, SAMPLER, config_of, method
+from tests.mmrl.test_value_model import BACKBONES, SAMPLER, config_of, method, slow
 
 
-@pytest.mark.parametrize(("backbone", "lora"), [("shared", None), ("copy", None), ("copy", LORA)])
+@pytest.mark.parametrize(
+    ("backbone", "lora"), [slow("shared", None), slow("copy", None), ("copy", LORA)]
+)
 def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
 ) -> None:
@@ -82,9 +85,9 @@ def test_tasks_must_agree_on_the_one_value_model(world: SimpleNamespace, tmp_pat
         RLConfig(tasks=tasks, **run)
 
 
-@BACKBONES
+@pytest.mark.parametrize("backbone", [slow("shared"), "copy"])
 def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
-    world: SimpleNamespace, tmp_path: Path, backbone: str
+    world: SimpleNamespace, pair: Pair, tmp_path: Path, backbone: str
 ) -> None:
     value = f"{{name: trace_rl, slice_size: 1, num_iterations: 2, value: {{backbone: {backbone}}}}}"
     reward = f"rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]"
@@ -97,7 +100,7 @@ def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
         "per_device_train_batch_size=2", f"tasks.shapes.algorithm={value}",
         f"tasks.shapes.{reward}",
     ]  # fmt: skip
-    run_on_one_and_two(world, tmp_path, common)
+    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     for line in metrics(tmp_path / "one"):
         assert line["shapes/loss/value_avg"] > 0 and "other/loss/value_avg" not in line
     for name in ("final/model.safetensors", "checkpoints/2/value/model.safetensors"):

@@ -80,7 +80,8 @@ def test_cutting_padding_does_not_change_logits(policy: Policy, padding_aware: P
     cut = padding_aware.canvas(PROMPTS)
     for a, b in ((whole, cut), (whole[:1], padding_aware.canvas(PROMPTS[:1]))):
         difference = image_logits(policy, a) - image_logits(padding_aware, b)
-        assert difference.abs().max() < 1e-5
+        # sums over rows of another length, of logits that reach 10: float32 rounds by 1e-6 of that
+        assert difference.abs().max() < 5e-5
 
 
 def test_padding_that_is_attended_to_changes_logits(policy: Policy, padding_aware: Policy) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.architectures import uses_quick_gelu
+from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]
 
@@ -46,7 +47,7 @@ def test_a_batch_scores_like_its_rows_alone(
     assert reward([]) == []
 
 
-def test_what_else_is_scored_does_not_change_a_bit(
+def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(
     clip_directory: Path, pictures: list[Image.Image]
 ) -> None:
     reward = build_reward({"name": "clip", "model": str(clip_directory), "device": "cpu"})
@@ -54,7 +55,8 @@ def test_what_else_is_scored_does_not_change_a_bit(
     together = reward(samples)
     for size in (1, 2, 5, 12, 31):
         parts = [reward(samples[n : n + size]) for n in range(0, 45, size)]
-        assert [score for part in parts for score in part] == together, size
+        scores = [score for part in parts for score in part]
+        assert scores == up_to_rounding(together), size
 
 
 def test_half_precision_towers_stay_near_float32(

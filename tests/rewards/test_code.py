@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from mmrl.types import Sample
-from rewards import build_reward
+from rewards import PartialFailure, build_reward
 from rewards.code import CodeReward, program
 from rewards.sandbox import IsolationError
+from rewards.scoring import RewardError, Scorer
 
 TESTS = ["assert inc(1) == 2", "assert inc(2) == 3", "assert inc(-1) == 0"]
 RIGHT = "Add one.\n```python\ndef inc(x):\n    return x + 1\n```\nDone."
@@ -77,7 +78,7 @@ def test_calls_and_humaneval_checks_need_their_function_named(reward: CodeReward
     assert score(reward, HALF, [{"input": [-1], "output": 0}], entry_point="inc") == 0.0
     check = "def check(candidate):\n    assert candidate(1) == 2\n"
     assert score(reward, RIGHT, check, entry_point="inc") == 1.0
-    with pytest.raises(ValueError, match="together with `entry_point`"):
+    with pytest.raises(PartialFailure, match="together with `entry_point`"):
         score(reward, RIGHT, calls)
 
 
@@ -121,21 +122,78 @@ def test_scores_keep_their_order_and_samples_without_tests_have_none(reward: Cod
     ],
 )
 def test_malformed_tests_are_a_failure(reward: CodeReward, tests: Any) -> None:
-    with pytest.raises(ValueError, match="must be a list of assertions"):
+    with pytest.raises(PartialFailure, match="must be a list of assertions"):
         score(reward, RIGHT, tests)
     with pytest.raises(ValueError, match="must be a list of assertions"):
         reward.check({"tests": tests})
 
 
 def test_tests_that_do_not_compile_are_a_failure(reward: CodeReward) -> None:
-    with pytest.raises(ValueError, match="do not compile"):
+    with pytest.raises(PartialFailure, match="do not compile"):
         score(reward, RIGHT, ["assert inc(1) =="])
     check = {"tests": "def check(candidate):\n    assert candidate(1) == 2"}
-    with pytest.raises(ValueError, match="no entry_point is given to call it with"):
+    with pytest.raises(PartialFailure, match="no entry_point is given to call it with"):
         score(reward, "```python\nx = 1\n```", **check)
     for metadata in ({"tests": ["assert inc(1) =="]}, {"tests": TESTS, "setup": "import"}, check):
         with pytest.raises(ValueError, match="do not compile|no entry_point"):
             reward.check(metadata)
+
+
+def test_a_row_that_cannot_be_judged_fails_alone_and_is_named_by_its_id(
+    reward: CodeReward, sharing: CodeReward
+) -> None:
+    samples = [
+        Sample("a", RIGHT, {"tests": TESTS}, id="mbpp-1"),
+        Sample("b", RIGHT, {"tests": ["assert inc(1) =="]}, id="mbpp-2"),
+        Sample("c", HALF, {"tests": TESTS}, id="mbpp-3"),
+        Sample("d", RIGHT, {"tests": [1]}, id="mbpp-4"),
+        Sample("e", RIGHT, {}, id="mbpp-5"),
+    ]
+    for own, scores in ((reward, [1.0, 0.0]), (sharing, [1.0, pytest.approx(2 / 3)])):
+        with pytest.raises(PartialFailure) as failure:
+            own(samples)
+        found = failure.value.results
+        assert [found[0], found[2], found[4]] == [*scores, None]
+        assert "do not compile" in str(found[1]) and "list of assertions" in str(found[3])
+    entry = {"name": "code", "reward": reward}
+    with pytest.raises(RewardError, match=r"2 of 5 samples.*First: mbpp-2: 'b'.*do not compile"):
+        Scorer([entry]).score(samples)
+    assert Scorer([entry], max_failures=0.5).score(samples).total == [1.0, None, 0.0, None, None]
+
+
+MBPP_533 = {
+    "tests": [
+        "assert remove_datatype((4, 5, 4, 7.7, 1.2), int) == [7.7, 1.2]",
+        "assert remove_datatype((7, 8, 9, 'SR'), str) == [7, 8, 9]",
+        "assert remove_datatype((7, 1.1, 2, 2.2), float) == [7, 2]",
+    ]
+}
+"""Tests that hand over types."""
+HUMANEVAL = {
+    "entry_point": "fold",
+    "tests": (
+        "METADATA = {'author': 'x'}\n\n\ndef check(candidate):\n"
+        "    import random\n    from copy import deepcopy\n    rng = random.Random(42)\n"
+        "    assert candidate(lambda a, b: a + b, (x for x in range(4)), 0) == 6\n"
+        "    for _ in range(10):\n        xs = [rng.randint(0, 9) for _ in range(5)]\n"
+        "        assert candidate(max, deepcopy(xs), -1) == max(xs)\n"
+        "        assert candidate(lambda a, b: plus(a, b), iter(xs), 0) == sum(xs)\n"
+    ),
+}
+"""A check with functions, generators, chance, and a function beside the one under test."""
+
+
+def test_tests_may_hand_over_types_functions_and_generators(reward: CodeReward) -> None:
+    drop = "def remove_datatype(xs, kind): return [x for x in xs if not isinstance(x, kind)]"
+    fold = (
+        "def plus(a, b): return a + b\ndef fold(f, xs, start):\n"
+        "    for x in xs: start = f(start, x)\n    return start"
+    )
+    for code, metadata in ((drop, MBPP_533), (fold, HUMANEVAL)):
+        reward.check(metadata)
+        wrong = code.replace("if not", "if").replace("f(start, x)", "x")
+        samples = [Sample("p", f"```python\n{c}\n```", metadata) for c in (code, wrong)]
+        assert reward(samples) == [1.0, 0.0]
 
 
 def test_tests_that_can_be_run_pass_the_check(reward: CodeReward) -> None:

@@ -43,6 +43,9 @@ def score(reward: MathReward, answer: Any, completion: str) -> float | None:
         ("3, 5, 7", r"\boxed{3, 7, 5}"),
         (r"\$36", r"\boxed{36.00}"),
         ("81", "so the number is 81.\n</reasoning>"),
+        ("27.0", "</reasoning>\n<answer>\nboxed{27}\n</answer>"),
+        ("18.0", "</reasoning>\n\n<answer>\n\\.boxed{18}\n</answer>"),
+        ("32.0", "</reasoning>\n<answer>\n\\boxed{}32\n</answer>"),
     ],
 )
 def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completion: str) -> None:
@@ -70,6 +73,21 @@ def test_any_other_answer_and_none_are_worth_nothing(
     reward: MathReward, answer: Any, completion: str
 ) -> None:
     assert score(reward, answer or "12", completion) == 0.0
+
+
+RECORDED_AS_RIGHT = {
+    "a box that never closes was cut off": ("360", r"in one day is \boxed{360\text{ hours} hours."),
+    "a time of day is no number": ("2", "make the cake is:\n\\boxed{2:00 pm} \n\n</answer>"),
+    "the last box counts": ("162000", "\\boxed{162000}\n<answer>\n\\boxed{16200}\n</answer>"),
+    "the answer is two thirds": ("2", r"after expenses is \boxed{\frac{2}{3}} dollars."),
+}
+"""The recorded answers to GSM8K that their publisher takes for right, and the reason against it:
+rows 513, 566, 911 and 1116; of MATH there are none."""
+
+
+@pytest.mark.parametrize("reason", RECORDED_AS_RIGHT)
+def test_a_recorded_answer_is_wrong_for_a_reason(reward: MathReward, reason: str) -> None:
+    assert score(reward, *RECORDED_AS_RIGHT[reason]) == 0.0
 
 
 def test_the_reward_does_not_apply_without_a_reference(reward: MathReward) -> None:

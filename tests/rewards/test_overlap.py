@@ -200,20 +200,20 @@ def test_ctrl_c_interrupts_the_wait_and_the_call() -> None:
     assert ended == [True]
 
 
-def test_samples_that_are_dropped_are_not_scored_and_disturb_nothing() -> None:
+def test_who_waits_for_scores_polls_and_leaves_when_that_raises() -> None:
     reward = Gated(is_open=False)
     scorer = Scorer([entry("gated", reward)])
-    with Overlap([scorer]):
-        dropped = scorer.begin(12)
-        dropped.add(SAMPLES[:4])
-        assert reward.begun.wait(SECONDS)
-        dropped.add(SAMPLES[4:8])
-        dropped.drop()
-        pending = scorer.begin(4)
-        pending.add(SAMPLES[8:])
-        reward.gate.set()
-        assert pending.scores().total == [8.0, 9.0, 10.0, 11.0]
-    assert reward.calls == [[0, 1, 2, 3], [8, 9, 10, 11]]
+    polls = []
+
+    def poll() -> None:
+        polls.append(1)
+        if len(polls) == 2:
+            reward.gate.set()  # or the end of the block would wait for the call
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Overlap([scorer], poll=poll):
+        in_groups(scorer).scores()
+    assert len(polls) == 2
 
 
 class InStep(Gated):

@@ -48,6 +48,13 @@ def test_a_reward_that_gives_different_completions_one_score_cannot_vary() -> No
     assert probed(constant, other).warnings == ["cannot vary: 0.25 for 2 completions that differ"]
 
 
+def test_one_score_for_samples_that_tell_nothing_is_no_warning() -> None:
+    term = Term("mine", lambda samples: [0.0] * len(samples))
+    assert tried("1 x mine", term, SAMPLES, telling=False).warnings == []
+    failing = Term("mine", lambda samples: 1 / 0)
+    assert "failed on 6" in tried("1 x mine", failing, SAMPLES, telling=False).warnings[0]
+
+
 def test_a_reward_that_scores_nothing_is_said_and_one_that_only_fails_has_failed() -> None:
     row = probed(lambda samples: [None] * len(samples))
     assert not row.failed and "no score for any" in row.warnings[0]

@@ -116,6 +116,95 @@ def test_no_call_ends_what_a_test_iterates_over(sandbox: Sandbox, test: str) -> 
         assert verdict.passed == [False] and "RuntimeError" in verdict.reason
 
 
+SPY = """
+import os, json, struct
+def ask(action, number, **content):
+    body = json.dumps({'ask': action, 'object': number, **content}).encode()
+    os.write(3, struct.pack('<I', len(body)) + body)
+    size, = struct.unpack('<I', os.read(3, 4))
+    return json.loads(os.read(3, size))
+def spy(f, *more):
+    import gc
+    names = ('__globals__', '__code__', '__closure__', '__class__', '__self__', '__func__',
+             '__dict__', '__init__', 'gi_frame', 'gi_code', 'f_globals', 'secret', 'hidden', '_x')
+    text = [['str', name] for name in names]
+    replies = [ask('getattr', n, name=name) for n in range(5) for name in names]
+    replies += [ask('setattr', n, name=name, value=True) for n in range(5) for name in names[:9]]
+    replies += [ask('operate', n, name=op, arguments=[t]) for n in range(5) for t in text[:2]
+                for op in ('getitem', 'getattr', 'eval', 'mod', 'call', '__getattribute__')]
+    replies += [ask(a, n, name='x', arguments=[['str', '1 + 1']], named={}, value=None)
+                for n in (0, -99, 10 ** 9) for a in ('lend', 'hand_over', '_lent', 'gone', '')]
+    replies += [ask('call', 1, arguments=[['str', '__import__("os")._exit(0)']], named={})]
+    return [r for r in replies if 'raised' not in r]
+"""
+
+
+def test_what_is_lent_is_no_way_to_the_tests(sandbox: Sandbox) -> None:
+    """A lambda, a function of the library, a generator, an object and a class, with a secret each
+    that no test gives away; and of the judge itself nothing."""
+    test = (
+        "class C:\n    hidden = property(lambda self: 1)\n    def __init__(self): self._x = 1\n"
+        "secret = 'swordfish'\n"
+        "found = spy(lambda x: secret, eval, (secret for _ in 'a'), C, print)\n"
+        "assert found == [], found"
+    )
+    verdict = sandbox.run([Job(SPY, [test])])[0]
+    assert verdict.passed == [True], verdict.reason
+
+
+def test_a_function_of_the_library_does_not_come_back_into_the_tests(sandbox: Sandbox) -> None:
+    code = "def f(run, call): return call(run, \"__import__('os')._exit(0) or secret\")"
+    for run in ("eval", "exec", "len"):
+        test = f"secret = 3\nassert f({run}, lambda g, x: g(x)) == 3"
+        verdict = sandbox.run([Job(code, [test])])[0]
+        assert verdict.passed == [False] and "does not come back" in verdict.reason
+    right = Job("def f(g, h): return h(g)", ["assert f(int, lambda k: k('3')) == 3"])
+    assert sandbox.run([right])[0].passed == [True]
+
+
+def test_no_completion_makes_its_tests_impossible_to_judge(sandbox: Sandbox) -> None:
+    deep = "def g(x):\n    r = []\n    for _ in range({}): r = [r]\n    return r\n"
+    codes = {
+        "nested": deep.format(99) + "def f(x): return 1",
+        "nested too deep": deep.format(500) + "def f(x): return 1",
+        "types": "def g(x): return type\ndef f(x): return 1",
+        "objects": "def g(x): return lambda: 1\ndef f(x): return 1",
+        "leaving": "def g(x): return 1\ndef f(x): raise SystemExit",
+    }
+    jobs = [Job(code, ["assert f([g(1)]) == 2", "assert f(2) == 2"]) for code in codes.values()]
+    for name, verdict in zip(codes, sandbox.run(jobs), strict=True):
+        assert verdict.passed == [False, False] and not verdict.broken and verdict.reason, name
+    right = Job(deep.format(90) + "def f(x): return len(x)", ["assert f([g(1)]) == 1"])
+    assert sandbox.run([right])[0].passed == [True]
+
+
+def test_what_a_test_prints_is_no_verdict(sandbox: Sandbox) -> None:
+    forged = (
+        "import json, struct\n"
+        "body = json.dumps({'passed': [True], 'reason': ''}).encode()\n"
+        "frame = (struct.pack('<I', len(body)) + body).decode('latin-1')\n"
+        "def f(x): return frame * 3000"
+    )
+    for printing in ("print(f(1))", "sys.stdout.write(f(1)); sys.stdout.flush()"):
+        verdict = sandbox.run([Job(forged, [f"{printing}\nassert f(1) == 1"])])[0]
+        assert verdict.passed == [False] and verdict.reason
+
+
+def test_asking_without_end_takes_the_time_of_the_test(sandbox: Sandbox) -> None:
+    start = time.monotonic()
+    ask = "def f(g):\n    while True: g(1)"
+    catch = "def f(g):\n    while True:\n        try: g(f)\n        except Exception: pass"
+    jobs = [
+        Job(ask, ["assert f(lambda x: x) == 1"]),
+        Job(catch, ["assert f(lambda x: x(x)) == 1"]),
+        Job("def f(g): return sum(g)", ["assert f(itertools.count()) == 1"]),
+        Job("def f(g): return g()", ["def g(): return f(g)\nassert f(g) == 1"]),
+    ]
+    verdicts = sandbox.run(jobs)
+    assert all(verdict.passed == [False] and verdict.reason for verdict in verdicts)
+    assert time.monotonic() - start < 30
+
+
 EXHAUSTION = {
     "endless loop": "while True: pass",
     "endless loop in C": "def add(a, b): return 9 ** 9 ** 9",

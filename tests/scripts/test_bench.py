@@ -118,3 +118,17 @@ def test_overlap_prints_steps_per_second_of_both_ways_and_that_their_results_are
     assert set(line["steps_per_s"]) == set(line["time/reward_wait_s"]) == {"overlap", "in_turn"}
     # every group is slept for, at least once
     assert all(seconds >= 3 * line["group_s"] * 0.99 for seconds in line["time/reward_s"].values())
+
+
+def test_precision_prints_a_line_for_each_dtype_and_kernel_over_float32_with_sdpa(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    bench = importlib.import_module("precision")
+    words = command_line(write_world(tmp_path), tmp_path / "run")
+    (tmp_path / "run.yaml").write_text(OmegaConf.to_yaml(OmegaConf.from_dotlist(words)))
+    setting = bench.Setting(run=str(tmp_path / "run.yaml"), prompts=1, repeats=1)
+    lines = {line["way"]: line for line in bench.measure(setting)}
+    assert list(lines) == ["float32 sdpa", "float32 eager", "bfloat16 sdpa", "bfloat16 eager"]
+    assert lines["float32 sdpa"]["cpu_ratio"] == 1
+    assert all(line["first_step_s"] > 0 and line["step_s"] > 0 for line in lines.values())

@@ -9,7 +9,8 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 
 
-def test_it_compares_scores_bit_for_bit_and_reports_speed_and_latency(
+@pytest.mark.slow
+def test_it_compares_scores_and_reports_speed_and_latency(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
@@ -26,5 +27,5 @@ def test_lost_doubled_and_wrong_scores_are_counted(monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(BENCH))
     bench = importlib.import_module("reward_server")
     items = [{"id": "0", "score": 0.5}, {"id": "2", "score": 0.25}, {"id": "2", "score": 0.25}]
-    found = bench.compared(items, [0.5, 0.1, 0.2])
+    found = bench.compared(items, [0.5 + 1e-7, 0.1, 0.2])
     assert found == {"lost": 1, "doubled": 1, "mismatched": 1}

@@ -17,7 +17,8 @@ def written(tmp_path: Path) -> Path:
     rows = {
         "gsm8k": [
             {"generation": r"\boxed{18}" + end, "ground_truth": 18.0, "correct": True},
-            {"generation": r"\boxed{6,277}" + end, "ground_truth": 6277.0, "correct": False},
+            {"generation": r"\boxed{2:00 pm}" + end, "ground_truth": 2.0, "correct": True},
+            {"generation": r"\boxed{5}", "ground_truth": None, "correct": False},
         ],
         "math500": [{"generation": r"\boxed{2}", "ground_truth": "16 \\sqrt{3}", "correct": False}],
         "countdown": [
@@ -48,13 +49,14 @@ def test_an_unexplained_difference_and_one_that_is_gone_both_fail(
     data = written(tmp_path)
     assert not script.report(data, known(data, {"countdown": [{"reason": "gone", "rows": [0]}]}))
     printed = capsys.readouterr().out
-    assert "gsm8k row 1: ours 1.0, recorded 0.0: NOT EXPLAINED" in printed
-    assert "gsm8k: 1 of 2 agree, 1 unexplained" in printed
+    assert "gsm8k row 1: ours 0.0, recorded 1.0: NOT EXPLAINED" in printed
+    assert "gsm8k: 1 of 2 agree (0.500), 0.500 by box or tag alone" in printed
+    assert "1 right ones wrong here, 1 unexplained" in printed
     assert "countdown: explained but no longer different: rows [0]" in printed
-    assert script.report(data, known(data, {"gsm8k": [{"reason": "thousands", "rows": [1]}]}))
+    assert script.report(data, known(data, {"gsm8k": [{"reason": "time of day", "rows": [1]}]}))
     printed = capsys.readouterr().out
-    assert "gsm8k row 1: ours 1.0, recorded 0.0: thousands" in printed
-    assert "sudoku: 1 of 1 agree, 0 unexplained" in printed
+    assert "gsm8k row 1: ours 0.0, recorded 1.0: time of day" in printed
+    assert "sudoku: 1 of 1 agree (1.000), 0 unexplained" in printed
 
 
 def test_the_committed_explanations_have_a_reason_each_and_no_row_twice() -> None:

@@ -1,6 +1,7 @@
 """The table of scripts/compare_methods.py: its figures, its runs, and what it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,7 @@ def test_runs_differ_in_method_seed_and_control_alone(tmp_path: Path) -> None:
         assert run.config.seed == int(run.folder.name)
 
 
+@pytest.mark.slow
 def test_it_runs_what_is_missing_and_prints_the_table(tmp_path: Path) -> None:
     path = settings(tmp_path, methods={"wd1": {"name": "wd1"}}, control="wd1")
     command = [sys.executable, str(SCRIPT), f"config={path}", "workers=1"]
@@ -116,6 +118,13 @@ def test_it_runs_what_is_missing_and_prints_the_table(tmp_path: Path) -> None:
     again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     assert len(written) == 2 and all(p.stat().st_mtime_ns == t for p, t in written.items())
     assert first.stdout == again.stdout == (tmp_path / "runs" / "table.md").read_text()
+    told = first.stderr.splitlines()
+    assert told[:2] == ["2 of 2 runs to do, 1 at a time", "started: shapes wd1 seed 0"]
+    assert re.fullmatch(r"finished: shapes shuffled seed 0, in \d\d:\d\d", told[-1])
+    moving = [line for line in told if line.startswith("step ")]
+    assert moving[0].startswith("step 0/2 shapes wd1 seed 0 0/1 ")
+    assert any(re.match(r"step 1/2 \(.* left\) shapes shuffled seed 0 0/1", m) for m in moving)
+    assert again.stderr == ""
     methods = [line.split(" | ")[0] for line in first.stdout.splitlines()]
     assert methods == ["| shapes: method", "| ---", "| wd1", "| shuffled"]
 

@@ -34,6 +34,13 @@ def test_a_metric_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     assert "metric is 'nonsense'" in done.stderr
 
 
+def test_another_format_than_svg_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    done = _plot("runs=nowhere", f"out={tmp_path / 'x.png'}")
+    assert done.returncode == 1
+    assert "x.png'; it must be the name of an .svg file" in done.stderr
+    assert not (tmp_path / "x.png").exists()
+
+
 def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     done = _plot(f"runs={_run(tmp_path / 'a', [0.2])}", f"out={tmp_path / 'no' / 'curves.svg'}")
     assert done.returncode == 1

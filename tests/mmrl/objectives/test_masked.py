@@ -298,6 +298,7 @@ def run(pairs: Path, output: Path, **changes: Any) -> SimpleNamespace:
     settings = {"name": "masked", **options(pairs, **changes)}
     settings["network"] = vars(NETWORK)
     values: dict[str, Any] = {"max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4}
+    values |= {"bf16": False}
     train(SFTConfig(output_dir=str(output), objective=settings, learning_rate=1e-3, **values))
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     return SimpleNamespace(final=output / "final", loss=lines[-1]["loss"])

@@ -1,4 +1,9 @@
-"""What every commit rule promises, whatever the model, the canvas and the settings."""
+"""What every commit rule promises, whatever the model, the canvas and the settings.
+
+Promises about batches of different shapes are tested in float64: processors sum the products of
+differently shaped matrices in different orders, and a draw that falls within float32 rounding of a
+boundary may then give another token.
+"""
 
 from dataclasses import replace
 
@@ -18,6 +23,7 @@ from tests.mmrl.canvases import MASK_ID, VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
 
 POLICY = bare_policy(small_network())
+EXACT = bare_policy(small_network().double())
 
 
 def possible(settings: dict) -> dict:
@@ -73,10 +79,10 @@ def test_every_mask_is_written_once_and_nothing_else_is_touched(
 def test_a_row_of_a_batch_is_what_it_is_alone(
     canvas: Canvas, config: SamplerConfig, seed: int
 ) -> None:
-    together = sample(POLICY, canvas, config, generators(len(canvas), seed))
+    together = sample(EXACT, canvas, config, generators(len(canvas), seed))
     for row in range(len(canvas)):
         one = slice(row, row + 1)
-        alone = sample(POLICY, canvas[one], config, generators(len(canvas), seed)[one])
+        alone = sample(EXACT, canvas[one], config, generators(len(canvas), seed)[one])
         assert torch.equal(alone.canvas.tokens, together.canvas.tokens[one])
         assert torch.equal(alone.written_at, together.written_at[one])
         torch.testing.assert_close(alone.logprobs, together.logprobs[one], atol=1e-5, rtol=0)
@@ -111,10 +117,10 @@ def test_a_rollout_keeps_the_seed_of_each_row() -> None:
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_the_size_of_micro_batches_does_not_change_canvases(name: str) -> None:
     canvas, config = small_canvas(7, 9, padding=True), SamplerConfig(name=name, steps=5)
-    whole = sample(POLICY, canvas, config, generators(7))
+    whole = sample(EXACT, canvas, config, generators(7))
     for size in (1, 2, 3):
         parts = [
-            sample(POLICY, canvas[i : i + size], config, generators(7)[i : i + size])
+            sample(EXACT, canvas[i : i + size], config, generators(7)[i : i + size])
             for i in range(0, 7, size)
         ]
         assert torch.equal(torch.cat([p.canvas.tokens for p in parts]), whole.canvas.tokens)

@@ -201,5 +201,6 @@ def test_cached_passes_give_fast_dllms_logits(fast_dllm: SimpleNamespace) -> Non
         full = network(input_ids=public["x"], cache=cache.at(0, 22, 22)).logits
         later = public["y"][:, start:stop]
         part = network(input_ids=later, cache=cache.at(start, stop, 22)).logits
-        assert torch.equal(full, public["full"])
+        # recorded on another processor, which sums in another order
+        torch.testing.assert_close(full, public["full"], atol=1e-5, rtol=0)
         torch.testing.assert_close(part, public[name], atol=1e-5, rtol=0)

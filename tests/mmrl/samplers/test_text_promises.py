@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.canvases import MASK_ID, generators
 from tests.mmrl.text_canvases import (
+    EXACT,
     LENGTH,
     POLICY,
     SAMPLERS,
@@ -41,7 +42,7 @@ def test_prompts_of_different_lengths_get_together_what_each_gets_alone(
     widths: list[int], sampler: SamplerConfig, seed: int
 ) -> None:
     canvas = canvas_of(widths, seed)
-    together = sample(POLICY, canvas, sampler, generators(len(widths), seed))
+    together = sample(EXACT, canvas, sampler, generators(len(widths), seed))
     for row, own in enumerate(widths):
         one = canvas[row : row + 1]
         first = one.tokens.shape[1] - own - LENGTH
@@ -50,7 +51,7 @@ def test_prompts_of_different_lengths_get_together_what_each_gets_alone(
             response=one.response[:, first:], uncond_tokens=one.uncond_tokens[:, first:],
         )  # fmt: skip
         draws = generators(len(widths), seed)[row : row + 1]
-        alone = sample(POLICY, short, sampler, draws)
+        alone = sample(EXACT, short, sampler, draws)
         assert torch.equal(alone.canvas.tokens, together.canvas.tokens[row : row + 1, first:])
         assert torch.equal(alone.written_at, together.written_at[row : row + 1, first:])
 

@@ -73,6 +73,23 @@ def test_versions_follow_the_options_but_not_the_device() -> None:
     assert version("release: mine") == "mine"
 
 
+def test_the_version_of_ones_own_reward_follows_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = set()
+    for n, text in enumerate(("return [1.0]", "return [2.0]")):
+        (tmp_path / str(n)).mkdir()
+        monkeypatch.chdir(tmp_path / str(n))
+        Path("own.py").write_text(f"def f(samples): {text}")
+        (entry,) = load_config(ServerConfig, ["rewards=[{name: own.py:f}]"]).entries()
+        assert entry.key == "f"
+        versions.add(entry.version)
+    assert len(versions) == 2
+    for word, named in (("none.py:f", "no file"), ("own.py:g", "has no 'g'")):
+        with pytest.raises(ConfigError, match=named):
+            load_config(ServerConfig, [f"rewards=[{{name: {word}}}]"])
+
+
 @pytest.mark.parametrize("name", sorted(REWARDS))
 def test_every_reward_says_what_it_needs_and_what_its_scores_are(name: str) -> None:
     described = reward_class(name)

@@ -1,0 +1,137 @@
+"""A candidate's side of what its judge lends it: stand-ins that ask the judge.
+
+A lent function is a function here, a lent iterator a generator, and every other object of the tests
+one whose operators and attributes are asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .lending import OPERATIONS
+from .library import built, exception_of, named
+from .wire import bodies_of, receive, send, take_over
+
+
+class Borrower:
+    """Keeps the stand-ins and asks the judge for them.
+
+    Args:
+        channel: the connection to the judge.
+        serve: answers what the judge asks for before it has an answer itself.
+        encoded: JSON of a value.
+        decoded: the value of JSON.
+    """
+
+    def __init__(
+        self,
+        channel: int,
+        serve: Callable[[dict[str, Any]], dict[str, Any]],
+        encoded: Callable[[Any], Any],
+        decoded: Callable[[Any], Any],
+    ) -> None:
+        self.channel, self.serve, self.encoded, self.decoded = channel, serve, encoded, decoded
+        self._kept: dict[int, Any] = {}
+        self._bodies: dict[int, tuple[Any, list[Any]]] = {}
+        self._turn = threading.RLock()
+
+    def body_of(self, value: Any) -> list[Any] | None:
+        """What stands for something of the tests on its way back; None for anything else."""
+        return self._bodies.get(id(value), (None, None))[1]
+
+    def own(self, body: list[Any]) -> Any:
+        """What the candidate has for something handed over; the same for the same that is lent."""
+        number, kind, about = body
+        if kind == "built":
+            value = built(*map(self.decoded, about))
+        elif number in self._kept:
+            return self._kept[number]
+        else:
+            make = {"named": self._named, "function": self._function, "iterator": self._iterator}
+            value = self._kept[number] = make.get(kind, self._object)(number, about)
+        self._bodies[id(value)] = value, body
+        return value
+
+    def ask(self, action: str, number: int, **content: Any) -> dict[str, Any]:
+        """Have the judge do something with what it lent, and return its answer.
+
+        Raises:
+            Exception: what the code of the tests raised.
+        """
+        with self._turn:
+            send(self.channel, {"ask": action, "object": number, **content})
+            while "do" in (answer := receive(self.channel)):
+                send(self.channel, self.serve(answer))
+        if "raised" in answer:
+            raise exception_of(answer)
+        return answer
+
+    def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call a lent function; containers it writes into change here too."""
+        sent = bodies_of(arguments, self.encoded)
+        kwargs = {name: self.encoded(value) for name, value in named.items()}
+        answer = self.ask("call", number, arguments=sent, named=kwargs)
+        take_over(arguments, answer.get("changed"), self.decoded)
+        return self.decoded(answer["value"])
+
+    def operate(self, number: int, name: str, *arguments: Any) -> Any:
+        """Apply an operator to a lent object."""
+        sent = bodies_of(arguments, self.encoded)
+        return self.decoded(self.ask("operate", number, name=name, arguments=sent)["value"])
+
+    def _named(self, _: int, place: list[str]) -> Any:
+        return named(*place)
+
+    def _function(self, number: int, name: str) -> Callable[..., Any]:
+        def lent(*arguments: Any, **named: Any) -> Any:
+            return self.call(number, arguments, named)
+
+        lent.__name__ = lent.__qualname__ = name
+        return lent
+
+    def _iterator(self, number: int, _: str) -> Iterator[Any]:
+        while "ended" not in (answer := self.ask("next", number)):
+            yield self.decoded(answer["value"])
+
+    def _object(self, number: int, name: str) -> Any:
+        return type(name, (Borrowed,), {"__slots__": ()})(self, number)
+
+
+class Borrowed:
+    """Stands in for an object of the tests."""
+
+    __slots__ = ("_borrower", "_number")
+
+    def __init__(self, borrower: Borrower, number: int) -> None:
+        object.__setattr__(self, "_borrower", borrower)
+        object.__setattr__(self, "_number", number)
+
+    def __getattr__(self, name: str) -> Any:
+        answer = self._borrower.ask("getattr", self._number, name=name)
+        return self._borrower.decoded(answer["value"])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        body = self._borrower.encoded(value)
+        self._borrower.ask("setattr", self._number, name=name, value=body)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._borrower.call(self._number, arguments, named)
+
+    def __next__(self) -> Any:
+        answer = self._borrower.ask("next", self._number)
+        if "ended" in answer:
+            raise StopIteration
+        return self._borrower.decoded(answer["value"])
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def operate(self: Borrowed, *arguments: Any) -> Any:
+        return self._borrower.operate(self._number, name, *arguments)
+
+    return operate
+
+
+for _name in OPERATIONS:
+    setattr(Borrowed, f"__{_name}__", _operator(_name))

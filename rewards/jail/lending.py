@@ -1,0 +1,128 @@
+"""What tests hand over and cannot be sent by value.
+
+Of an object of Python's library the candidate has its own, by name or built from a recipe; all else
+stays with the judge and is lent. A candidate may call a lent function, take the next item of a lent
+iterator, and use the operators and the public attributes of an object whose class the tests define.
+Nothing else: no attribute of a function, of a generator or of an object of the library, from where
+a way leads to the tests themselves.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import types
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+from .library import name_of, recipe_of
+
+TESTS = "tests"
+"""Module name of the tests, and so of the classes they define."""
+_BY_OPERATOR = (
+    "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "floordiv", "mod", "pow",
+    "neg", "getitem", "setitem", "contains",
+)  # fmt: skip
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in _BY_OPERATOR},
+    **{"len": len, "iter": iter, "hash": hash, "bool": bool, "str": str, "repr": repr},
+}
+"""What a candidate may do with an object of a class of the tests, by the name between the
+underscores."""
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type)
+
+
+class Lender:
+    """Keeps what was handed over, and does with what is lent of it what a candidate asks for.
+
+    Attributes:
+        objects: all that was handed over and is no plain value, by number.
+        kinds: of each, how it is handed over. Only a `function`, an `iterator` and an `object` are
+            lent; of what is `named` or `built` the candidate has its own.
+    """
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+        self.kinds: list[str] = []
+        self._numbers: dict[int, int] = {}
+
+    def hand_over(self, value: Any, encoded: Callable[[Any], Any]) -> list[Any]:
+        """Number and kind of an object, and what the candidate has to know to make its own.
+
+        Args:
+            value: the object; the same has the same number.
+            encoded: JSON of the parts of a recipe.
+        """
+        number = self._numbers.setdefault(id(value), len(self.objects))
+        kind, about = _manner(value)
+        if number == len(self.objects):
+            self.objects.append(value)
+            self.kinds.append(kind)
+        if kind == "built":
+            about = [encoded(part) for part in about]
+        return [number, kind, about]
+
+    def call(self, number: int, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """Call a function or a callable object."""
+        return self._lent(number, "function", "object")(*arguments, **named)
+
+    def next(self, number: int) -> Any:
+        """The next item of an iterator.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        return next(self._lent(number, "iterator", "object"))
+
+    def operate(self, number: int, name: str, arguments: list[Any]) -> Any:
+        """Apply one of `OPERATIONS`."""
+        value = self._lent(number, "object")
+        if not _classes(value):
+            raise TypeError(f"a {type(value).__name__} of the tests has no {name}")
+        return OPERATIONS[name](value, *arguments)
+
+    def getattr(self, number: int, name: str) -> Any:
+        """A public attribute."""
+        value = self._lent(number, "object")
+        own = _classes(value)
+        holders = [vars(cls) for cls in (*own, Enum)] if own else []
+        holders += [vars(value)] if own and hasattr(value, "__dict__") else []
+        if name.startswith("_") or not any(name in holder for holder in holders):
+            raise AttributeError(f"{type(value).__name__!r} object has no attribute {name!r}")
+        return getattr(value, name)
+
+    def setattr(self, number: int, name: str, value: Any) -> None:
+        """Set a public attribute."""
+        owner = self._lent(number, "object")
+        if name.startswith("_") or not _classes(owner):
+            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+        setattr(owner, name, value)
+
+    def _lent(self, number: int, *kinds: str) -> Any:
+        if self.kinds[number] not in kinds:
+            raise TypeError(f"what the tests handed over is no {' or '.join(kinds)}")
+        return self.objects[number]
+
+
+def _manner(value: Any) -> tuple[str, Any]:
+    """How an object is handed over: its kind and what there is to know about it."""
+    if (name := name_of(value)) is not None:
+        return "named", name
+    word = str(getattr(value, "__name__", type(value).__name__))
+    if _classes(value):
+        return "object", type(value).__name__
+    if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+        return "iterator", word
+    if isinstance(value, _FUNCTIONS):
+        return "function", word
+    if (recipe := recipe_of(value)) is not None:
+        return "built", recipe
+    return ("function" if callable(value) else "object"), word
+
+
+def _classes(value: Any) -> list[type]:
+    """The classes of an object that the tests define; none for a class itself."""
+    if isinstance(value, type):
+        return []
+    return [cls for cls in type(value).__mro__ if cls.__module__ == TESTS]

@@ -1,0 +1,120 @@
+"""Objects of Python's library: both sides have them, so a name or a recipe travels instead."""
+
+from __future__ import annotations
+
+import builtins
+import copyreg
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+_NAMED = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+_VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
+_PLAIN_TYPES = (
+    int, float, complex, bool, str, bytes, list, tuple, set, frozenset, dict, range, type(None),
+)  # fmt: skip
+PLAIN_TYPES = {kind.__name__: kind for kind in _PLAIN_TYPES}
+"""Types that a candidate may answer with; whatever a test does with one is harmless."""
+
+
+def name_of(value: Any) -> list[str] | None:
+    """Module and name under which the library has this very object; None where it has not."""
+    if isinstance(value, types.ModuleType):
+        return [value.__name__, ""] if _is_library(value.__name__) else None
+    if not isinstance(value, _NAMED):
+        name = _reduced(value)
+        module = getattr(value, "__module__", None) or "builtins"
+        return _found(value, module, name) if isinstance(name, str) else None
+    module = getattr(value, "__module__", None) or getattr(value, "__objclass__", None)
+    module = module.__module__ if isinstance(module, type) else module
+    return _found(value, module, value.__qualname__) or _found(value, "types", value.__qualname__)
+
+
+def named(module: str, name: str) -> Any:
+    """The object of that name."""
+    found: Any = importlib.import_module(module)
+    for part in filter(None, name.split(".")):
+        found = getattr(found, part)
+    return found
+
+
+def recipe_of(value: Any) -> list[Any] | None:
+    """How to build an object of a library class again, as copying does: a function, its arguments,
+    and what comes after; None where that cannot be said."""
+    if type(value) in _VIEWS:
+        return [_VIEWS[type(value)], (dict(value.mapping),)]
+    recipe = _reduced(value)
+    if not isinstance(recipe, tuple):
+        return None
+    function, arguments, state, items, pairs = (*recipe, None, None, None)[:5]
+    return [function, arguments, state, list(items or ()), list(pairs or ())]
+
+
+def _reduced(value: Any) -> str | tuple[Any, ...] | None:
+    """What `copy` learns about an object of a library class; None where it learns nothing."""
+    if not _is_library(type(value).__module__):
+        return None
+    try:
+        known = copyreg.dispatch_table.get(type(value))
+        return known(value) if known else value.__reduce_ex__(2)
+    except Exception:  # every class says in its own way that it cannot be copied
+        return None
+
+
+def built(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    state: Any = None,
+    items: list[Any] | None = None,
+    pairs: list[Any] | None = None,
+) -> Any:
+    """The object that a recipe describes."""
+    value = function(*arguments)
+    if state is not None and hasattr(value, "__setstate__"):
+        value.__setstate__(state)
+    elif state is not None:
+        content, slots = state if isinstance(state, tuple) else (state, None)
+        vars(value).update(content or {})
+        for name, each in (slots or {}).items():
+            setattr(value, name, each)
+    for item in items or ():
+        value.append(item)
+    for key, each in pairs or ():
+        value[key] = each
+    return value
+
+
+def exception_of(reply: dict[str, Any]) -> Exception:
+    """The exception that the other side tells of, a `RuntimeError` for one that is unknown here."""
+    kind = getattr(builtins, str(reply["raised"]), None)
+    text = str(reply.get("text"))
+    # as from a generator (PEP 479): `all(map(f, xs))` would take it for the end of xs
+    ends = kind is StopIteration
+    if ends or not (isinstance(kind, type) and issubclass(kind, Exception)):
+        return RuntimeError(f"{reply['raised']}: {text}")
+    try:
+        return kind(text)
+    except TypeError:
+        return RuntimeError(f"{kind.__name__}: {text}")
+
+
+def _found(value: Any, module: Any, name: str) -> list[str] | None:
+    if not isinstance(module, str) or not _is_library(module):
+        return None
+    try:
+        return [module, name] if named(module, name) is value else None
+    except (ImportError, AttributeError):
+        return None
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names

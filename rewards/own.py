@@ -1,0 +1,151 @@
+"""A reward of one's own: any function or class of a file or module, or a callable from Python.
+
+    def short(samples, limit: int = 100):
+        return [float(len(sample.completion) <= limit) for sample in samples]
+
+    rewards: [{name: path/to/file.py:short, limit: 80, weight: 0.5}]
+
+A function gets the samples and returns a list with a number, or None where it does not apply, for
+each of them. Further keys of its entry are keyword arguments of it, or of the constructor of a
+class. They are checked against the signature before anything loads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from mmrl.config import ConfigError, merge
+from mmrl.written_name import written_name
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+_ADAPTER = (
+    "It is called with a list of samples alone. A function (prompts, completions, **kwargs) is"
+    " called by one that is: def mine(samples): return theirs(prompts=[s.prompt for s in samples],"
+    " completions=[s.completion for s in samples])."
+)
+
+
+def checked(found: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options of a reward, converted to the types that its signature has for them.
+
+    Args:
+        found: a function or other callable, or a class of callable objects.
+        options: keyword arguments by name.
+        where: dotted key of the entry, for messages.
+
+    Raises:
+        ConfigError: it cannot be called with samples, or not with these options.
+    """
+    if isinstance(found, type):
+        if not any("__call__" in vars(cls) for cls in found.__mro__):
+            raise ConfigError(
+                f"{where}: the class {found.__name__} has no __call__(self, samples), so it is no"
+                " reward."
+            )
+        return _converted(found, _parameters(found), options, where)
+    if not callable(found):
+        raise ConfigError(f"{where} is {found!r}; it must be a function or a class.")
+    parameters = _parameters(found)
+    if parameters is not None:
+        _check_call(found, parameters, where)
+        parameters = parameters[1:] if parameters[0].kind in _POSITIONAL[:2] else parameters
+    return _converted(found, parameters, options, where)
+
+
+def built(found: Any, options: Mapping[str, Any], where: str) -> Any:
+    """What is called with samples; see `checked`."""
+    options = checked(found, options, where)
+    if isinstance(found, type):
+        return found(**options)
+    return functools.partial(found, **options) if options else found
+
+
+def _parameters(found: Any) -> list[inspect.Parameter] | None:
+    """Parameters of a call; None where Python does not know them, as of some builtins."""
+    try:
+        return list(inspect.signature(found).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_call(found: Any, parameters: list[inspect.Parameter], where: str) -> None:
+    called = found if inspect.isroutine(found) else type(found).__call__
+    if inspect.iscoroutinefunction(called) or inspect.isgeneratorfunction(called):
+        raise ConfigError(
+            f"{where}: {written_name(found)} is async or yields; it must return a list of scores."
+        )
+    first = parameters[0] if parameters else None
+    if first is None or first.kind not in _POSITIONAL or first.name in ("prompts", "completions"):
+        raise ConfigError(f"{where}: {written_name(found)} takes no list of samples. {_ADAPTER}")
+
+
+def _converted(
+    found: Any,
+    parameters: list[inspect.Parameter] | None,
+    options: Mapping[str, Any],
+    where: str,
+) -> dict[str, Any]:
+    if parameters is None:
+        return dict(options)
+    known = {parameter.name: parameter for parameter in parameters if parameter.kind in _NAMED}
+    is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    for key in options:
+        if key not in known and not is_open:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"{where}.{key} is no argument of {written_name(found)}.{hint} It takes"
+                f" {', '.join(known) or 'none'}."
+            )
+    missing = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty
+        and parameter.name not in options
+        and parameter.kind in (*_NAMED, inspect.Parameter.POSITIONAL_ONLY)
+    ]
+    if missing:
+        hint = "" if isinstance(found, type) else f" {_ADAPTER}"
+        raise ConfigError(
+            f"{where}.{missing[0]} has no value, and {written_name(found)} has no default for it;"
+            f" set it in the entry.{hint}"
+        )
+    hints = _hints(found)
+    typed = {key: hints[key] for key in options if key in hints and _is_checkable(hints[key])}
+    schema = dataclasses.make_dataclass("Options", typed.items(), kw_only=True)
+    values = merge(schema, {key: options[key] for key in typed}, where=where)
+    return {**options, **{key: getattr(values, key) for key in typed}}
+
+
+def _hints(found: Any) -> dict[str, Any]:
+    """Annotated types by argument; none where they cannot be read, such as those of a type checker
+    alone."""
+    annotated: Callable[..., Any] = found if inspect.isroutine(found) else type(found).__call__
+    if isinstance(found, type):
+        annotated = found if dataclasses.is_dataclass(found) else found.__init__  # type: ignore[misc]
+    try:
+        return get_type_hints(annotated)
+    except (NameError, TypeError, AttributeError):
+        return {}
+
+
+def _is_checkable(hint: Any) -> bool:
+    """Whether a configuration can have values of a type."""
+    try:
+        OmegaConf.structured(dataclasses.make_dataclass("Option", [("value", hint)]))
+    except (OmegaConfBaseException, ValueError, TypeError):
+        return False
+    return True

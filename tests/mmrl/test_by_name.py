@@ -1,0 +1,128 @@
+"""Python objects by the name of their file or module, there and back."""
+
+import functools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmrl.by_name import find, is_by_name, source_of
+from mmrl.config import ConfigError, plain, to_yaml
+from mmrl.written_name import FROM_FILE, written_name
+
+CODE = """
+from dataclasses import dataclass
+
+LOADED = []
+
+def score(samples):
+    return [1.0 for _ in samples]
+
+@dataclass
+class Scores:
+    value: float = 0.5
+
+    @classmethod
+    def of(cls, samples):
+        return [cls().value for _ in samples]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory, with the file above in it."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "score.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_names_have_a_place_and_what_is_there() -> None:
+    assert all(map(is_by_name, ("a.py:f", "a.b:C.d", "/x/a b.py:f", "C:/a.py:f")))
+    assert not any(map(is_by_name, ("a", "a.py", "a.py:", ":f", "", None, 3)))
+
+
+def test_a_file_is_loaded_once_however_it_is_spelt(folder: Path) -> None:
+    first = find("own/score.py:score", "name")
+    for path in (folder / "own/score.py", "./own/../own/score.py", "own//score.py"):
+        assert find(f"{path}:score", "name") is first
+    (folder / "link.py").symlink_to(folder / "own" / "score.py")
+    assert find("link.py:score", "name") is first
+    assert find("own/score.py:Scores.of", "name")([1]) == [0.5]
+    assert len([name for name in sys.modules if name.startswith(f"{FROM_FILE}score_")]) == 1
+
+
+def test_a_file_that_was_imported_is_not_loaded_again(folder: Path) -> None:
+    score = find("own.score:score", "name")
+    assert find("own/score.py:score", "name") is score
+    assert find(f"{__file__}:CODE", "name") is CODE
+
+
+def test_names_are_written_as_they_are_found(folder: Path) -> None:
+    for name in ("own/score.py:score", "own/score.py:Scores", "json:dumps", "pathlib:Path"):
+        assert find(written_name(find(name, "name")), "name") is find(name, "name")
+    assert written_name(find("own/score.py:score", "name")) == "own/score.py:score"
+    assert written_name(folder.joinpath) == "pathlib:PurePath.joinpath object"
+    assert source_of(find("own/score.py:Scores", "name")) == CODE.encode()
+
+
+@dataclass
+class Config:
+    rewards: list[Any] = field(default_factory=list)
+    steps: int = 3
+
+
+class Counts:
+    def __init__(self) -> None:
+        self.lock = sys.stdout  # nothing that could be copied
+
+    def __call__(self, samples: list[Any]) -> list[float]:
+        return [float(len(samples))]
+
+
+def test_a_configuration_is_written_by_names_and_without_addresses() -> None:
+    def inner() -> None: ...
+
+    values = [find, Counts, Counts(), lambda: 1, inner, functools.partial(find), Counts().__call__]
+    entries = [{"name": "n", "reward": value, "weight": 2} for value in values]
+    text = to_yaml(Config(entries))
+    assert "0x" not in text
+    written = [entry["reward"] for entry in plain(Config(entries))["rewards"]]
+    here = __name__
+    assert written[:4] == ["mmrl.by_name:find", f"{here}:Counts", f"{here}:Counts object"] + [
+        f"{here}:test_a_configuration_is_written_by_names_and_without_addresses.<locals>.<lambda>"
+    ]
+    for name in written[2:]:
+        with pytest.raises(ConfigError, match=r"rewards\[0\].name is .*given from Python.*again"):
+            find(name, "rewards[0].name")
+
+
+BROKEN = {
+    "own/none.py:score": "there is no file 'own/none.py'. Paths are relative to the current",
+    "own/score.py:scor": "has no 'scor'. Did you mean 'score'? It has dataclass, score, Scores.",
+    "own/score.py:Scores.off": "has no 'Scores.off'",
+    "own/bad.py:f": "it cannot be loaded: line 3: ZeroDivisionError: division by zero",
+    "own/typo.py:f": "it cannot be loaded: line 2: SyntaxError",
+    "own/needs.py:f": "it cannot be loaded: line 1: ModuleNotFoundError: No module named 'nowhere'",
+    "nowhere.at.all:f": "there is no module 'nowhere'. Modules are looked for",
+    "own.bad:f": "it cannot be loaded: ZeroDivisionError",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_not_found_or_cannot_be_loaded_says_why(folder: Path, name: str) -> None:
+    (folder / "own" / "bad.py").write_text("x = 1\n\ny = x / 0\n")
+    (folder / "own" / "typo.py").write_text("x = 1\ndef f(:\n")
+    (folder / "own" / "needs.py").write_text("import nowhere\n")
+    for _ in range(2):  # nothing is left behind that a second try would take for the module
+        with pytest.raises(ConfigError) as error:
+            find(name, "rewards[0].name")
+        assert f"rewards[0].name is {name!r}: " in str(error.value)
+        assert BROKEN[name] in str(error.value)

@@ -1,0 +1,49 @@
+"""Shipped configurations are found wherever one stands, in a checkout and installed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mmrl.algorithms import load_algorithm
+from mmrl.config import ConfigError, load_config
+from mmrl.rl_config import RLConfig
+from mmrl.shipped import configs, find_config
+from rewards.judging.template import load_template
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "configs/rl/quickstart.yaml"
+
+
+@pytest.fixture(params=["checkout", "installed"])
+def elsewhere(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder without configurations, beside an installed package or with the checkout."""
+    if request.param == "installed":
+        package = tmp_path / "site" / "mmrl"
+        shutil.copytree(ROOT / "configs", package / "configs")
+        monkeypatch.setattr("mmrl.shipped.__file__", str(package / "shipped.py"))
+        assert configs() == package / "configs"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "elsewhere"
+
+
+def test_presets_judges_and_runs_are_found_from_anywhere(elsewhere: Path) -> None:
+    assert load_algorithm({"name": "mask_grpo"}).name == "mask_grpo"
+    assert "prompt" in load_template("general").fields
+    assert load_config(RLConfig, [f"config={RUN}"]).output_dir == "runs/quickstart"
+
+
+def test_a_file_of_ones_own_under_the_same_name_wins(elsewhere: Path) -> None:
+    own = elsewhere / RUN
+    own.parent.mkdir(parents=True)
+    shutil.copy(ROOT / RUN, own)
+    assert find_config(RUN) == Path(RUN)
+
+
+def test_a_name_that_nothing_has_lists_what_is_shipped(elsewhere: Path) -> None:
+    with pytest.raises(ConfigError, match="configs/rl/quickstart.yaml") as error:
+        load_config(RLConfig, ["config=configs/rl/quickstrat.yaml"])
+    assert str(ROOT) not in str(error.value) and "site" not in str(error.value)
