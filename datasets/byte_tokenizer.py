@@ -7,10 +7,18 @@ The special tokens carry the names LLaDA's tokenizer gives them, so the layouts 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from mmrl.command import Usage, run_command  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 SPECIAL = [
     "<|startoftext|>",
@@ -41,6 +49,9 @@ def build(words: Iterable[str], gap: str, tags: Sequence[str] = ()) -> PreTraine
         gap: see `chat_template`.
         tags: to be one token each wherever they stand.
     """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
     known = sorted(set(words))
     tokenizer = Tokenizer(models.BPE())
     digits = pre_tokenizers.Digits(individual_digits=True)
@@ -67,8 +78,24 @@ def build(words: Iterable[str], gap: str, tags: Sequence[str] = ()) -> PreTraine
     )
 
 
-def save(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Write a tokenizer into the folder `out=` of the command line."""
-    words = dict(word.split("=", 1) for word in sys.argv[1:])
-    tokenizer.save_pretrained(words["out"])
-    print(f"{len(tokenizer)} tokens in {words['out']}")
+@dataclass(kw_only=True)
+class Config:
+    """Settings of the scripts that train a tokenizer."""
+
+    out: str = ""
+    """Folder to write it into."""
+
+    def __post_init__(self) -> None:
+        check(self.out != "", "out", self.out, "the folder to write into")
+
+
+def run(usage: Usage, train: Callable[[], PreTrainedTokenizerFast]) -> int:
+    """Write a tokenizer where the command line says; return the exit status."""
+
+    def work() -> None:
+        config = load_config(Config, sys.argv[1:])
+        tokenizer = train()
+        tokenizer.save_pretrained(config.out)
+        print(f"{len(tokenizer)} tokens in {config.out}")
+
+    return run_command(usage, sys.argv[1:], work)

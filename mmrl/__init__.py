@@ -15,6 +15,12 @@ def leave(*_: object) -> None:
     os._exit(130)
 
 
-# `python -m mmrl.…` imports for seconds before its command begins; until then -m stands there
+def begin() -> None:
+    """Let Ctrl-C be an exception from here on: what a command needs is imported."""
+    if signal.getsignal(signal.SIGINT) is leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# `python -m mmrl.…` imports for seconds before its work begins; at first -m stands there
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, leave)

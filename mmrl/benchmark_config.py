@@ -60,7 +60,9 @@ class BenchmarkConfig:
     """Rows sampled at once; changes speed, memory and the passes of rules that stop early."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """The sampler."""
-    rewards: list[dict[str, Any]] = field(default_factory=list)
+    rewards: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+    )
     """What scores the completions: entries as in a task of `mmrl.rl`."""
     max_failures: float = 0.0
     """Failed scores allowed, see `rewards.scoring`."""

@@ -157,9 +157,14 @@ def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[str
     """Raise a `ConfigError` naming the nearest choice unless `value` is one of `allowed`."""
     if value in allowed:
         return
-    near = difflib.get_close_matches(str(value), list(allowed), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = _hint(value, {name: name for name in allowed})
     raise ConfigError(f"{key} is {value!r}; allowed: {', '.join(sorted(allowed))}.{hint}")
+
+
+def _hint(value: Any, allowed: Mapping[str, str]) -> str:
+    """The nearest of several words, by what is shown of it; empty where none is near."""
+    near = difflib.get_close_matches(str(value), list(allowed), n=1)
+    return f" Did you mean {allowed[near[0]]!r}?" if near else ""
 
 
 def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> None:
@@ -204,9 +209,12 @@ def _leave_out(key: str, layers: Sequence[DictConfig]) -> None:
 def _split(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
+        meant = f"config={word}" if word.endswith((".yaml", ".yml")) else f"{word.strip('-=')}=…"
+        hint = "-h or --help" if "help".startswith(word.strip("-") or "h") else meant
         raise ConfigError(
             f"command-line word {word!r} is not of the form key=value,"
             " for instance config=configs/rl/quickstart.yaml or learning_rate=1e-5."
+            f" Did you mean {hint}?"
         )
     return key, value
 
@@ -214,10 +222,13 @@ def _split(word: str) -> tuple[str, str]:
 def _read_yaml(path: str) -> Any:
     found = find_config(path)
     if not found.is_file():
-        here = found.suffix == ".yaml" and found.parent.is_dir()
-        folder = found.parent if here else configs()
-        near = ", ".join(sorted(_shown(file) for file in folder.glob("**/*.yaml")))
-        raise ConfigError(f"config={path}: there is no such file. Here are: {near}.")
+        beside = found.suffix == ".yaml" and found.parent.is_dir()
+        folder = found.parent if beside else configs()
+        here = sorted(_shown(file) for file in folder.glob("**/*.yaml"))
+        hint = _hint(found.stem, {Path(name).stem: name for name in here})
+        raise ConfigError(
+            f"config={path}: there is no such file.{hint} Here are: {', '.join(here)}."
+        )
     try:
         layer = OmegaConf.load(found)
     except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
@@ -243,7 +254,7 @@ def _explain(error: OmegaConfBaseException, where: str) -> str:
     parent = error.object_type
     if parent is not None and dataclasses.is_dataclass(parent) and "not in" in message:
         fields = [f.name for f in dataclasses.fields(parent)]
-        near = difflib.get_close_matches(str(error.key), fields, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        named = [*fields, "config"] if key == str(error.key) else fields
+        hint = _hint(error.key, {name: name for name in named})
         return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."
     return f"{key or where or 'configuration'}: {message}"

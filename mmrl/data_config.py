@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from mmrl.config import check_choice
 from mmrl.formats import FORMATS
@@ -12,6 +12,8 @@ from mmrl.formats import FORMATS
 @dataclass(kw_only=True)
 class DataConfig:
     """How the rows of a prompt set are read."""
+
+    choices: ClassVar = {"format": FORMATS}
 
     format: str = "rows"
     """Data set whose columns the rows have, see `mmrl.formats`; `rows` has ours."""

@@ -1,5 +1,6 @@
 """Text benchmarks: scores in all and by group, length, passes and speed of each sampler setting.
 
+    python -m mmrl.eval config=configs/eval/text_sudoku.yaml
     python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
 
@@ -10,128 +11,30 @@ images.
 
 from __future__ import annotations
 
-import json
-import math
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from eval.groups import Groups, by_group, sizes
-from eval.text import Row, as_text, cost, quality
-from mmrl.benchmark import Sampled, command, json_scores, passes, reward_keys, sample_all
-from mmrl.command import exit_status
-from mmrl.config import plain
+from mmrl.command import Usage, run_command
 from mmrl.eval_config import EvalConfig
-from mmrl.evaluation import Batch, Evaluation, scored
 from mmrl.inputs import load_ready
-from mmrl.run_directory import git_commit
-from mmrl.types import Prompt
 from rewards.scoring import RewardError
 
-
-def run(config: EvalConfig) -> dict[str, Row] | None:
-    """Sample, score and write a benchmark.
-
-    Returns:
-        The table's rows by label; None on all processes but the main one.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: see `sample_all`.
-        RewardError: a reward failed more often than `max_failures` allows.
-    """
-    sampled = sample_all(config, config.rows(), config.num_samples)
-    if sampled is None:
-        return None
-    results = {
-        label: scored(sampled.rows, batches, sampled.scorer)
-        for label, batches in sampled.batches.items()
-    }
-    rows = {
-        label: quality(result.prompts, result.scores, config.num_samples)
-        | _cost(sampled.batches[label])
-        for label, result in results.items()
-    }
-    groups = {
-        label: by_group(result.prompts, result.scores, config.num_samples, config.group_by)
-        for label, result in results.items()
-    }
-    out, content = Path(config.output_dir), _scores(config, rows, groups, sampled, results)
-    (out / "table.txt").write_text(as_text(rows, sampled.left_out, groups), encoding="utf-8")
-    (out / "scores.json").write_text(content, encoding="utf-8")
-    return rows
-
-
-def _cost(batches: Sequence[Batch]) -> Row:
-    return cost(
-        _lengths(batches), batches[0].positions,
-        [(batch.forwards, len(batch.lengths)) for batch in batches],
-        math.fsum(batch.seconds for batch in batches),
-    )  # fmt: skip
-
-
-def _lengths(batches: Sequence[Batch]) -> list[int]:
-    return [length for batch in batches for length in batch.lengths]
-
-
-def _scores(
-    config: EvalConfig,
-    rows: dict[str, Row],
-    groups: dict[str, Groups],
-    sampled: Sampled,
-    results: Mapping[str, Evaluation],
-) -> str:
-    """Settings, tables, prompts, completions and scores; a score that does not exist is null."""
-    content = {
-        "commit": git_commit(),
-        "config": plain(config),
-        "table": rows,
-        "groups": groups,
-        "left_out": sampled.left_out,
-        "prompts": {prompt.id: prompt.text for prompt, _ in sampled.rows},
-        "samples": {
-            label: _samples(sampled.rows, result, _lengths(sampled.batches[label]))
-            for label, result in results.items()
-        },
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _samples(
-    rows: Sequence[tuple[Prompt, int]], result: Evaluation, lengths: Sequence[int]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": prompt.id,
-            "sample": k,
-            "completion": result.completions[n],
-            "length": lengths[n],
-            "scores": json_scores(result.scores, n),
-        }
-        for n, (prompt, k) in enumerate(rows)
-    ]
-
-
-def plan_of(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
-    """What a run would do; nothing is loaded."""
-    rows, counted = len(prompts) * config.num_samples, sizes(prompts, config.group_by)
-    return {
-        "prompts": f"{len(prompts)}, {config.num_samples} completions each",
-        **{
-            key: ", ".join(f"{v} {n}" for v, n in counts.items()) for key, counts in counted.items()
-        },
-        "batches": f"{math.ceil(rows / config.batch_size)} of each row of the table",
-        "sampler": passes(config.rows(), rows, config.batch_size),
-        "rewards": reward_keys(config),
-        "output": config.output_dir,
-    }
+USAGE = Usage("python -m mmrl.eval", __doc__, EvalConfig, "eval")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
-    return exit_status(
-        lambda: command(load_ready(EvalConfig, arguments), plan_of, run), RewardError
-    )
+
+    def work() -> None:
+        config = load_ready(EvalConfig, arguments)
+        from mmrl import begin
+        from mmrl.benchmark import command
+        from mmrl.text_benchmark import plan_of, run
+
+        begin()
+        command(config, plan_of, run)
+
+    return run_command(USAGE, arguments, work, RewardError)
 
 
 if __name__ == "__main__":

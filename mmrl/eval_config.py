@@ -24,7 +24,9 @@ class EvalConfig(BenchmarkConfig):
     """Completions per prompt: k of avg@k, and the largest k of pass@k."""
     max_completion_length: int = 256
     """Response positions of a completion."""
-    settings: list[dict[str, Any]] = field(default_factory=list)
+    settings: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "mmrl.eval_config:RowConfig"}
+    )
     """Rows of the table, each what differs from `sampler` and `max_completion_length`, and if
     wanted a `label`; empty for one row."""
     group_by: list[str] | None = None

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _BY_METRIC = ("reduce_lr_on_plateau", "greedy")
 """Follow a loss; here a schedule is a function of the step, so that resuming is exact."""
+_PLAIN = ("constant", "constant_with_warmup", "linear", "cosine")
+"""Without arguments of their own nothing can be wrong with them, and torch is not imported."""
 _GIVEN = ("optimizer", "num_warmup_steps", "num_training_steps", "last_epoch")
 """Arguments that come from other settings."""
 
@@ -45,6 +47,8 @@ def check_schedule(settings: ScheduleSettings, steps: int) -> None:
     Raises:
         ConfigError: an unknown schedule, arguments it does not have or lacks, or impossible rates.
     """
+    if settings.lr_scheduler_type in _PLAIN and not settings.lr_scheduler_kwargs:
+        return
     import torch
     from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
     from transformers.trainer_utils import SchedulerType

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
+from mmrl import begin
 from mmrl.config import ConfigError, NotHereError
 from mmrl.handful import Handful, find_recorded, recorded, stand_ins
-from mmrl.inputs import load_ready
 from mmrl.probe_config import FEW, ProbeConfig
 from mmrl.rl_config import RLConfig
 from mmrl.tasks import Task, check_chunks
@@ -116,11 +116,11 @@ def _handful(task: Task, place: Path, count: int) -> Handful | None:
     return None if path is None else recorded(path, prompts, count)
 
 
-def probe_run(arguments: Sequence[str]) -> int:
+def probe_run(config: ProbeConfig) -> int:
     """Print what the rewards of a run make of samples.
 
     Args:
-        arguments: words of the command line: those of the run, `samples` and `num_samples`.
+        config: of the run, with `samples` and `num_samples`.
 
     Returns:
         1 where a reward can score nothing, otherwise 0.
@@ -128,7 +128,7 @@ def probe_run(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError, FileNotFoundError, ValueError: settings that cannot run.
     """
-    config = load_ready(ProbeConfig, arguments)
+    begin()
     place, failed = Path(config.samples or config.output_dir), False
     tasks = [Task(name, options) for name, options in config.tasks.items()]
     if config.samples and not any(_handful(task, place, config.num_samples) for task in tasks):

@@ -8,9 +8,10 @@ whatever the number of processes, the micro-batch size or the order of evaluatio
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Generator, Tensor
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 
 def stable_seed(*names: int | str) -> int:
@@ -24,10 +25,14 @@ def generator(*names: int | str) -> Generator:
 
     CPU even for models on a GPU, so that a run draws the same numbers on both.
     """
+    from torch import Generator
+
     return Generator().manual_seed(stable_seed(*names))
 
 
 def permutation(length: int, *names: int | str) -> list[int]:
     """A permutation of range(length) drawn from the named generator."""
+    import torch
+
     order: Tensor = torch.randperm(length, generator=generator(*names))
     return order.tolist()

@@ -1,10 +1,11 @@
 """Reinforcement learning of masked-token models.
 
     python -m mmrl.rl config=configs/rl/quickstart.yaml learning_rate=1e-5
+    python -m mmrl.rl config=configs/rl/quickstart.yaml dry_run=true
     accelerate launch -m mmrl.rl config=configs/rl/….yaml
 
-`train` is the algorithm: prompts, rollouts, scores and advantages, masks and log-probs, update,
-report. Rewards work in the background from the first group that is sampled.
+Every step: prompts, rollouts, scores and advantages, masks and log-probs, update, report (`train`
+reads so). Rewards work in the background from the first group that is sampled.
 """
 
 from __future__ import annotations
@@ -16,32 +17,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
-
+from mmrl import begin
 from mmrl.activity import activity, displayed
 from mmrl.checkpoint import CheckpointError, recover_checkpoints
-from mmrl.command import exit_status
-from mmrl.compilation import check_compiler
-from mmrl.computation import choose_together
+from mmrl.command import Usage, run_command
+from mmrl.divergence import DivergenceError
 from mmrl.inputs import load_ready
 from mmrl.interrupt import Interrupted, StopRequest, check
-from mmrl.launch import any_process, check_launch
 from mmrl.model_config import policy_options
-from mmrl.plan import describe
-from mmrl.progress import Progress
 from mmrl.reward_versions import read_versions
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import rewarded, sample_groups
-from mmrl.run_directory import RunDirectory, RunLog
-from mmrl.tasks import Task
-from mmrl.trainer import DivergenceError, Trainer
-from models import load_policy
-from rewards.overlap import Overlap
 from rewards.scoring import RewardError
 
 __all__ = ["RLConfig", "main", "train"]
+
+USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 
 @displayed
@@ -60,6 +50,24 @@ def train(config: RLConfig) -> Path:
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
+    # here, so that a question for help and a misspelt key do not wait for torch
+    with activity("importing torch"):
+        import torch
+        from accelerate import Accelerator
+        from accelerate.utils import ProjectConfiguration
+
+        from mmrl.compilation import check_compiler
+        from mmrl.computation import choose_together
+        from mmrl.launch import any_process, check_launch
+        from mmrl.progress import Progress
+        from mmrl.rollout import rewarded, sample_groups
+        from mmrl.run_directory import RunDirectory, RunLog
+        from mmrl.tasks import Task
+        from mmrl.trainer import Trainer
+        from models import load_policy
+        from rewards.overlap import Overlap
+
+    begin()
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
     accelerator = Accelerator(
@@ -117,12 +125,17 @@ def train(config: RLConfig) -> Path:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return exit_status(lambda: _run(arguments), RewardError, CheckpointError, DivergenceError)
+    errors = RewardError, CheckpointError, DivergenceError
+    return run_command(USAGE, arguments, lambda: _run(arguments), *errors)
 
 
 def _run(arguments: Sequence[str]) -> None:
     config = load_ready(RLConfig, arguments)
     if config.dry_run:
+        from mmrl.compilation import check_compiler
+        from mmrl.launch import check_launch
+        from mmrl.plan import describe
+
         check_launch(config.optimizer)
         check_compiler(config.torch_compile)
         sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))

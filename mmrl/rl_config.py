@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
 from mmrl.config import ConfigError, check, check_choice
@@ -23,6 +23,8 @@ MICRO_BATCH = 16
 @dataclass(kw_only=True)
 class RLConfig:
     """A run."""
+
+    choices: ClassVar = {"report_to": TRACKERS}
 
     output_dir: str = "runs/rl"
     """Run directory, see `mmrl.run_directory`."""
@@ -116,6 +118,7 @@ class RLConfig:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
         for name, task in self.tasks.items():
             check_choice(f"tasks.{name}.task", task.task, TASKS)
+            task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
         check(
             held_out or self.eval_steps == 0, "eval_steps", self.eval_steps,

@@ -14,10 +14,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from accelerate import Accelerator
-
+from mmrl import begin
 from mmrl.activity import activity, displayed
 from mmrl.checkpoint import (
     CheckpointError,
@@ -25,32 +24,37 @@ from mmrl.checkpoint import (
     recover_checkpoints,
     write_directory,
 )
-from mmrl.command import exit_status
-from mmrl.compilation import check_compiler
-from mmrl.computation import choose_together
+from mmrl.command import Usage, run_command
 from mmrl.config import component
+from mmrl.divergence import DivergenceError
 from mmrl.inputs import load_ready
 from mmrl.interrupt import Interrupted, StopRequest
-from mmrl.launch import check_launch
 from mmrl.objectives import OBJECTIVES
 from mmrl.report import write_report
-from mmrl.run_directory import RunDirectory, RunLog
 from mmrl.sft_config import SFTConfig
-from mmrl.sft_plan import describe
-from mmrl.supervised_trainer import DivergenceError, SupervisedTrainer
+
+if TYPE_CHECKING:
+    from mmrl.run_directory import RunDirectory
+    from mmrl.supervised_trainer import SupervisedTrainer
 
 logger = logging.getLogger(__name__)
+USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return exit_status(lambda: _run(arguments), CheckpointError, DivergenceError)
+    errors = CheckpointError, DivergenceError
+    return run_command(USAGE, arguments, lambda: _run(arguments), *errors)
 
 
 def _run(arguments: Sequence[str]) -> int:
     config = load_ready(SFTConfig, arguments)
     if not config.dry_run:
         return 0 if train(config) else 130
+    from mmrl.compilation import check_compiler
+    from mmrl.launch import check_launch
+    from mmrl.sft_plan import describe
+
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
     sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
@@ -69,6 +73,18 @@ def train(config: SFTConfig) -> bool:
         CheckpointError: a checkpoint could not be written.
         DivergenceError: the loss is no longer finite.
     """
+    # here, so that a question for help and a misspelt key do not wait for torch
+    with activity("importing torch"):
+        import torch
+        from accelerate import Accelerator
+
+        from mmrl.compilation import check_compiler
+        from mmrl.computation import choose_together
+        from mmrl.launch import check_launch
+        from mmrl.run_directory import RunDirectory, RunLog
+        from mmrl.supervised_trainer import SupervisedTrainer
+
+    begin()
     options = component(OBJECTIVES, config.objective, where="objective")
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mmrl.config import check
+from mmrl.config import check, component
 from mmrl.learning_rate import check_schedule
+from mmrl.objectives import OBJECTIVES
 
 
 @dataclass(kw_only=True)
@@ -15,7 +16,9 @@ class SFTConfig:
 
     output_dir: str = "runs/sft"
     """Run directory, see `mmrl.run_directory`."""
-    objective: dict[str, Any] = field(default_factory=dict)
+    objective: dict[str, Any] = field(
+        default_factory=dict, metadata={"holds": "mmrl.objectives:OBJECTIVES"}
+    )
     """`name` and options of the objective, checked against its `Config`."""
     max_steps: int = 1000
     """Optimiser steps of the whole run."""
@@ -82,4 +85,6 @@ class SFTConfig:
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
+        if self.objective:
+            component(OBJECTIVES, self.objective, where="objective")
         check_schedule(self, self.max_steps)

@@ -1,7 +1,8 @@
-"""Where the configurations that come with mmrl are, in a checkout and in an installed package."""
+"""The configurations that come with mmrl, in a checkout and in an installed package."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -18,3 +19,16 @@ def find_config(path: str) -> Path:
     if given.is_file() or given.parts[:1] != ("configs",):
         return given
     return configs().joinpath(*given.parts[1:])
+
+
+def shipped(folder: str) -> list[Path]:
+    """The YAML files of a folder of `configs/`, by name."""
+    return sorted((configs() / folder).glob("*.yaml"))
+
+
+def first_line(path: Path) -> str:
+    """What a YAML says it is for: the first sentence of the comment that it begins with."""
+    comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
+    text = re.sub(r"\s*\n# ?", " ", "\n" + (comment[0] if comment else "")).strip()
+    sentence = re.match(r".*?\.(?=\s|$)", text)
+    return sentence[0] if sentence else text

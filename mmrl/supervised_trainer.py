@@ -18,6 +18,7 @@ from mmrl.activity import activity, advance
 from mmrl.compilation import compile_blocks
 from mmrl.computation import follow_device
 from mmrl.config import ConfigError
+from mmrl.divergence import DivergenceError
 from mmrl.ema import ExponentialAverage
 from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 STATE_NAME = "trainer_state.pt"
-
-
-class DivergenceError(RuntimeError):
-    """A loss or gradient that is no longer finite."""
 
 
 class SupervisedTrainer:

@@ -15,14 +15,13 @@ from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data import fitting, load_prompts
 from mmrl.data_config import DataConfig
 from mmrl.model_config import ModelConfig, check_prompts, image_tokens, is_hub_id
-from mmrl.pairing import check_pairing, differences
-from mmrl.samplers import SamplerConfig, check_sampler
+from mmrl.pairing import differences
+from mmrl.samplers import SamplerConfig
 from mmrl.stream import stream_rows
 from mmrl.task_config import TaskConfig
 from mmrl.types import Cutting, Prompt
 from models.task import MAX_COMPLETION_LENGTH, writes_images
 from rewards.scoring import Scorer
-from rewards.terms import check_entries
 
 if TYPE_CHECKING:
     from models import Policy
@@ -76,10 +75,8 @@ class Task:
         config.settle_rewards()
         self.name, self.config, self.dry = name, config, dry
         self.rewarded = False  # whether a reward has applied to any rollout yet
-        check_sampler(config.sampler, f"{where}.sampler", config.max_completion_length)
-        check_sampler(self.eval_sampler, f"{where}.eval_sampler", self.eval_length)
+        config.check(where)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
-        check_pairing(self.algorithm, config.sampler, where)
         for difference in differences(self.algorithm, config.sampler):
             logger.warning(
                 "%s: the scored policy is not the one that samples: %s", where, difference
@@ -92,9 +89,6 @@ class Task:
             logger.warning("%s.eval_sampler: %s", where, setting)
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
-        check_entries(config.rewards, f"{where}.rewards")
-        if config.eval_rewards:
-            check_entries(config.eval_rewards, f"{where}.eval_rewards")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
         self.prompts = self._load(config.prompts, config.data)
         self.eval_prompts: list[Prompt] = []

@@ -24,6 +24,7 @@ from mmrl.adapter import adapter_off, plain_state
 from mmrl.algorithms import BatchSize
 from mmrl.compilation import compile_blocks
 from mmrl.computation import follow_device
+from mmrl.divergence import DivergenceError
 from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
 from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
@@ -47,10 +48,6 @@ if TYPE_CHECKING:
     from mmrl.rl import RLConfig
 
 logger = logging.getLogger(__name__)
-
-
-class DivergenceError(RuntimeError):
-    """A gradient that is no longer finite."""
 
 
 class Trainer:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from PIL import Image
-from torch import nn
 
 from mmrl.types import Sample
 from rewards.checkpoints import fill_network, find_checkpoint, read_weights
@@ -56,6 +54,8 @@ class AestheticReward:
         batch_size: int = 32,
         fill: int = 8,
     ) -> None:
+        from torch import nn
+
         path = find_checkpoint(checkpoint, FILE, "aesthetic.checkpoint")
         weights = read_weights(path, "aesthetic.checkpoint")
         self.encoder = open_clip_encoder(
@@ -68,14 +68,16 @@ class AestheticReward:
         fill_network(nn.ModuleDict({"layers": self.layers}), weights, what)
         self.layers.eval().requires_grad_(False)
 
-    @torch.no_grad()
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Raw scores, about 1 to 10.
 
         Raises:
             ValueError: a completion is not an image.
         """
+        import torch
+
         images = [picture_of(sample, "aesthetic") for sample in samples]
         # Row by row: a matrix product may round differently for another number of rows.
         rows = self.encoder.encode_images(images).split(1) if images else ()
-        return [self.layers(row).item() for row in rows]
+        with torch.no_grad():
+            return [self.layers(row).item() for row in rows]

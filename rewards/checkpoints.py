@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from mmrl.config import NotHereError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 def find_checkpoint(checkpoint: str, file_name: str, key: str) -> Path:
@@ -51,6 +52,8 @@ def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, T
     Raises:
         ValueError: a file that is truncated, no such dict, or holds more than weights.
     """
+    import torch
+
     form = "a dict of weights" if within is None else f"a dict with {within}"
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)

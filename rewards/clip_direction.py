@@ -13,16 +13,17 @@ was not changed, which has no direction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from PIL import Image
-from torch import Tensor
-from torch.nn import functional as F
 
 from mmrl.config import check
 from mmrl.types import Sample
 from rewards.open_clip_encoder import open_clip_encoder
 from rewards.pictures import as_rgb, picture_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class CLIPDirectionReward:
@@ -69,6 +70,8 @@ class CLIPDirectionReward:
             ValueError: a completion is not an image, a text is no text, or source and target text
                 are the same.
         """
+        from torch.nn import functional as F
+
         images = [picture_of(sample, "clip_direction") for sample in samples]
         places = [n for n, sample in enumerate(samples) if _has_source(sample)]
         if not places:

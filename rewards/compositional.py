@@ -20,11 +20,9 @@ and these differ:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from PIL import Image
-from torch import Tensor
-from torch.nn import functional as F
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
@@ -39,9 +37,13 @@ from rewards.geneval import (
     include_conditions,
     relative_position,
 )
-from rewards.object_detectors import Found, ObjectDetector
 from rewards.open_clip_encoder import open_clip_encoder
 from rewards.pictures import picture_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rewards.object_detectors import Found
 
 _ATTRIBUTES = {"class": None, "color": COLORS}
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
@@ -94,6 +96,8 @@ class CompositionalReward:
         batch_size: int = 8,
         fill: int = 1,
     ) -> None:
+        from rewards.object_detectors import ObjectDetector
+
         check_choice("compositional.mode", mode, MODES)
         self.mode, self.exact = mode, exact
         self.threshold = threshold
@@ -179,6 +183,8 @@ class ColorClassifier:
 
     def __call__(self, crops: Sequence[Image.Image], name: str) -> list[str]:
         """One of `COLORS` for each picture of an object of the class."""
+        from torch.nn import functional as F
+
         if name not in self._directions:
             texts = [text.format(c, name) for c in COLORS for text in _COLOR_PROMPTS]
             rows = self.encoder.encode_texts(texts).unflatten(0, (len(COLORS), -1))

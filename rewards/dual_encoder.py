@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from PIL import Image
-from torch import Tensor
-from torch.nn import functional as F
 
 from mmrl.config import check
-from rewards.device import resolve_device
+from rewards.device import resolve_device, resolve_dtype
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class DualEncoder:
@@ -32,7 +30,7 @@ class DualEncoder:
         tokenizer: maps a list of strings to token ids [b, T] int64.
         transform: maps an RGB PIL image to a float32 tensor [3, H, W].
         device: where the towers run; "auto" takes the current CUDA device if there is one.
-        dtype: autocast dtype of the towers, one of `DTYPES`; "float32" switches autocast off.
+        dtype: autocast dtype of the towers; "float32" switches autocast off.
         batch_size: rows encoded at once.
         fill: rows are encoded in multiples of this, the last one repeated. Matrix products choose
             their kernels by the number of rows, so that the last bits of a score depend on what
@@ -59,10 +57,9 @@ class DualEncoder:
         self.model = model.to(self.device).eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.transform = transform
-        self.dtype = DTYPES[dtype]
+        self.dtype = resolve_dtype(dtype)
         self.batch_size, self.fill = batch_size, fill
 
-    @torch.no_grad()
     def cosine(self, images: Sequence[Image.Image], texts: Sequence[str]) -> list[float]:
         """Cosine of each image with its own text, in [-1, 1]; a text is encoded once however often
         it occurs (the rollouts of a group share their prompt)."""
@@ -73,16 +70,16 @@ class DualEncoder:
         text_features = self.encode_texts(unique)[[row_of[text] for text in texts]]
         return (self.encode_images(images) * text_features).sum(-1).tolist()
 
-    @torch.no_grad()
     def encode_images(self, images: Sequence[Image.Image]) -> Tensor:
         """[n, D] float32 rows of length one, on the CPU."""
+        import torch
+
         return self._encode(
             images,
             lambda part: torch.stack([self.transform(image) for image in part]),
             self.model.encode_image,
         )
 
-    @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """[n, D] float32 rows of length one, on the CPU."""
         return self._encode(texts, lambda part: self.tokenizer(list(part)), self.model.encode_text)
@@ -90,17 +87,26 @@ class DualEncoder:
     def _encode(
         self, items: Sequence[Any], collate: Callable[[Any], Tensor], tower: Callable[[Any], Tensor]
     ) -> Tensor:
+        import torch
+        from torch.nn import functional as F
+
         rows = []
+        autocast = torch.autocast(
+            self.device.type, self.dtype, enabled=self.dtype != torch.float32
+        )
         for start in range(0, len(items), self.batch_size):
             part = items[start : start + self.batch_size]
-            inputs = filled(collate(part), self.fill).to(self.device)
-            with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
-                features = tower(inputs)
-            rows.append(F.normalize(features.float(), dim=-1)[: len(part)].cpu())
+            with torch.no_grad():
+                inputs = filled(collate(part), self.fill).to(self.device)
+                with autocast:
+                    features = tower(inputs)
+                rows.append(F.normalize(features.float(), dim=-1)[: len(part)].cpu())
         return torch.cat(rows)
 
 
 def filled(inputs: Tensor, multiple: int) -> Tensor:
     """`inputs` [n, …] with the last row repeated until n is a multiple of `multiple`."""
+    import torch
+
     missing = -len(inputs) % multiple
     return torch.cat((inputs, inputs[-1:].expand(missing, *inputs.shape[1:])))

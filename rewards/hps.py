@@ -12,13 +12,10 @@ padded as well (the original fails on it).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
-from torch.nn import functional as F
 
 from mmrl.config import installed
 from mmrl.types import Sample
@@ -26,6 +23,9 @@ from rewards.architectures import resolve_architecture
 from rewards.checkpoints import fill_network, find_checkpoint, read_weights
 from rewards.dual_encoder import DualEncoder
 from rewards.pictures import OPENAI_MEAN, OPENAI_STD, picture_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FILES = {"v2.0": "HPS_v2_compressed.pt", "v2.1": "HPS_v2.1_compressed.pt"}
 
@@ -98,6 +98,9 @@ def letterbox(image: Image.Image, side: int) -> Tensor:
         image: mode RGB, any size.
         side: input size of the image tower in pixels.
     """
+    import torch
+    from torch.nn import functional as F
+
     # A copy, because torch refuses the read-only buffer of a PIL image.
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
     scale = side / max(image.size)

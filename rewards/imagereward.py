@@ -12,20 +12,20 @@ deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from PIL import Image
-from torch import Tensor
 
 from mmrl.config import check, installed
 from mmrl.types import Sample
 from rewards.checkpoints import find_checkpoint, read_weights
-from rewards.device import resolve_device
-from rewards.dual_encoder import DTYPES, filled
-from rewards.imagereward_network import network_of
+from rewards.device import resolve_device, resolve_dtype
+from rewards.dual_encoder import filled
 from rewards.pictures import OPENAI_MEAN, OPENAI_STD, picture_of
 from rewards.pretrained import load_part
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FILE = "ImageReward.pt"
 CONTEXT = 35
@@ -64,6 +64,8 @@ class ImageRewardReward:
         transforms = installed("torchvision.transforms", "clip")
         from transformers import AutoTokenizer
 
+        from rewards.imagereward_network import network_of
+
         path = find_checkpoint(checkpoint, FILE, "imagereward.checkpoint")
         self.tokenizer = load_part(AutoTokenizer, tokenizer, "imagereward.tokenizer")
         weights = read_weights(path, "imagereward.checkpoint")
@@ -81,26 +83,30 @@ class ImageRewardReward:
                 transforms.Normalize(OPENAI_MEAN, OPENAI_STD),
             ]
         )
-        self.device, self.dtype = resolve_device(device), DTYPES[dtype]
+        self.device, self.dtype = resolve_device(device), resolve_dtype(dtype)
         self.network = network.to(self.device).eval().requires_grad_(False)
         self.batch_size, self.fill = batch_size, fill
 
-    @torch.no_grad()
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Raw scores.
 
         Raises:
             ValueError: a completion is not an image.
         """
+        import torch
+
         images = [picture_of(sample, "imagereward") for sample in samples]
         scores: list[float | None] = []
         for start in range(0, len(samples), self.batch_size):
             part = slice(start, start + self.batch_size)
             pixels = torch.stack([self.transform(image) for image in images[part]])
-            scores += self._scores(pixels, [sample.prompt for sample in samples[part]])
+            with torch.no_grad():
+                scores += self._scores(pixels, [sample.prompt for sample in samples[part]])
         return scores
 
     def _scores(self, pixels: Tensor, prompts: list[str]) -> list[float]:
+        import torch
+
         text = self.tokenizer(
             prompts, padding="max_length", truncation=True, max_length=CONTEXT, return_tensors="pt"
         )

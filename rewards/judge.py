@@ -25,7 +25,6 @@ from rewards import PartialFailure
 from rewards.judging.cache import ReplyCache, key_of
 from rewards.judging.data_url import data_url
 from rewards.judging.endpoint import Endpoint
-from rewards.judging.local import LocalJudge
 from rewards.judging.reply import ReplyError, score_of
 from rewards.judging.template import Template, load_template
 from rewards.pictures import Files
@@ -242,6 +241,8 @@ class JudgeReward:
 
     def _built(self) -> Backend:
         if self.backend == "transformers":
+            from rewards.judging.local import LocalJudge
+
             return LocalJudge(self.model, self.device, self.dtype, self.batch_size)
         advice = "For instance [http://127.0.0.1:8000/v1]."
         check(bool(self.urls), "judge.urls", self.urls, "a list of addresses", advice)

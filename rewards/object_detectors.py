@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import check, check_choice
-from rewards.device import resolve_device
-from rewards.dual_encoder import DTYPES, filled
+from rewards.device import resolve_device, resolve_dtype
+from rewards.dual_encoder import filled
 from rewards.geneval import Box
 from rewards.pretrained import load_network, load_part
 
@@ -147,7 +147,7 @@ class ObjectDetector:
         kind = load_part(AutoConfig, model, key).model_type
         check_choice(f"model_type of {key} {model!r}", kind, FAMILIES)
         self.family = FAMILIES[kind](load_part(AutoProcessor, model, key))
-        self.device, self.dtype = resolve_device(device), DTYPES[dtype]
+        self.device, self.dtype = resolve_device(device), resolve_dtype(dtype)
         network = load_network(AutoModelForZeroShotObjectDetection, model, key)
         self.network = network.to(self.device).eval().requires_grad_(False)
         self.batch_size, self.fill = batch_size, fill

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from mmrl.config import ConfigError
@@ -36,6 +35,7 @@ class Settings:
 
 def got(settings: Settings) -> Reader:
     """GOT-OCR 2.0 (Wei et al. 2024, arXiv:2409.01704) by transformers, greedily."""
+    import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     processor = load_part(AutoProcessor, settings.model, "ocr.model")

@@ -11,15 +11,17 @@ is and is cut at 77 tokens.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from PIL import Image
-from torch import Tensor, nn
 
 from mmrl.types import Sample
 from rewards.dual_encoder import DualEncoder
 from rewards.pictures import picture_of
 from rewards.pretrained import load_network, load_part
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CONTEXT = 77
 
@@ -55,6 +57,8 @@ class PickScoreReward:
     ) -> None:
         from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
+        from rewards.pickscore_network import Towers
+
         # Resized as published, on the PIL image.
         pictures = load_part(AutoImageProcessor, processor, "pickscore.processor", backend="pil")
         tokenizer = load_part(AutoTokenizer, processor, "pickscore.processor")
@@ -72,7 +76,7 @@ class PickScoreReward:
             return pictures(image, return_tensors="pt")["pixel_values"][0]
 
         self.encoder = DualEncoder(
-            _Towers(network), tokens, pixels, device, dtype, batch_size, fill
+            Towers(network), tokens, pixels, device, dtype, batch_size, fill
         )
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
@@ -84,20 +88,3 @@ class PickScoreReward:
         images = [picture_of(sample, "pickscore") for sample in samples]
         cosines = self.encoder.cosine(images, [sample.prompt for sample in samples])
         return [self.factor * cosine for cosine in cosines]
-
-
-class _Towers(nn.Module):
-    """A CLIPModel of transformers by the names open_clip has for its towers."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        self.network = network
-
-    def encode_image(self, pixels: Tensor) -> Tensor:
-        pooled = self.network.vision_model(pixel_values=pixels).pooler_output
-        return self.network.visual_projection(pooled)
-
-    def encode_text(self, tokens: Tensor) -> Tensor:
-        # Attention is causal and the features are those of the end token: padding plays no part.
-        pooled = self.network.text_model(input_ids=tokens).pooler_output
-        return self.network.text_projection(pooled)

@@ -8,13 +8,18 @@ affine map; they are kept apart because the checkpoints hold them apart.
 
 from __future__ import annotations
 
-from torch import nn
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SIZES = (1024, 128, 64, 16, 1)
 
 
 def score_layers(width: int) -> nn.Sequential:
     """Layers under their published places 0, 2, 4, 6 and 7, for features [n, width]."""
+    from torch import nn
+
     linear = [nn.Linear(a, b) for a, b in zip((width, *SIZES), SIZES, strict=False)]
     dropout = [nn.Dropout(share) for share in (0.2, 0.2, 0.1)]
     paired = [layer for pair in zip(linear, dropout, strict=False) for layer in pair]

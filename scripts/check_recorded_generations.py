@@ -1,6 +1,6 @@
 """Compare the math, Countdown and Sudoku rewards with recorded verdicts on real generations.
 
-    python scripts/check_recorded_generations.py data=DIR [known=FILE]
+    python scripts/check_recorded_generations.py data=DIR
 
 DIR holds `llada_8b_instruct_{gsm8k,math500,countdown,sudoku}_256.jsonl`: one generation a line with
 `question`, `generation`, `ground_truth` and the verdict its publisher's parser gave, `correct` or
@@ -17,6 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,29 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mmrl.types import Sample
-from rewards import build_reward
+from mmrl.command import Usage, run_command  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
+from mmrl.types import Sample  # noqa: E402
+from rewards import build_reward  # noqa: E402
 
 KNOWN = Path(__file__).with_name("recorded_generations.yaml")
 _SPECIAL = re.compile(r"<\|[a-z_]+\|>")
+
+
+@dataclass(kw_only=True)
+class Config:
+    """What to compare."""
+
+    data: str = ""
+    """Folder of the recorded generations."""
+    known: str = str(KNOWN)
+    """YAML of the disagreements that are explained."""
+
+    def __post_init__(self) -> None:
+        check(Path(self.data).is_dir() and self.data != "", "data", self.data, "a folder")
+
+
+USAGE = Usage("python scripts/check_recorded_generations.py", __doc__, Config)
 
 
 def math(row: dict[str, Any]) -> tuple[dict, float]:
@@ -107,8 +126,15 @@ def report(data: Path, known: Path) -> bool:
     return clean
 
 
+def main(arguments: list[str]) -> int:
+    """Compare what the command line says; return the exit status."""
+
+    def work() -> int:
+        config = load_config(Config, arguments)
+        return 0 if report(Path(config.data), Path(config.known)) else 1
+
+    return run_command(USAGE, arguments, work)
+
+
 if __name__ == "__main__":
-    arguments = {"known": KNOWN, **dict(item.partition("=")[::2] for item in sys.argv[1:])}
-    if set(arguments) != {"data", "known"}:
-        sys.exit(__doc__)
-    sys.exit(0 if report(Path(arguments["data"]), Path(arguments["known"])) else 1)
+    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,7 @@
 """Every method from the same start on the same tasks: one table.
 
-    python scripts/compare_methods.py config=COMPARISON.yaml [workers=2] [seeds="[0]"]
+    python scripts/compare_methods.py config=configs/compare/text.yaml
+    python scripts/compare_methods.py config=COMPARISON.yaml workers=1 seeds="[0]"
 
 A run is `python -m mmrl.rl` with a task's configuration, a row of the methods and a seed, in a
 process of its own on one thread. Runs that are finished are not repeated and interrupted ones go on
@@ -29,12 +30,11 @@ from tqdm import tqdm  # noqa: E402
 
 from mmrl.activity import Display, activity, write  # noqa: E402
 from mmrl.algorithms import forwards, load_algorithm  # noqa: E402
-from mmrl.command import exit_status  # noqa: E402
+from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.model_config import known_config  # noqa: E402
 from mmrl.report import read_metrics  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.tasks import completion_length  # noqa: E402
 from rewards.terms import key_of  # noqa: E402
 
 CONTROL = "shuffled"
@@ -68,6 +68,9 @@ class Config:
         check(self.workers >= 1, "workers", self.workers, "at least 1")
         if self.control:
             check_choice("control", self.control, self.methods)
+
+
+USAGE = Usage("python scripts/compare_methods.py", __doc__, Config, "compare")
 
 
 class Run(NamedTuple):
@@ -216,6 +219,8 @@ def held_out(run: Run, task: str, lines: list[dict[str, Any]]) -> list[float]:
 
 def _forwards(config: RLConfig) -> float:
     """Forwards of a rollout in an update, the mean over inner iterations."""
+    from mmrl.tasks import completion_length
+
     [options] = config.tasks.values()
     method = load_algorithm(options.algorithm)
     length = completion_length(options, config.model, known_config(config.model.path) or {})
@@ -251,7 +256,7 @@ def main(arguments: Sequence[str]) -> int:
         (Path(config.output_dir) / "table.md").write_text(text, encoding="utf-8")
         print(text, end="")
 
-    return exit_status(work, RuntimeError)
+    return run_command(USAGE, arguments, work, RuntimeError)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """One policy trained on several tasks at once, beside a policy for each: one table.
 
-    python scripts/compare_mixing.py [run=configs/rl/unified_shapes.yaml] [seeds="[0]"] [workers=2]
+    python scripts/compare_mixing.py run=configs/rl/unified_shapes.yaml
+    python scripts/compare_mixing.py run=configs/rl/unified_shapes.yaml seeds="[0]" workers=1
 
 For every seed the configuration runs as it is, and once more for each task with the others left
 out: the same rollouts and steps for the task, the same settings. Runs are processes of their own on
@@ -22,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from compare_methods import Run, change, execute_all, held_out  # noqa: E402
 
-from mmrl.command import exit_status  # noqa: E402
+from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.report import read_metrics  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
@@ -49,6 +50,9 @@ class Config:
     def __post_init__(self) -> None:
         check(bool(self.seeds), "seeds", self.seeds, "one or more")
         check(self.workers >= 1, "workers", self.workers, "at least 1")
+
+
+USAGE = Usage("python scripts/compare_mixing.py", __doc__, Config)
 
 
 def runs(config: Config) -> list[Run]:
@@ -112,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         (Path(config.output_dir) / "table.md").write_text(text, encoding="utf-8")
         print(text, end="")
 
-    return exit_status(work, RuntimeError)
+    return run_command(USAGE, arguments, work, RuntimeError)
 
 
 if __name__ == "__main__":

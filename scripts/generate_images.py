@@ -17,17 +17,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from PIL import Image, ImageDraw  # noqa: E402
 
-from mmrl.command import exit_status  # noqa: E402
+from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
-from mmrl.data import load_prompts  # noqa: E402
-from mmrl.device import find_device  # noqa: E402
 from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
 from mmrl.model_config import (  # noqa: E402
     ModelConfig,
@@ -36,11 +34,12 @@ from mmrl.model_config import (  # noqa: E402
     policy_options,
 )
 from mmrl.randomness import generator  # noqa: E402
-from mmrl.run_directory import check_writable  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
 from mmrl.samplers.blocks import check_blocks  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
-from models import Policy, load_policy  # noqa: E402
+
+if TYPE_CHECKING:
+    from models import Policy
 
 T = TypeVar("T")
 TASK = "text_to_image"
@@ -110,8 +109,14 @@ class Config(SamplerConfig):
         )
 
 
+USAGE = Usage("python scripts/generate_images.py", __doc__, Config)
+
+
 def generate(config: Config) -> list[Path]:
     """Sample and write the pictures; return their paths."""
+    from mmrl.device import find_device
+    from models import load_policy
+
     prompts = checked(config)
     policy = load_policy(**policy_options(config.policy), device=find_device(config.device))
     images, frames = _sampled(policy, prompts, config)
@@ -131,6 +136,9 @@ def generate(config: Config) -> list[Path]:
 
 def checked(config: Config) -> list[Prompt]:
     """The prompts, once everything is checked that is known before the policy loads."""
+    from mmrl.device import find_device
+    from mmrl.run_directory import check_writable
+
     check_writable("out", Path(config.out))
     check_checkpoints(config.policy)
     tokens = check_task(config.policy, "text_to_image", "to write images")
@@ -223,6 +231,8 @@ def still(
 
 def _prompts(config: Config) -> list[Prompt]:
     if config.prompts:
+        from mmrl.data import load_prompts
+
         return load_prompts(config.prompts, TASK, limit=config.limit)
     texts = [text.strip() for text in config.prompt.split("|") if text.strip()]
     return [Prompt(str(n), TASK, text) for n, text in enumerate(texts)]
@@ -241,7 +251,7 @@ def main(arguments: list[str]) -> int:
         config = load_config(Config, [_quoted(word) for word in arguments])
         print(plan_of(config) if config.dry_run else "\n".join(map(str, generate(config))))
 
-    return exit_status(work)
+    return run_command(USAGE, arguments, work)
 
 
 if __name__ == "__main__":

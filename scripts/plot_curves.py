@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mmrl.command import exit_status  # noqa: E402
+from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.curves import Series, line_plot  # noqa: E402
 from mmrl.report import read_metrics, series  # noqa: E402
@@ -45,6 +45,9 @@ class Config:
         advice = "A browser or rsvg-convert makes other formats of it."
         check(drawn, "out", self.out, "the name of an .svg file", advice)
         check(self.runs != "", "runs", self.runs, "one or more run directories")
+
+
+USAGE = Usage("python scripts/plot_curves.py", __doc__, Config)
 
 
 def points(run: str, metric: str) -> list[tuple[float, float]]:
@@ -79,7 +82,7 @@ def main(arguments: list[str]) -> int:
         Path(config.out).write_text(line_plot(drawn, "step", config.metric) + "\n")
         print(config.out)
 
-    return exit_status(work)
+    return run_command(USAGE, arguments, work)
 
 
 if __name__ == "__main__":

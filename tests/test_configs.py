@@ -16,7 +16,8 @@ from mmrl.eval import EvalConfig as TextEvalConfig
 from mmrl.eval_v import load
 from mmrl.plan import describe
 from mmrl.rl_config import RLConfig
-from mmrl.sft import SFTConfig
+from mmrl.sft_config import SFTConfig
+from mmrl.shipped import first_line
 from rewards.judging.template import load_template
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,6 +117,16 @@ def test_every_launch_configuration_is_one_that_accelerate_reads(path: str) -> N
 @pytest.mark.parametrize("path", [p for f in ("rl", "sft", "eval") for p in configurations(f)])
 def test_a_configuration_is_short(path: str) -> None:
     assert len(Path(path).read_text(encoding="utf-8").splitlines()) <= 40
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for f in ("rl", "sft", "eval", "reward_server", "compare") for p in configurations(f)],
+)
+def test_the_first_line_of_a_configuration_says_what_it_is_for(path: str) -> None:
+    line = Path(path).read_text(encoding="utf-8").splitlines()[0]
+    assert line.startswith("# ") and line.endswith(".") and 30 <= len(line) <= 100
+    assert line.startswith(f"# {first_line(ROOT / path)}")
 
 
 def keys_of(section: Any) -> set[str]:

@@ -27,13 +27,37 @@ def own_files(*suffixes: str, under: str = ".") -> list[Path]:
     return found
 
 
-def running_code(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below `node`, without what only a type checker reads."""
+def running_code(node: ast.AST, functions: bool = True) -> Iterator[ast.AST]:
+    """All nodes below `node`, without what only a type checker reads, and if wanted without what
+    runs only when a function is called."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
             continue
+        if isinstance(child, ast.FunctionDef | ast.Lambda) and not functions:
+            continue
         yield child
-        yield from running_code(child)
+        yield from running_code(child, functions)
+
+
+def loaded_with(name: str) -> dict[str, str]:
+    """Modules that are imported with one of ours, each with the first of ours that imports it."""
+    found, open_ = {name: ""}, [name]
+    while open_:
+        path = ROOT / Path(*(here := open_.pop()).split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if not path.is_file():
+            continue
+        packages = [here.rsplit(".", n)[0] for n in range(1, here.count(".") + 1)]
+        for node in running_code(ast.parse(path.read_text(encoding="utf-8")), functions=False):
+            names = [alias.name for alias in getattr(node, "names", ())]
+            if isinstance(node, ast.ImportFrom):
+                names = [str(node.module), *(f"{node.module}.{each}" for each in names)]
+            packages += names if isinstance(node, ast.Import | ast.ImportFrom) else []
+        for each in packages:
+            if each not in found:
+                found[each] = here
+                open_.append(each)
+    return found
 
 
 def imported_modules(path: Path) -> Iterator[str]:
@@ -74,7 +98,10 @@ def test_every_package_is_imported_from_this_checkout(package: str) -> None:
 def test_models_rewards_and_eval_know_only_the_records_of_mmrl(package: str) -> None:
     configuration = {"mmrl.config", "mmrl.by_name", "mmrl.written_name", "mmrl.shipped"}
     allowed = {"mmrl.types", "mmrl.randomness", *configuration}
-    of_entry_points = {"mmrl.command", "mmrl.probe"}  # the probe reads what a run is configured by
+    # the probe reads what a run is configured by
+    of_entry_points = {
+        "mmrl.command", "mmrl.probe", "mmrl.probe_config", "mmrl.begin", "mmrl.inputs",
+    }  # fmt: skip
     wrong = [
         f"{path} imports {name}"
         for path, name in imports_under(package)
@@ -82,6 +109,32 @@ def test_models_rewards_and_eval_know_only_the_records_of_mmrl(package: str) -> 
         and name not in allowed | (of_entry_points if path.name == "__main__.py" else set())
     ]
     assert not wrong, wrong
+
+
+SETTINGS = [
+    "mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "rewards.server.config",
+    *(
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for folder in PACKAGES
+        for path in own_files(".py", under=folder)
+        if path.stem.endswith("_config") or path.stem == "settings"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_and_commands_are_imported_without_torch(name: str) -> None:
+    heavy = {"torch", "transformers", "accelerate", "peft", "datasets", "open_clip", "torchvision"}
+    reached = loaded_with(name)
+    assert "dataclasses" in reached
+    assert not {each: reached[each] for each in reached if each.split(".")[0] in heavy}
+
+
+def test_a_reward_is_imported_without_torch_so_that_its_options_are_checked_at_once() -> None:
+    from rewards import REWARDS
+
+    for path in REWARDS.values():
+        assert "torch" not in loaded_with(path.partition(":")[0]), path
 
 
 @pytest.mark.parametrize("part", ["samplers", "estimators", "algorithms"])

@@ -62,6 +62,8 @@ def check_command(words: list[str]) -> None:
         assert rest[0] == "launch" and arguments.module
         assert Path(arguments.config_file).is_file()
         load_settings(arguments.training_script, arguments.training_script_args)
+    elif words == ["python", "-m", "mmrl"]:
+        assert importlib.import_module("mmrl.__main__")
     elif program == "python" and rest[0] == "-m":
         load_settings(rest[1], rest[2:])
     elif program == "python":

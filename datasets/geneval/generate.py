@@ -1,6 +1,6 @@
 """Write training prompts in GenEval's metadata schema, disjoint from GenEval's evaluation prompts.
 
-python datasets/geneval/generate.py exclude=evaluation_metadata.jsonl out=datasets/geneval
+    python datasets/geneval/generate.py exclude=evaluation_metadata.jsonl out=datasets/geneval
 
 `exclude` is the prompt file of GenEval (arXiv 2310.11513), in whose format this file writes. Rows
 are taken in the order of a SHA-256 hash, so equal arguments give equal files on every machine.
@@ -13,9 +13,15 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mmrl.command import Usage, run_command  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
 
 logger = logging.getLogger("geneval")
 
@@ -169,16 +175,25 @@ def _rank(row: dict[str, Any]) -> bytes:
     return hashlib.sha256(row["prompt"].encode()).digest()
 
 
-def main(arguments: list[str]) -> None:
+@dataclass(kw_only=True)
+class Config:
+    """What to write."""
+
+    exclude: str = ""
+    """GenEval's evaluation_metadata.jsonl, of whose prompts none is written."""
+    out: str = str(Path(__file__).parent)
+    """Folder to write into."""
+
+    def __post_init__(self) -> None:
+        wanted = "the evaluation_metadata.jsonl of GenEval"
+        check(self.exclude != "", "exclude", self.exclude, wanted)
+
+
+def main(words: list[str]) -> None:
     """Write train.jsonl and validation.jsonl into the folder `out`."""
-    settings = dict(argument.partition("=")[::2] for argument in arguments)
-    if not settings.get("exclude") or not settings.keys() <= {"exclude", "out"}:
-        raise ValueError(
-            f"got {' '.join(arguments) or 'no arguments'}; wanted exclude=FILE, the"
-            " evaluation_metadata.jsonl of GenEval, and optionally out=FOLDER."
-        )
-    lines = Path(settings["exclude"]).read_text(encoding="utf-8").splitlines()
-    folder = Path(settings.get("out") or Path(__file__).parent)
+    config = load_config(Config, words)
+    lines = Path(config.exclude).read_text(encoding="utf-8").splitlines()
+    folder = Path(config.out)
     for split, rows in generate([json.loads(line) for line in lines]).items():
         path = folder / f"{split}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -187,7 +202,5 @@ def main(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        main(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    usage = Usage("python datasets/geneval/generate.py", __doc__, Config)
+    sys.exit(run_command(usage, sys.argv[1:], lambda: main(sys.argv[1:])))

@@ -10,10 +10,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from byte_tokenizer import build, save  # noqa: E402
+from byte_tokenizer import Config, build, run  # noqa: E402
+
+from mmrl.command import Usage  # noqa: E402
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 EXTRA = ["user", "assistant", "describe the image", "how many what color shape is are yes no"]
 
@@ -25,5 +31,10 @@ def words() -> set[str]:
     return {word for text in texts for word in text.split()}
 
 
+def train() -> PreTrainedTokenizerFast:
+    """The tokenizer."""
+    return build(words(), gap="\\n")
+
+
 if __name__ == "__main__":
-    save(build(words(), gap="\\n"))
+    sys.exit(run(Usage("python datasets/shapes/tokenizer.py", __doc__, Config), train))

@@ -12,15 +12,19 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER.parent), str(FOLDER.parents[1])]
 
-from byte_tokenizer import build, save  # noqa: E402
+from byte_tokenizer import Config, build, run  # noqa: E402
 from question_pairs import DESCRIBE  # noqa: E402
 from render import BACKGROUNDS, SIZES  # noqa: E402
 
-from models.image_chat import SYSTEM  # noqa: E402
+from mmrl.command import Usage  # noqa: E402
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 ROLES = ["system", "user", "assistant"]
 NOTES = ["answer", "none"]
@@ -35,5 +39,12 @@ def words() -> set[str]:
     }  # fmt: skip
 
 
+def train() -> PreTrainedTokenizerFast:
+    """The tokenizer."""
+    from models.image_chat import SYSTEM
+
+    return build(words(), gap="\\n\\n", tags=[SYSTEM])
+
+
 if __name__ == "__main__":
-    save(build(words(), gap="\\n\\n", tags=[SYSTEM]))
+    sys.exit(run(Usage("python datasets/shapes/tokenizer_questions.py", __doc__, Config), train))

@@ -1,6 +1,6 @@
 """Write the prompt files of the shapes world and a parquet of rendered training pairs.
 
-python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32
+    python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import io
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import arguments  # noqa: E402
 from prompts import (  # noqa: E402
     SPLITS,
     TAGS,
@@ -27,8 +27,30 @@ from prompts import (  # noqa: E402
 )
 from render import render  # noqa: E402
 
+from mmrl.command import Usage, run_command  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
+
 logger = logging.getLogger("shapes")
-DEFAULTS = {"out": "", "pairs": "40000", "seed": "0", "size": "32"}
+
+
+@dataclass(kw_only=True)
+class Config:
+    """What to write."""
+
+    out: str = ""
+    """Folder to write into."""
+    pairs: int = 40000
+    """Training pairs; 0 writes the prompt files alone."""
+    seed: int = 0
+    """Names the pairs."""
+    size: int = 32
+    """Side of an image in pixels."""
+
+    def __post_init__(self) -> None:
+        check(self.out != "", "out", self.out, "the folder to write into")
+        for key in ("pairs", "seed"):
+            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(self.size >= 1, "size", self.size, "at least 1")
 
 
 def write_prompts(folder: Path) -> list[Path]:
@@ -77,23 +99,20 @@ def write_pairs(path: Path, pairs: int, seed: int, size: int = 32) -> None:
     Dataset.from_dict(draw_pairs(pairs, seed, size), features=features).to_parquet(str(path))
 
 
-def parse_arguments(words: list[str]) -> dict[str, str]:
-    """Read `key=value` words over `DEFAULTS`; see `arguments.read`."""
-    return arguments.read(words, DEFAULTS)
-
-
 def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
-    settings = parse_arguments(words)
-    folder = Path(settings["out"])
+    config = load_config(Config, words)
+    folder = Path(config.out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = write_prompts(folder)
-    if pairs := int(settings["pairs"]):
+    if config.pairs:
         paths.append(folder / "train_pairs.parquet")
-        write_pairs(paths[-1], pairs, int(settings["seed"]), int(settings["size"]))
+        write_pairs(paths[-1], config.pairs, config.seed, config.size)
     for path in paths:
         logger.info("wrote %s", path)
 
 
 if __name__ == "__main__":
-    arguments.run(main)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    usage = Usage("python datasets/shapes/write.py", __doc__, Config)
+    sys.exit(run_command(usage, sys.argv[1:], lambda: main(sys.argv[1:])))

@@ -1,12 +1,10 @@
 """Write the question files of the shapes world and, on demand, a parquet of supervised pairs.
 
-python datasets/shapes/write_questions.py out=DIR
-python datasets/shapes/write_questions.py out=DIR pairs=40000 seed=1 size=32
-python datasets/shapes/write_questions.py out=DIR pairs=120000 descriptions=40 careless=40
+    python datasets/shapes/write_questions.py out=DIR
+    python datasets/shapes/write_questions.py out=DIR pairs=40000 seed=1 size=32
+    python datasets/shapes/write_questions.py out=DIR pairs=120000 descriptions=40 careless=40
 
-`descriptions` is the share of the pairs, in per cent, that describe a scene instead of answering a
-question about it, `careless` that of the questions whose answer is a careless one, `letters` that
-of the answers to multiple choice that are a letter, not words; see `question_pairs.py`.
+What the pairs are says `question_pairs.py`.
 """
 
 from __future__ import annotations
@@ -14,20 +12,48 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import arguments  # noqa: E402
 from question_pairs import pairs  # noqa: E402
 from questions import ROWS, data_url, picture, question_rows  # noqa: E402
 
+from mmrl.command import Usage, run_command  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
+
 logger = logging.getLogger("shapes")
-DEFAULTS = {
-    "out": "", "pairs": "0", "seed": "1", "size": "32", "descriptions": "0", "careless": "0",
-    "letters": "100",
-}  # fmt: skip
+SHARES = ("descriptions", "careless", "letters")
+
+
+@dataclass(kw_only=True)
+class Config:
+    """What to write."""
+
+    out: str = ""
+    """Folder to write into."""
+    pairs: int = 0
+    """Supervised pairs; 0 writes the question files alone."""
+    seed: int = 1
+    """Names the pairs."""
+    size: int = 32
+    """Side of an image in pixels."""
+    descriptions: int = 0
+    """Share of the pairs, in per cent, that describe a scene instead of answering a question."""
+    careless: int = 0
+    """Share of the questions, in per cent, whose answer is a careless one."""
+    letters: int = 100
+    """Share of the answers to multiple choice, in per cent, that are a letter and not words."""
+
+    def __post_init__(self) -> None:
+        check(self.out != "", "out", self.out, "the folder to write into")
+        for key in ("pairs", "seed"):
+            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(self.size >= 1, "size", self.size, "at least 1")
+        for key in SHARES:
+            check(0 <= getattr(self, key) <= 100, key, getattr(self, key), "from 0 to 100 per cent")
 
 
 def file_rows(split: str) -> list[dict[str, Any]]:
@@ -58,21 +84,19 @@ def write_pairs(path: Path, columns: dict[str, list[Any]]) -> None:
 
 def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
-    settings = arguments.read(words, DEFAULTS)
-    folder = Path(settings["out"])
-    shares = {name: int(settings[name]) / 100 for name in ("descriptions", "careless", "letters")}
-    for name, share in shares.items():
-        if share > 1:
-            raise ValueError(f"{name}={settings[name]} is not a share in per cent, from 0 to 100.")
+    config = load_config(Config, words)
+    folder = Path(config.out)
+    shares = {name: getattr(config, name) / 100 for name in SHARES}
     folder.mkdir(parents=True, exist_ok=True)
     paths = write_files(folder)
-    if count := int(settings["pairs"]):
+    if config.pairs:
         paths.append(folder / "question_pairs.parquet")
-        seed, size = int(settings["seed"]), int(settings["size"])
-        write_pairs(paths[-1], pairs(count, seed, size, **shares))
+        write_pairs(paths[-1], pairs(config.pairs, config.seed, config.size, **shares))
     for path in paths:
         logger.info("wrote %s", path)
 
 
 if __name__ == "__main__":
-    arguments.run(main)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    usage = Usage("python datasets/shapes/write_questions.py", __doc__, Config)
+    sys.exit(run_command(usage, sys.argv[1:], lambda: main(sys.argv[1:])))

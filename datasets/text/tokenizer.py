@@ -11,10 +11,16 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from byte_tokenizer import build, save  # noqa: E402
+from byte_tokenizer import Config, build, run  # noqa: E402
+
+from mmrl.command import Usage  # noqa: E402
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 TAGS = ["<reasoning>", "</reasoning>", "<answer>", "</answer>"]
 ROLES = ["system", "user", "assistant"]
@@ -27,5 +33,10 @@ def words() -> set[str]:
     return {word for text in texts for word in re.findall("[a-z]+", text)} | set(ROLES)
 
 
+def train() -> PreTrainedTokenizerFast:
+    """The tokenizer."""
+    return build(words(), gap="\\n\\n", tags=TAGS)
+
+
 if __name__ == "__main__":
-    save(build(words(), gap="\\n\\n", tags=TAGS))
+    sys.exit(run(Usage("python datasets/text/tokenizer.py", __doc__, Config), train))

@@ -1,10 +1,9 @@
 """Write the prompt files of the text tasks and, on demand, a parquet of supervised pairs.
 
-python datasets/text/write.py out=DIR
-python datasets/text/write.py out=DIR pairs=60000 seed=0 sets=countdown_small:3,sudoku careless=50
+    python datasets/text/write.py out=DIR
+    python datasets/text/write.py out=DIR pairs=60000 sets=countdown_small:3,sudoku careless=50
 
-A number after a set is its weight among the pairs. `careless` is the share of the Sudoku and
-arithmetic pairs, in per cent, whose solution is a careless one; see `README.md`.
+What the sets are says `README.md` beside this file.
 """
 
 from __future__ import annotations
@@ -15,18 +14,21 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import arguments  # noqa: E402
 import arithmetic  # noqa: E402
 import countdown  # noqa: E402
 import sudoku  # noqa: E402
 from splits import SPLITS  # noqa: E402
+
+from mmrl.command import Usage, run_command  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
 
 logger = logging.getLogger("text")
 
@@ -53,10 +55,31 @@ SETS = {
 }
 COMMITTED = ("countdown", "countdown_small", "sudoku", "arithmetic", "arithmetic_small")
 HELD_OUT_ROWS = {"validation": 128, "test": 256}
-DEFAULTS = {
-    "out": "", "pairs": "0", "seed": "0", "sets": ",".join(COMMITTED), "rows": "2000",
-    "careless": "0",
-}  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class Config:
+    """What to write."""
+
+    out: str = ""
+    """Folder to write into."""
+    sets: str = ",".join(COMMITTED)
+    """Sets, separated by commas; a number after one, `sudoku:3`, is its weight among the pairs."""
+    rows: int = 2000
+    """Training prompts of a set."""
+    pairs: int = 0
+    """Supervised pairs; 0 writes the prompt files alone."""
+    seed: int = 0
+    """Names the pairs; 0 starts with the rows of the training files."""
+    careless: int = 0
+    """Share of the Sudoku and arithmetic pairs, in per cent, whose solution is a careless one."""
+
+    def __post_init__(self) -> None:
+        check(self.out != "", "out", self.out, "the folder to write into")
+        for key in ("rows", "pairs", "seed"):
+            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(0 <= self.careless <= 100, "careless", self.careless, "from 0 to 100 per cent")
+        read_weights(self.sets)
 
 
 def prompt_rows(name: str, split: str, count: int) -> list[dict[str, Any]]:
@@ -132,20 +155,19 @@ def read_weights(text: str) -> dict[str, int]:
 
 def main(words: list[str]) -> None:
     """Write everything the command line asks for into the folder `out`."""
-    settings = arguments.read(words, DEFAULTS, texts=("out", "sets"))
-    folder, weights = Path(settings["out"]), read_weights(settings["sets"])
-    rows, count, seed = (int(settings[key]) for key in ("rows", "pairs", "seed"))
-    careless = int(settings["careless"])
-    if careless > 100:
-        raise ValueError(f"careless={careless} is not a share in per cent, from 0 to 100.")
+    config = load_config(Config, words)
+    folder, weights = Path(config.out), read_weights(config.sets)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [path for name in weights for path in write_prompts(folder, name, rows)]
-    if count:
+    paths = [path for name in weights for path in write_prompts(folder, name, config.rows)]
+    if config.pairs:
         paths.append(folder / "train_pairs.parquet")
-        write_pairs(paths[-1], pairs(weights, count, seed, careless / 100))
+        made = pairs(weights, config.pairs, config.seed, config.careless / 100)
+        write_pairs(paths[-1], made)
     for path in paths:
         logger.info("wrote %s", path)
 
 
 if __name__ == "__main__":
-    arguments.run(main)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    usage = Usage("python datasets/text/write.py", __doc__, Config)
+    sys.exit(run_command(usage, sys.argv[1:], lambda: main(sys.argv[1:])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from omegaconf import OmegaConf
 
@@ -28,6 +28,20 @@ POSITION_TERMS = ("none", "plackett_luce")
 @dataclass(kw_only=True)
 class AlgorithmConfig:
     """One row of the table."""
+
+    choices: ClassVar = {
+        "mask": MASKS,
+        "bound": BOUNDS,
+        "ratio_level": RATIO_LEVELS,
+        "aggregation": AGGREGATIONS,
+        "kl": KL,
+        "kl_to": ("reference", "old"),
+        "kl_level": ("token", "bound"),
+        "scale_rewards": SCALES,
+        "position_term": POSITION_TERMS,
+    }
+    presets: ClassVar = "algorithm"
+    """Folder of `configs/` with values of `name`."""
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""
@@ -90,7 +104,7 @@ class AlgorithmConfig:
     """Value model that makes advantages per token (mask: trace); null for none."""
 
     def __post_init__(self) -> None:
-        for key, allowed in _CHOICES.items():
+        for key, allowed in self.choices.items():
             check_choice(f"algorithm.{key}", getattr(self, key), allowed)
         check(self.num_iterations >= 1, "algorithm.num_iterations", self.num_iterations, ">= 1")
         check(self.num_draws >= 1, "algorithm.num_draws", self.num_draws, "at least 1")
@@ -172,19 +186,6 @@ class AlgorithmConfig:
         """The clip range of values."""
         reach = None if self.value is None else self.value.cliprange_value
         return self.epsilon if reach is None else reach
-
-
-_CHOICES: dict[str, Any] = {
-    "mask": MASKS,
-    "bound": BOUNDS,
-    "ratio_level": RATIO_LEVELS,
-    "aggregation": AGGREGATIONS,
-    "kl": KL,
-    "kl_to": ("reference", "old"),
-    "kl_level": ("token", "bound"),
-    "scale_rewards": SCALES,
-    "position_term": POSITION_TERMS,
-}
 
 
 def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mmrl.config import check, check_choice
 
@@ -12,6 +13,8 @@ BACKBONES = ("shared", "copy")
 @dataclass(kw_only=True)
 class ValueConfig:
     """Settings of the value model; TRL's names where PPO has them there."""
+
+    choices: ClassVar = {"backbone": BACKBONES}
 
     backbone: str = "copy"
     """What the head reads: the hidden states of the policy (shared), or of a copy of its own."""

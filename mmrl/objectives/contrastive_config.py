@@ -77,7 +77,7 @@ class ClipNetworkConfig:
 
 @dataclass(kw_only=True)
 class ContrastiveConfig:
-    """Options of the `contrastive` objective."""
+    """Training of a new CLIP on pairs of image and caption."""
 
     data: str = ""
     """Parquet file of training pairs, or a folder of them."""

@@ -29,12 +29,14 @@ class CompletionsConfig(SourceConfig):
 
 @dataclass(kw_only=True)
 class MaskedConfig:
-    """Options of the `masked` objective."""
+    """Mixed training of a MMaDA-type model: text to image, image to text, and text."""
 
     data: str = ""
     """Parquet of training pairs, or a folder of them: an image and its prompt per row."""
     image_column: str = "image"
+    """Column that holds the images."""
     text_column: str = "prompt"
+    """Column that holds the captions."""
     model: str = ""
     """Checkpoint to continue from; a new network when empty."""
     tokenizer: str = ""
@@ -44,10 +46,12 @@ class MaskedConfig:
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Sizes of a new network; unused when `model` is given."""
     image_size: int = 256
+    """Side in pixels of the square that images become."""
     image_fit: ImageFit = "crop"
     """How a picture of `questions` becomes the square whose codes are read, `crop` or `squash`, as
     `model.image_fit` of the policy it is to become. The images of `data` are cropped."""
     max_prompt_length: int = 256
+    """Longest prompt in tokens."""
     mask_policy: Literal["ignore", "key_padding"] = "key_padding"
     """What padding means in a new network; recorded in its config.json."""
     cond_dropout_prob: float = 0.1
@@ -66,6 +70,7 @@ class MaskedConfig:
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel; `auto` follows device and precision, see `models.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Stored precision of the saved weights."""
 
     def __post_init__(self) -> None:
         check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")

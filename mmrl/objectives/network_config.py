@@ -11,10 +11,15 @@ class NetworkConfig:
     """Sizes of a new network, by the names of LLaDA's config.json."""
 
     d_model: int = 192
+    """Width."""
     n_layers: int = 6
+    """Layers."""
     n_heads: int = 6
+    """Heads of attention."""
     mlp_hidden_size: int = 512
+    """Width of the MLPs."""
     rope_theta: float = 500000.0
+    """Base of the rotary embedding."""
 
     def public(self, rows: int, longest: int) -> dict[str, Any]:
         """The keys of config.json that follow from them.

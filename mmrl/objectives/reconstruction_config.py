@@ -11,7 +11,7 @@ from models.magvit_config import MagvitConfig
 
 @dataclass(kw_only=True)
 class ReconstructionConfig:
-    """Options of the `reconstruction` objective."""
+    """Training of an image tokenizer to reconstruct images."""
 
     data: str = ""
     """Parquet file of training images, or a folder of them."""

@@ -17,6 +17,8 @@ class ExampleConfig:
     where: ClassVar[str] = "objective"
     """Dotted key of these settings, for messages."""
 
+    choices: ClassVar = {"format": FORMATS}
+
     format: str = "rows"
     """Data set whose columns the rows have, see `mmrl.formats`; `rows` leaves them as they are."""
     prompt_column: str = "prompt"
@@ -81,7 +83,10 @@ class SourceConfig(ExampleConfig):
     """Configuration of a hub data set."""
     data_split: str | None = None
     """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
-    corruption: dict[str, Any] = field(default_factory=lambda: {"name": "random"})
+    corruption: dict[str, Any] = field(
+        default_factory=lambda: {"name": "random"},
+        metadata={"holds": "mmrl.objectives.corruptions:CORRUPTIONS"},
+    )
     """`name` and options: random, semi_ar, block, trace, left_to_right."""
     normalization: Literal["sequence", "token"] = "sequence"
     """What n_i is: the length of the completion, or the mean length over the data, so that every

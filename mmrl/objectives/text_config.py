@@ -14,7 +14,7 @@ from models.task import ImageFit
 
 @dataclass(kw_only=True)
 class CompletionConfig(SourceConfig):
-    """Options of the `text` objective."""
+    """Training of a LLaDA-, MMaDA- or LLaDA-V-type model on completions of prompts."""
 
     eval_data: str = ""
     """The same as `data` for `eval_steps`; empty evaluates nothing."""
@@ -46,6 +46,7 @@ class CompletionConfig(SourceConfig):
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel; `auto` follows device and precision, see `models.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Stored precision of the saved weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,12 +16,17 @@ class VisionConfig:
     """
 
     hidden_size: int = 128
+    """Width."""
     intermediate_size: int = 256
+    """Width of the MLPs."""
     num_hidden_layers: int = 5
+    """Layers, of which the last is left out."""
     num_attention_heads: int = 4
+    """Heads of attention."""
     image_size: int = 32
     """Side of a tile in pixels."""
     patch_size: int = 8
+    """Side of a patch in pixels."""
     image_grid_pinpoints: str = "(1x1),...,(1x1)"
     """Grids of tiles to choose from, beside the one tile of the whole image."""
     max_tiles: int = 1

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from mmrl.config import check, check_choice
+from mmrl.samplers.rules import RULES
 from mmrl.samplers.schedule import SCHEDULES
 
 
 @dataclass(kw_only=True)
 class SamplerConfig:
     """Settings of the denoising loop."""
+
+    choices: ClassVar = {"name": RULES, "schedule": SCHEDULES}
 
     name: str = "emerge"
     """Commit rule."""

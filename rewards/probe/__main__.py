@@ -1,6 +1,6 @@
 """Try the rewards of a run on a handful of samples, without its policy.
 
-    python -m rewards.probe config=configs/rl/….yaml key=value …
+    python -m rewards.probe config=configs/rl/quickstart.yaml
     python -m rewards.probe config=configs/rl/….yaml samples=runs/other num_samples=16
 
 Exit status 1 where a reward can score nothing.
@@ -11,13 +11,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from mmrl.command import exit_status
-from mmrl.probe import probe_run
+from mmrl.command import Usage, run_command
+from mmrl.inputs import load_ready
+from mmrl.probe_config import ProbeConfig
+
+USAGE = Usage("python -m rewards.probe", __doc__, ProbeConfig, "rl")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    return exit_status(lambda: probe_run(arguments))
+
+    def work() -> int:
+        config = load_ready(ProbeConfig, arguments)
+        from mmrl.probe import probe_run
+
+        return probe_run(config)
+
+    return run_command(USAGE, arguments, work)
 
 
 if __name__ == "__main__":

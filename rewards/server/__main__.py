@@ -15,12 +15,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from mmrl.command import exit_status
+from mmrl import begin
+from mmrl.command import Usage, run_command
 from mmrl.config import ConfigError, load_config, to_yaml
 from rewards import build_reward
 from rewards.server.config import ServerConfig, read_token
 
 logger = logging.getLogger("rewards.server")
+USAGE = Usage("python -m rewards.server", __doc__, ServerConfig, "reward_server")
 
 
 def serve(config: ServerConfig, token: str | None) -> None:
@@ -40,6 +42,7 @@ def serve(config: ServerConfig, token: str | None) -> None:
         raise ConfigError(
             f"the reward server needs the package {error.name}; pip install -e '.[server]'"
         ) from error
+    begin()
     service = Service(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
@@ -101,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
             build_reward(entry.options, entry.key)
         sys.stdout.write(to_yaml(config))
 
-    return exit_status(work)
+    return run_command(USAGE, arguments, work)
 
 
 if __name__ == "__main__":

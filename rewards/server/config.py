@@ -103,7 +103,9 @@ class Entry:
 class ServerConfig:
     """Settings of `python -m rewards.server`."""
 
-    rewards: list[dict[str, Any]] = field(default_factory=list)
+    rewards: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+    )
     """One entry per reward: its name, its options, and the keys of `Serving`."""
     host: str = "127.0.0.1"
     """Address to listen on; others than loopback need a token."""
@@ -114,6 +116,7 @@ class ServerConfig:
     timeout_s: float = 300.0
     """Seconds after which items without a score are answered with an error."""
     limits: Limits = field(default_factory=Limits)
+    """What one request may hold, and all together."""
     dry_run: bool = False
     """Load the rewards, print the settings, and exit."""
 

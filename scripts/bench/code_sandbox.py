@@ -1,6 +1,6 @@
 """Gold solutions through the code sandbox: how many pass, how fast, and what negated tests do.
 
-python scripts/bench/code_sandbox.py data=mbpp.jsonl [isolation=full] [workers=2]
+    python scripts/bench/code_sandbox.py data=mbpp.jsonl
 
 One JSON line: problems, problems passed, problems per second once warm, and problems of which any
 test passes with its assertion negated (none should).
@@ -10,11 +10,33 @@ import ast
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from rewards.sandbox import Job, Sandbox
+from mmrl.command import Usage, run_command  # noqa: E402
+from mmrl.config import check, load_config  # noqa: E402
+from rewards.sandbox import Job, Sandbox  # noqa: E402
+
+
+@dataclass(kw_only=True)
+class Config:
+    """What to measure."""
+
+    data: str = ""
+    """JSONL file with the columns of MBPP: code, test_list, test_setup_code."""
+    isolation: str = "full"
+    """As the option of the reward `code`."""
+    workers: int = 2
+    """Programs that run at the same time."""
+
+    def __post_init__(self) -> None:
+        check(Path(self.data).is_file(), "data", self.data, "a JSONL file")
+        check(self.workers >= 1, "workers", self.workers, "at least 1")
+
+
+USAGE = Usage("python scripts/bench/code_sandbox.py", __doc__, Config)
 
 
 def negated(test: str) -> str:
@@ -36,18 +58,18 @@ def jobs(path: str) -> tuple[list[Job], list[Job]]:
     return right, wrong
 
 
-def main(data: str, isolation: str = "full", workers: str = "2") -> None:
+def measure(config: Config) -> None:
     """Measure and print."""
-    right, wrong = jobs(data)
-    sandbox = Sandbox(isolation, workers=int(workers))
-    sandbox.run(right[: 4 * int(workers)])
+    right, wrong = jobs(config.data)
+    sandbox = Sandbox(config.isolation, workers=config.workers)
+    sandbox.run(right[: 4 * config.workers])
     start = time.perf_counter()
     verdicts = sandbox.run(right)
     seconds = time.perf_counter() - start
     result = {
         "bench": "code_sandbox",
-        "isolation": isolation,
-        "workers": int(workers),
+        "isolation": config.isolation,
+        "workers": config.workers,
         "problems": len(right),
         "passed": sum(all(verdict.passed) for verdict in verdicts),
         "problems_per_second": round(len(right) / seconds, 1),
@@ -57,4 +79,5 @@ def main(data: str, isolation: str = "full", workers: str = "2") -> None:
 
 
 if __name__ == "__main__":
-    main(**dict(argument.partition("=")[::2] for argument in sys.argv[1:]))
+    words = sys.argv[1:]
+    sys.exit(run_command(USAGE, words, lambda: measure(load_config(Config, words))))

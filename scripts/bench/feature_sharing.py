@@ -1,6 +1,7 @@
 """What looking at an image costs a group of rollouts, against one pass of the tower over its tiles.
 
-    python scripts/bench/feature_sharing.py [group=8 image=[768,512] tower_width=1152 …]
+    python scripts/bench/feature_sharing.py group=8
+    python scripts/bench/feature_sharing.py image=[768,512] tower_width=1152
 
 A SigLIP tower of random weights with the public tiling (tiles of 384 pixels, patches of 14) sees an
 image of about 2,700 embeddings for a group of rollouts, in the real loop: it is rolled out, scored
@@ -27,19 +28,63 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-from accelerate import Accelerator
-from PIL import Image
-from torch import Tensor
-from torch.nn.modules import module as global_hooks
-from transformers import PreTrainedTokenizerFast
-from transformers.models.siglip.modeling_siglip import SiglipEncoder
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from setting import circumstances  # noqa: E402
+from mmrl.command import Usage, read_settings  # noqa: E402
 
-from mmrl.config import load_config  # noqa: E402
+TOKENIZER = Path(__file__).resolve().parents[2] / "datasets" / "shapes" / "tokenizer_questions"
+
+
+@dataclass(kw_only=True)
+class Setting:
+    """Sizes; `key=value` on the command line changes them."""
+
+    tile: int = 384
+    """Side of a tile in pixels."""
+    patch: int = 14
+    """Side of a patch."""
+    tower_width: int = 384
+    """Width of the tower."""
+    tower_layers: int = 12
+    """Its layers."""
+    tower_heads: int = 6
+    """Its heads of attention."""
+    tower_mlp: int = 1536
+    """Width of its MLPs."""
+    width: int = 512
+    """Width of the network."""
+    layers: int = 1
+    """Its layers."""
+    heads: int = 8
+    """Its heads of attention."""
+    mlp: int = 512
+    """Width of its MLPs."""
+    image: list[int] = field(default_factory=lambda: [768, 512])
+    """Width and height of the image in pixels."""
+    group: int = 8
+    """Rollouts of the prompt."""
+    length: int = 8
+    """Response positions."""
+    micro_batch: int = 8
+    """Rollouts of a micro-batch."""
+    device: str = "cpu"
+    """Where the networks run."""
+
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    SETTING = read_settings(
+        Usage("python scripts/bench/feature_sharing.py", __doc__, Setting), sys.argv[1:]
+    )
+
+import torch  # noqa: E402
+from accelerate import Accelerator  # noqa: E402
+from PIL import Image  # noqa: E402
+from setting import circumstances  # noqa: E402
+from torch import Tensor  # noqa: E402
+from torch.nn.modules import module as global_hooks  # noqa: E402
+from transformers import PreTrainedTokenizerFast  # noqa: E402
+from transformers.models.siglip.modeling_siglip import SiglipEncoder  # noqa: E402
+
 from mmrl.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
@@ -52,29 +97,6 @@ from models import Policy, load_policy  # noqa: E402
 from models.checkpoint import new_model, save_model  # noqa: E402
 from models.llada_v import core_config  # noqa: E402
 from models.vision import Vision  # noqa: E402
-
-TOKENIZER = Path(__file__).resolve().parents[2] / "datasets" / "shapes" / "tokenizer_questions"
-
-
-@dataclass(kw_only=True)
-class Setting:
-    """Sizes; `key=value` on the command line changes them."""
-
-    tile: int = 384
-    patch: int = 14
-    tower_width: int = 384
-    tower_layers: int = 12
-    tower_heads: int = 6
-    tower_mlp: int = 1536
-    width: int = 512
-    layers: int = 1
-    heads: int = 8
-    mlp: int = 512
-    image: list[int] = field(default_factory=lambda: [768, 512])
-    group: int = 8
-    length: int = 8
-    micro_batch: int = 8
-    device: str = "cpu"
 
 
 @dataclass
@@ -252,6 +274,5 @@ def measure(s: Setting) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    setting = load_config(Setting, sys.argv[1:])
-    around = {"bench": "feature_sharing", **circumstances(), "config": asdict(setting)}
-    print(json.dumps({**around, **measure(setting)}))
+    around = {"bench": "feature_sharing", **circumstances(), "config": asdict(SETTING)}
+    print(json.dumps({**around, **measure(SETTING)}))

@@ -1,7 +1,7 @@
 """How much of a policy gradient is signal, and whether it points where the recorded trace's does.
 
-    python scripts/bench/gradient_noise.py config=configs/rl/quickstart.yaml [batches=16]
-    python scripts/bench/gradient_noise.py config=… tasks.shapes.sampler.temperature=1 …
+    python scripts/bench/gradient_noise.py config=configs/rl/quickstart.yaml batches=16
+    python scripts/bench/gradient_noise.py config=… tasks.shapes.sampler.temperature=1
 
 Every method gets the same batches of rollouts at the starting weights, one inner iteration, no KL.
 With gradients g_1 … g_n of a method and r_1 … r_n of the first one, over pairs i != j:
@@ -17,24 +17,16 @@ head are left out: they hold the largest entries and would hide what the blocks 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from accelerate import Accelerator
-from torch import Tensor
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.config import check, load_config  # noqa: E402
-from mmrl.model_config import policy_options  # noqa: E402
+from mmrl.command import Usage, read_settings  # noqa: E402
+from mmrl.config import check  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.rollout import roll_out  # noqa: E402
-from mmrl.tasks import Task  # noqa: E402
-from mmrl.trainer import Trainer  # noqa: E402
-from models import load_policy  # noqa: E402
 
 
 @dataclass(kw_only=True)
@@ -56,6 +48,22 @@ class Config(RLConfig):
         super().__post_init__()
         check(self.batches >= 3, "batches", self.batches, "at least 3")
         check(len(self.tasks) == 1, "tasks", list(self.tasks), "a single task")
+
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    SETTING = read_settings(
+        Usage("python scripts/bench/gradient_noise.py", __doc__, Config, "rl"), sys.argv[1:]
+    )
+
+import torch  # noqa: E402
+from accelerate import Accelerator  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from mmrl.model_config import policy_options  # noqa: E402
+from mmrl.rollout import roll_out  # noqa: E402
+from mmrl.tasks import Task  # noqa: E402
+from mmrl.trainer import Trainer  # noqa: E402
+from models import load_policy  # noqa: E402
 
 
 def gradients(config: Config) -> dict[str, Tensor]:
@@ -135,9 +143,9 @@ def jackknife(value: Callable[[Products], float], of: Products) -> str:
     return f"{value(of):6.3f} ± {error:5.3f}"
 
 
-def main(arguments: Sequence[str]) -> None:
+def show(config: Config) -> None:
     """Print the table."""
-    found = gradients(load_config(Config, arguments))
+    found = gradients(config)
     first = next(iter(found.values()))
     width = max(map(len, found))
     columns = ("share", "cosine", "share (AdamW)", "cosine (AdamW)")
@@ -149,4 +157,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    show(SETTING)

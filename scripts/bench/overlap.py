@@ -1,6 +1,7 @@
 """Steps of a run with and without overlap of scoring with sampling, and whether they are the same.
 
-python scripts/bench/overlap.py [groups=8 steps=4 load=compute …]
+    python scripts/bench/overlap.py repeats=2
+    python scripts/bench/overlap.py groups=8 steps=4 load=compute
 
 The reward scores by the shapes verifier and then sleeps, as one that waits for a server does: for
 as long as sampling one group takes, for each group of a call. `load=compute` lets it work on the
@@ -16,17 +17,9 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from setting import circumstances
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.config import load_config
-from mmrl.rl import train
-from mmrl.rl_config import RLConfig
-from mmrl.run_directory import RunDirectory
-from mmrl.types import Sample
-from rewards import Reward, build_reward
-
-WAYS = {"overlap": True, "in_turn": False}
-TIMES = ("time/", "perf/", "step_time", "/latency_s", "/queue")
+from mmrl.command import Usage, read_settings  # noqa: E402
 
 
 @dataclass(kw_only=True)
@@ -34,13 +27,37 @@ class Setting:
     """Sizes; `key=value` on the command line changes them."""
 
     run: str = "configs/rl/quickstart.yaml"
+    """RL configuration whose model, prompts and sampler are taken."""
     groups: int = 8
+    """Prompts of a step."""
     num_generations: int = 4
+    """Rollouts of a prompt."""
     steps: int = 4
+    """Steps of a run."""
     repeats: int = 2
+    """The fastest of so many runs counts."""
     load: Literal["sleep", "compute"] = "sleep"
+    """How the reward passes its time: waiting, or on the processor."""
     group_s: float = 0.0
     """Seconds the reward takes for a group; 0 for as long as sampling one takes."""
+
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    SETTING = read_settings(
+        Usage("python scripts/bench/overlap.py", __doc__, Setting), sys.argv[1:]
+    )
+
+from setting import circumstances  # noqa: E402
+
+from mmrl.config import load_config  # noqa: E402
+from mmrl.rl import train  # noqa: E402
+from mmrl.rl_config import RLConfig  # noqa: E402
+from mmrl.run_directory import RunDirectory  # noqa: E402
+from mmrl.types import Sample  # noqa: E402
+from rewards import Reward, build_reward  # noqa: E402
+
+WAYS = {"overlap": True, "in_turn": False}
+TIMES = ("time/", "perf/", "step_time", "/latency_s", "/queue")
 
 
 class SlowReward:
@@ -124,7 +141,6 @@ def _seconds(run: list[dict[str, float]]) -> float:
 
 
 if __name__ == "__main__":
-    setting = load_config(Setting, sys.argv[1:])
     with TemporaryDirectory() as directory:
-        line = measure(setting, Path(directory))
-    print(json.dumps({"bench": "overlap", **circumstances(), "config": asdict(setting), **line}))
+        line = measure(SETTING, Path(directory))
+    print(json.dumps({"bench": "overlap", **circumstances(), "config": asdict(SETTING), **line}))

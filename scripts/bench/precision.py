@@ -1,7 +1,7 @@
 """Steps of training in float32 and bfloat16, with fused attention and from matrix products.
 
-    python scripts/bench/precision.py [run=configs/rl/quickstart.yaml prompts=2 torch_compile=true]
-    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 python scripts/bench/precision.py
+    python scripts/bench/precision.py run=configs/rl/quickstart.yaml prompts=2 torch_compile=true
+    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 python scripts/bench/precision.py repeats=3
 
 A JSON line for each way: least seconds of a step of `prompts` groups, sampling and update apart,
 seconds of the first step, which compiles where that is wanted, and all over float32 with `sdpa`.
@@ -15,24 +15,7 @@ from dataclasses import dataclass
 from time import process_time
 from typing import Any
 
-import torch
-from accelerate import Accelerator
-from setting import circumstances
-
-from mmrl.config import load_config
-from mmrl.model_config import policy_options
-from mmrl.precision import native_bfloat16
-from mmrl.rl_config import RLConfig
-from mmrl.rollout import roll_out
-from mmrl.tasks import Task
-from mmrl.trainer import Trainer
-from models import load_policy
-
-WAYS = {
-    f"{dtype} {kernel}": [f"bf16={dtype == 'bfloat16'}", f"model.attn_implementation={kernel}"]
-    for dtype in ("float32", "bfloat16")
-    for kernel in ("sdpa", "eager")
-}
+from mmrl.command import Usage, read_settings
 
 
 @dataclass(kw_only=True)
@@ -40,9 +23,37 @@ class Setting:
     """Sizes; `key=value` on the command line changes them."""
 
     run: str = "configs/rl/quickstart.yaml"
+    """RL configuration that is measured."""
     prompts: int = 2
+    """Groups of a step."""
     repeats: int = 3
+    """Steps after the first; the fastest counts."""
     torch_compile: bool = False
+    """Whether the blocks are compiled."""
+
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    USAGE = Usage("python scripts/bench/precision.py", __doc__, Setting)
+    SETTING = read_settings(USAGE, sys.argv[1:])
+
+import torch  # noqa: E402
+from accelerate import Accelerator  # noqa: E402
+from setting import circumstances  # noqa: E402
+
+from mmrl.config import load_config  # noqa: E402
+from mmrl.model_config import policy_options  # noqa: E402
+from mmrl.precision import native_bfloat16  # noqa: E402
+from mmrl.rl_config import RLConfig  # noqa: E402
+from mmrl.rollout import roll_out  # noqa: E402
+from mmrl.tasks import Task  # noqa: E402
+from mmrl.trainer import Trainer  # noqa: E402
+from models import load_policy  # noqa: E402
+
+WAYS = {
+    f"{dtype} {kernel}": [f"bf16={dtype == 'bfloat16'}", f"model.attn_implementation={kernel}"]
+    for dtype in ("float32", "bfloat16")
+    for kernel in ("sdpa", "eager")
+}
 
 
 def config_of(s: Setting, words: list[str], folder: str) -> RLConfig:
@@ -99,5 +110,5 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     about = circumstances()
-    for line in measure(load_config(Setting, sys.argv[1:])):
+    for line in measure(SETTING):
         print(json.dumps({**line, **about}), flush=True)

@@ -1,6 +1,6 @@
 """The reward server: throughput next to the reward called in this process, or a fuzz.
 
-    python scripts/bench/reward_server.py [items=2000] [clients=16] [servers=2] [batch=32]
+    python scripts/bench/reward_server.py items=2000 clients=16 servers=2 batch=32
     python scripts/bench/reward_server.py fuzz=10000
 
 One JSON line. Throughput: items per second here and served, their ratio, latencies of a request in
@@ -33,12 +33,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from fuzzed_requests import LIMITS, TOKEN, fuzzed, png, problem
 from PIL import Image, ImageDraw
 from served import Server
 from setting import circumstances
 
+from mmrl.command import Usage, run_command
 from mmrl.config import check, load_config
 from mmrl.types import Sample
 from rewards import PartialFailure, build_reward
@@ -55,21 +55,33 @@ class Config:
     model: str = "datasets/shapes/checkpoints/clip"
     """A directory of open_clip, or one of its architectures, which gets random weights."""
     device: str = "cpu"
+    """Where the reward runs."""
     dtype: str = "float32"
+    """Precision of its towers."""
     items: int = 2000
+    """Pictures scored."""
     side: int = 256
+    """Side of a picture in pixels."""
     pictures: Literal["flat", "smooth"] = "flat"
+    """Shapes on a ground, or colours that run into each other, whose files are large."""
     clients: int = 16
+    """Requests under way at the same time."""
     servers: int = 2
+    """Server processes."""
     batch: int = 32
+    """Pictures a server scores at once."""
     per_request: int = 8
+    """Pictures of a request."""
     latency_ms: float = 20.0
+    """How long the first picture of a batch waits for others."""
     repeats: int = 3
+    """The fastest of so many counts."""
     threads: int = 0
     """Threads of torch in this process, shared by the servers; 0 for those torch takes."""
     fuzz: int = 0
     """Requests of the fuzz; 0 measures the throughput."""
     seed: int = 0
+    """Names the pictures and the fuzz."""
 
     def __post_init__(self) -> None:
         for key in ("items", "side", "clients", "servers", "batch", "per_request", "repeats"):
@@ -79,6 +91,9 @@ class Config:
     def reward(self) -> dict[str, str]:
         """The reward that is measured."""
         return {"name": "clip", **{key: getattr(self, key) for key in ("model", "device", "dtype")}}
+
+
+USAGE = Usage("python scripts/bench/reward_server.py", __doc__, Config)
 
 
 def pictures(c: Config) -> list[Sample]:
@@ -165,6 +180,8 @@ def ask(ports: Sequence[int], requests: Sequence[bytes], clients: int) -> tuple[
 
 def measure(c: Config) -> dict[str, Any]:
     """Throughput here and served, in turns; the best of each."""
+    import torch
+
     if c.threads:
         torch.set_num_threads(c.threads)
     samples = pictures(c)
@@ -315,9 +332,13 @@ def _resident(server: Server) -> float:
     return server.metric("process_resident_memory_bytes", TOKEN) / 2**20
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> int:
+    """Measure what the command line says; return the exit status."""
+    return run_command(USAGE, arguments, lambda: run(load_config(Config, arguments)))
+
+
+def run(c: Config) -> None:
     """Measure and print."""
-    c = load_config(Config, arguments)
     with TemporaryDirectory() as folder:
         if not Path(c.model).is_dir():
             c.model = _random_weights(c.model, Path(folder))
@@ -327,4 +348,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

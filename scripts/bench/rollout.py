@@ -1,20 +1,28 @@
 """Rollout of one group of images: from the same uniforms two ways write the same canvases.
 
-python scripts/bench/rollout.py [mask_policy=ignore] [width=64 layers=2 …]
+    python scripts/bench/rollout.py repeats=1
+    python scripts/bench/rollout.py mask_policy=ignore width=64 layers=2
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from setting import Measured, Setting, compare, fastest, group, policy
-from torch import Tensor
 
-from mmrl.randomness import generator
-from mmrl.samplers import SamplerConfig, emerge, sample
-from mmrl.samplers.noise import categorical, row_seeds
-from mmrl.samplers.state import State
-from mmrl.types import Canvas
+from mmrl.command import Usage, read_settings
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    read_settings(Usage("python scripts/bench/rollout.py", __doc__, Setting), sys.argv[1:])
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from mmrl.randomness import generator  # noqa: E402
+from mmrl.samplers import SamplerConfig, emerge, sample  # noqa: E402
+from mmrl.samplers.noise import categorical, row_seeds  # noqa: E402
+from mmrl.samplers.state import State  # noqa: E402
+from mmrl.types import Canvas  # noqa: E402
 
 
 def generators(s: Setting) -> list[torch.Generator]:

@@ -19,15 +19,11 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrl.config import load_config  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.types import Canvas  # noqa: E402
-from models.checkpoint import load_model, new_model, save_model  # noqa: E402
-from models.llada import BACKBONE, core_config  # noqa: E402
 
 CODEBOOK, UNUSED_ROWS = 8192, 115
 MEASURES = ("tokens_per_s", "tokens_per_cpu_s", "peak_mb")
@@ -41,21 +37,37 @@ class Setting:
     """Sizes; `key=value` on the command line changes them."""
 
     vocabulary: int = 134_656
+    """Rows of the embedding."""
     width: int = 512
+    """Width of the network."""
     layers: int = 8
+    """Its layers."""
     heads: int = 8
+    """Its heads of attention."""
     mlp: int = 1536
+    """Width of its MLPs."""
     grid: int = 16
+    """Image tokens on a side."""
     text_length: int = 257
+    """Tokens before the image."""
     prompt_length: int = 23
+    """Those that are no padding."""
     batch: int = 4
+    """Rows of the group."""
     steps: int = 12
+    """Denoising steps."""
     cfg_scale: float = 3.5
+    """Guidance."""
     mask_rate: float = 0.8
+    """Share of image tokens that an update hides."""
     mask_policy: Literal["key_padding", "ignore"] = "key_padding"
+    """What padding means."""
     repeats: int = 1
+    """The fastest of so many counts."""
     way: Literal["both", "ours", "straightforward"] = "both"
+    """Which is measured; each in a process of its own with both."""
     checkpoint: str = ""
+    """The network; empty writes one of random weights."""
 
     @property
     def tokens(self) -> int:
@@ -65,6 +77,9 @@ class Setting:
 
 def write_checkpoint(s: Setting, directory: Path) -> None:
     """Write a network of random weights."""
+    from models.checkpoint import new_model, save_model
+    from models.llada import BACKBONE, core_config
+
     config = {
         **BACKBONE,
         "model_type": "mmada",
@@ -80,12 +95,16 @@ def write_checkpoint(s: Setting, directory: Path) -> None:
 
 def policy(s: Setting) -> Any:
     """The network in the place of a policy."""
+    from models.checkpoint import load_model
+
     network = load_model(s.checkpoint)
     return SimpleNamespace(model=network, network=network)
 
 
 def group(s: Setting, way: str) -> Canvas:
     """One group of one prompt, nothing written; ours cuts what is padding in every row."""
+    import torch
+
     pad, mask_id = 0, s.vocabulary - 1
     first = s.vocabulary - UNUSED_ROWS - CODEBOOK
     prompt = torch.randint(1, 1000, (s.prompt_length,), generator=generator("bench", "prompt"))
@@ -156,6 +175,8 @@ def compare(
 
 def circumstances() -> dict[str, Any]:
     """Commit, hardware and versions."""
+    import torch
+
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, stdout=subprocess.PIPE, text=True).stdout.strip()
     return {

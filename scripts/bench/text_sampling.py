@@ -1,6 +1,7 @@
 """Tokens per second of text sampling with and without a cache, and how many tokens it changes.
 
-    python scripts/bench/text_sampling.py [steps=256 batch=1 windows=[null,32] …]
+    python scripts/bench/text_sampling.py repeats=2
+    python scripts/bench/text_sampling.py steps=256 batch=1 windows=[null,32]
 
 One JSON line per setting: no cache, then prefix and dual with each look-ahead window. `same_tokens`
 is the share of tokens that equal those of the uncached sampler, `same_first_block` that of the
@@ -18,18 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from setting import circumstances  # noqa: E402
-
-from mmrl.config import load_config  # noqa: E402
-from mmrl.randomness import generator  # noqa: E402
-from mmrl.samplers import SamplerConfig, sample  # noqa: E402
-from mmrl.types import Canvas, Rollout  # noqa: E402
-from models.checkpoint import new_model  # noqa: E402
-from models.llada import BACKBONE, core_config  # noqa: E402
+from mmrl.command import Usage, read_settings  # noqa: E402
 
 
 @dataclass(kw_only=True)
@@ -37,21 +29,52 @@ class Setting:
     """Sizes; `key=value` on the command line changes them."""
 
     vocabulary: int = 126_464
+    """Rows of the embedding."""
     width: int = 512
+    """Width of the network."""
     layers: int = 8
+    """Its layers."""
     heads: int = 8
+    """Its heads of attention."""
     mlp: int = 1536
+    """Width of its MLPs."""
     prompt_length: int = 64
+    """Tokens of a prompt."""
     length: int = 256
+    """Response positions."""
     block_size: int = 32
+    """Positions of a block."""
     batch: int = 4
+    """Rows sampled at once."""
     steps: int = 128
+    """Denoising steps."""
     rule: str = "static"
+    """Commit rule."""
     temperature: float = 0.0
+    """Divides the logits."""
     windows: list[int | None] = field(default_factory=lambda: [None, 32])
+    """Look-ahead windows of the caches; null is all, or none."""
     repeats: int = 2
+    """The fastest of so many counts."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights."""
     device: str = "cpu"
+    """Where the network runs."""
+
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    SETTING = read_settings(
+        Usage("python scripts/bench/text_sampling.py", __doc__, Setting), sys.argv[1:]
+    )
+
+import torch  # noqa: E402
+from setting import circumstances  # noqa: E402
+
+from mmrl.randomness import generator  # noqa: E402
+from mmrl.samplers import SamplerConfig, sample  # noqa: E402
+from mmrl.types import Canvas, Rollout  # noqa: E402
+from models.checkpoint import new_model  # noqa: E402
+from models.llada import BACKBONE, core_config  # noqa: E402
 
 
 def policy(s: Setting) -> Any:
@@ -142,7 +165,6 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    setting = load_config(Setting, sys.argv[1:])
-    around = {"bench": "text_sampling", **circumstances(), "config": asdict(setting)}
-    for line in measure(setting):
+    around = {"bench": "text_sampling", **circumstances(), "config": asdict(SETTING)}
+    for line in measure(SETTING):
         print(json.dumps({**around, **line}), flush=True)

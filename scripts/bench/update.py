@@ -1,23 +1,31 @@
 """Log-probs of one group of images with their gradient: two ways to the same loss and gradient.
 
-    python scripts/bench/update.py [mask_policy=ignore] [width=64 layers=2 …]
+    python scripts/bench/update.py repeats=1
+    python scripts/bench/update.py mask_policy=ignore width=64 layers=2
 
 LoRA (r = 16) on all linear layers of the blocks, one unguided mask draw, ratio 1.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from peft.tuners.lora import Linear
 from setting import Measured, Setting, compare, fastest, group, policy
-from torch import Tensor
 
-from mmrl.adapter import LoraSettings, add_adapter
-from mmrl.estimators import score
-from mmrl.lora_layer import InPlaceLora
-from mmrl.randomness import generator
-from mmrl.types import Canvas, Passes
+from mmrl.command import Usage, read_settings
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    read_settings(Usage("python scripts/bench/update.py", __doc__, Setting), sys.argv[1:])
+
+import torch  # noqa: E402
+from peft.tuners.lora import Linear  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from mmrl.adapter import LoraSettings, add_adapter  # noqa: E402
+from mmrl.estimators import score  # noqa: E402
+from mmrl.lora_layer import InPlaceLora  # noqa: E402
+from mmrl.randomness import generator  # noqa: E402
+from mmrl.types import Canvas, Passes  # noqa: E402
 
 LogProbs = Callable[[Any], Tensor]
 

@@ -176,8 +176,8 @@ def test_equal_seeds_draw_equal_pairs_and_other_seeds_others() -> None:
 
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [("pair=3", "'pair=3'.*pairs="), ("pairs=many", "pairs='many'"), ("seed=1", "out= is missing")],
+    [("pair=3", "Did you mean 'pairs'"), ("pairs=many", "pairs: .*many"), ("seed=1", "out is ''")],
 )
 def test_a_wrong_argument_of_the_script_is_named(argument: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load("write").parse_arguments([argument])
+        load("write").main([argument])

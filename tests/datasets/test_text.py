@@ -159,12 +159,12 @@ def test_more_rows_continue_a_training_file() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pairs=3"], "out= is missing"),
-        (["out=x", "pears=3"], "Unknown argument 'pears=3'; allowed are out="),
-        (["out=x", "pairs=many"], "not a whole number"),
+        (["pairs=3"], "out is ''; it must be the folder"),
+        (["out=x", "pears=3"], "pears is not a setting. Did you mean 'pairs'"),
+        (["out=x", "pairs=many"], "pairs: Value 'many'"),
         (["out=x", "sets=sudoku,chess"], r"names \['chess'\]; allowed are countdown"),
         (["out=x", "sets=sudoku:0"], "not a list such as sudoku,countdown:3"),
-        (["out=x", "careless=101"], "not a share in per cent"),
+        (["out=x", "careless=101"], "careless is 101; .*0 to 100 per cent"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(words: list[str], message: str) -> None:

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from mmrl import benchmark
-from mmrl.eval import EvalConfig, main, run
+from mmrl.eval import EvalConfig, main
 from mmrl.evaluation import effective_lengths, evaluate
 from mmrl.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig
+from mmrl.text_benchmark import run
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from models import load_policy
 from tests.mmrl.pair import Pair

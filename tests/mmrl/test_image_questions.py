@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mmrl import eval as benchmark
+from mmrl import text_benchmark as benchmark
 from mmrl.config import ConfigError
 from mmrl.data import DataConfig
 from mmrl.eval import EvalConfig

@@ -39,7 +39,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: Any, **__: Any) -> None:
         pytest.fail("weights were loaded")
 
-    monkeypatch.setattr("mmrl.rl.load_policy", load)
+    monkeypatch.setattr("models.load_policy", load)
 
 
 def parts(config: RLConfig, raw: dict | None = None, world_size: int = 1) -> dict[str, float]:

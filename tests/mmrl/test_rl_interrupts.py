@@ -211,7 +211,7 @@ def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("mmrl.rl.load_policy", loading)
+            patch.setattr("models.load_policy", loading)
             assert main(words) == 130
     finally:
         signal.signal(signal.SIGINT, handler)

@@ -108,8 +108,11 @@ def test_ctrl_c_leaves_the_micro_batch_and_the_run_resumes_exactly(
         (["lerning_rate=1"], "learning_rate"),
         (["max_steps=0"], "max_steps"),
         (["max_steps=many"], "max_steps"),
-        (["lr_scheduler_type=cosin"], "cosine"),
-        (["lr_scheduler_kwargs={foo: 1}"], "keys of num_cycles"),
+        (["lr_scheduler_type=cosin", "objective.name=reconstruction"], "cosine"),
+        (
+            ["lr_scheduler_kwargs={foo: 1}", "objective.name=reconstruction"],
+            "keys of num_cycles",
+        ),
         (["optimizer=lion"], "adamw"),
         (["resume_from_checkpoint=nowhere", "objective.name=reconstruction"], "nowhere"),
         (["config=configs/sft/nothing.yaml"], "shapes_vq.yaml"),

@@ -42,7 +42,12 @@ def test_a_policy_can_do_what_its_family_says(tmp_path: Path) -> None:
         vq = write(folder) / "vq"
         policy = load_policy(folder, vq=vq if vq.is_dir() else None)
         assert {name: type(task) for name, task in policy.tasks.items()} == FAMILIES[name].TASKS
-    assert set(TASKS) == {"image_to_text", "text", "text_to_image"}
+
+
+def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
+    layouts = [pair for family in FAMILIES.values() for pair in family.TASKS.items()]
+    assert sorted({task for task, _ in layouts}) == TASKS
+    assert all(layout.writes_images == writes_images(task) for task, layout in layouts)
     assert [task for task in TASKS if writes_images(task)] == ["text_to_image"]
 
 

@@ -163,7 +163,7 @@ def test_compilation_without_a_compiler_is_refused_before_the_model_loads(
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr("mmrl.rl.load_policy", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("models.load_policy", lambda *_, **__: pytest.fail("loaded"))
     config = run_config(world, tmp_path / "run", torch_compile=True)
     with pytest.raises(ConfigError, match="torch_compile.*C\\+\\+ compiler.*no-such-compiler"):
         train(config)

@@ -1,12 +1,12 @@
 """The sandbox benchmark counts what passes, and what passes with negated assertions."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
 from rewards.sandbox import IsolationError
+from tests.by_path import load
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "code_sandbox.py"
 
@@ -20,12 +20,9 @@ def test_it_counts_gold_solutions_and_negated_tests(
     ]
     data = tmp_path / "mbpp.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
-    spec = importlib.util.spec_from_file_location("code_sandbox", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+    bench = load(SCRIPT.parent, SCRIPT.stem)
     try:
-        bench.main(str(data), workers="1")
+        bench.measure(bench.Config(data=str(data), workers=1))
     except IsolationError as error:
         pytest.skip(str(error))
     result = json.loads(capsys.readouterr().out)

@@ -1,11 +1,12 @@
 """The comparison with recorded verdicts names every difference and explains the known ones."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.by_path import load
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_recorded_generations.py"
 NAMES = ("gsm8k", "math500", "countdown", "sudoku")
@@ -44,10 +45,7 @@ def known(data: Path, kinds: dict) -> Path:
 def test_an_unexplained_difference_and_one_that_is_gone_both_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("check_recorded_generations", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load(SCRIPT.parent, SCRIPT.stem)
     data = written(tmp_path)
     assert not script.report(data, known(data, {"countdown": [{"reason": "gone", "rows": [0]}]}))
     printed = capsys.readouterr().out
