@@ -7,6 +7,6 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# The networks of the tests are too small to gain from a second thread, and one process per core runs
+# The networks of the tests are too small to gain from a second thread; one process per core runs
 # them. Set before torch is imported; processes that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
