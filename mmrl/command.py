@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -83,5 +84,6 @@ def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int
         sys.stderr.write(f"error: {error}\n")
         return 1
     except KeyboardInterrupt:
+        gc.freeze()  # or Python's last collection takes a second among the modules of torch
         sys.stderr.write("stopped\n")
         return 130
