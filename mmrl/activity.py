@@ -48,21 +48,31 @@ class Activity:
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.before = self.done
+        self.before, self.moved = self.done, self.started
+
+    def reach(self, done: int) -> None:
+        """So many are done by now."""
+        self.done, self.moved = done, time.monotonic()
 
     @property
     def seconds(self) -> float:
         """Since it began."""
         return time.monotonic() - self.started
 
+    @property
+    def each(self) -> float:
+        """Seconds that one took, of those that are done here; 0 where none is."""
+        return (self.moved - self.started) / max(1, self.done - self.before)
+
     def __str__(self) -> str:
         if not self.total:
             return f"{self.name} {self.seconds:.0f}s"
-        text, done = f"{self.name} {self.done}/{self.total}", self.done - self.before
-        if done > 0 and self.seconds > 2:
-            each = self.seconds / done
+        text, each = f"{self.name} {self.done}/{self.total}", self.each
+        if each and self.seconds > 2:
             rate = f"{1 / each:.1f}/s" if each < 1 else f"{each:.1f}s each"
-            text += f" ({rate}, {tqdm.format_interval(each * (self.total - self.done))} left)"
+            # what has gone since the last one is a part of the next
+            left = each * (self.total - self.done) - (time.monotonic() - self.moved)
+            text += f" ({rate}, {tqdm.format_interval(max(0, left))} left)"
         return f"{text} {self.remark}".rstrip()
 
     def bar(self, within: str) -> str:
@@ -70,7 +80,7 @@ class Activity:
         beside = ", ".join(text for text in (self.remark, within) if text)
         return tqdm.format_meter(
             self.done, self.total, self.seconds, initial=self.before, prefix=self.name,
-            unit=self.name, postfix=beside,
+            unit=self.name, rate=1 / self.each if self.each else None, postfix=beside,
         )  # fmt: skip
 
 
@@ -155,7 +165,7 @@ def advance(count: int = 1) -> None:
     """
     display = _display.get()
     if display is not None and display.stack:
-        display.stack[-1].done += count
+        display.stack[-1].reach(display.stack[-1].done + count)
     check()
 
 

@@ -84,7 +84,8 @@ class Progress:
         now = time.perf_counter()
         values["step_time"], self.clock = now - self.clock, now
         self.trainer.window.add({k: v for k, v in values.items() if math.isfinite(v)})
-        self.steps.done, self.steps.remark = self.trainer.step, _line(values)
+        self.steps.reach(self.trainer.step)
+        self.steps.remark = _line(values)
         if self._due(self.config.logging_steps):
             self._log(self.trainer.window.take())
 
@@ -99,7 +100,7 @@ class Progress:
                 self._show_first_images()
             self._evaluate()
             if not self.batches:  # before the first step of this process
-                self.clock = time.perf_counter()
+                self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
         """Write a checkpoint every `save_steps`."""

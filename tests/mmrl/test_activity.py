@@ -31,7 +31,8 @@ def test_a_call_of_any_length_is_accompanied_by_lines_of_what_is_true(
     with Display(), activity("step", 40, 20) as steps, activity("rollouts", 128):
         advance(32)
         time.sleep(0.25)
-        steps.done, steps.remark = 21, "reward 0.250"
+        steps.reach(21)
+        steps.remark = "reward 0.250"
         time.sleep(0.25)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) >= 2
@@ -54,10 +55,13 @@ def test_other_lines_break_the_silence_too(
 def test_rate_and_time_left_come_from_what_this_process_has_done() -> None:
     going_on = shown.Activity("step", 40, 20, started=time.monotonic() - 30)
     assert str(going_on) == "step 20/40"
-    going_on.done = 30
-    assert str(going_on) == "step 30/40 (3.0s each, 00:30 left)"
-    going_on.done, going_on.started = 30, time.monotonic() - 2.5
-    assert str(going_on) == "step 30/40 (4.0/s, 00:02 left)"
+    going_on.reach(30)
+    assert re.fullmatch(r"step 30/40 \(3\.0s each, 00:(30|29) left\)", str(going_on))
+    going_on.started, going_on.moved = going_on.started - 10, going_on.moved - 10
+    assert re.fullmatch(r"step 30/40 \(3\.0s each, 00:(20|19) left\)", str(going_on))
+    going_on.reach(40)
+    going_on.started = going_on.moved - 5
+    assert str(going_on) == "step 40/40 (4.0/s, 00:00 left)"
 
 
 def test_a_terminal_has_one_bar_that_moves_below_the_lines(
@@ -66,10 +70,11 @@ def test_a_terminal_has_one_bar_that_moves_below_the_lines(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with Display(), activity("step", 40) as steps:
-        for steps.done in range(1, 20):
+        for step in range(1, 20):
             with activity("update", 4):
                 time.sleep(0.02)
-            if steps.done == 10:
+            steps.reach(step)
+            if step == 10:
                 write("a line")
     said = terminal.getvalue()
     assert "\ra line\n" in said
