@@ -58,7 +58,7 @@ def reinforce_stopped(world: SimpleNamespace, output: Path, kind: str) -> None:
     """A run of which one process is told to stop while it scores, the other later in rollouts."""
     for rank, step, place, name in ((1, 1, Trainer, "_score"), (0, 2, BlockNetwork, "__call__")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mmrl.rl.sample_groups", noting_step(sample_groups))
+            patch.setattr("mmrl.rollout.sample_groups", noting_step(sample_groups))
             patch.setattr(place, name, stopping(getattr(place, name), rank, step))
             with pytest.raises(KeyboardInterrupt):
                 reinforce(world, output, kind, resume_from_checkpoint="auto")

@@ -76,7 +76,7 @@ class Interrupting:
 
     def __init__(self, phase: str, patch: pytest.MonkeyPatch) -> None:
         self.phase, self.after, self.step, self.told = phase, 0, 0, False
-        patch.setattr("mmrl.rl.sample_groups", self._noting(sample_groups))
+        patch.setattr("mmrl.rollout.sample_groups", self._noting(sample_groups))
         patch.setattr(BlockNetwork, "__call__", self._calling("denoise", BlockNetwork.__call__))
         patch.setattr("mmrl.progress.evaluate", self._evaluating(evaluate))
         patch.setattr(Trainer, "_score", self._calling("score", Trainer._score))
