@@ -1,18 +1,18 @@
 """Inputs that are still to be written are named with the commands that write them."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mmrl.config import ConfigError, load_config
+from mmrl.data_config import DataConfig
 from mmrl.inputs import check_inputs, commands, load_ready, written_by
 from mmrl.sft import SFTConfig, main
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPERVISED = sorted(path.name for path in (ROOT / "configs" / "sft").glob("shapes_*.yaml"))
-PAIRS = "  python datasets/shapes/write.py out=runs/shapes_world\n"
+PAIRS = "  python datasets/shapes/write.py out=runs/shapes_world"
 
 
 def texts(value: Any) -> list[str]:
@@ -50,7 +50,7 @@ def test_a_run_whose_data_is_not_generated_says_by_which_commands(
     assert main(["config=configs/sft/shapes_mmada_questions.yaml", *words]) == 1
     said = capsys.readouterr().err
     assert "objective.questions.data is 'runs/shapes_questions/question_pairs.parquet'" in said
-    assert said.count("  python datasets/") == 3 and f"{PAIRS[:-1]} pairs=160000 seed=2" in said
+    assert said.count("  python datasets/") == 3 and f"{PAIRS} pairs=160000 seed=2" in said
     assert "clone" not in said and not (tmp_path / "runs").exists()
 
 
@@ -82,6 +82,11 @@ def test_without_the_repository_its_files_are_said_to_be_there(
         load_ready(SFTConfig, words)
 
 
-def test_a_command_that_says_no_folder_writes_nothing_we_know() -> None:
+def test_a_command_that_says_no_folder_writes_nothing_we_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert written_by("python train.py") is None
-    check_inputs(SFTConfig(objective={"data": "runs/x/y.parquet"}), [f"python {sys.argv[0]}"])
+    monkeypatch.chdir(ROOT)
+    check_inputs(DataConfig(image_root="runs/x/y"), ["python train.py"])
+    with pytest.raises(ConfigError, match="image_root is 'runs/x/y': not there"):
+        check_inputs(DataConfig(image_root="runs/x/y"), ["python train.py out=runs/x"])
