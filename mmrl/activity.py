@@ -62,7 +62,8 @@ class Activity:
     @property
     def each(self) -> float:
         """Seconds that one took, of those that are done here; 0 where none is."""
-        return (self.moved - self.started) / max(1, self.done - self.before)
+        here = self.done - self.before
+        return (self.moved - self.started) / here if here else 0.0
 
     def __str__(self) -> str:
         if not self.total:

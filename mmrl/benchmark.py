@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from accelerate import Accelerator
 
-from mmrl.activity import activity, advance, displayed
+from mmrl.activity import activity, advance
 from mmrl.asking import check_answerable, give_policy
 from mmrl.benchmark_config import BenchmarkConfig, Setting
 from mmrl.config import NotHereError, check, plain, to_yaml
@@ -133,7 +133,6 @@ def sample_all(
     return Sampled(rows, batches, len(prompts) - len(kept), scorer)
 
 
-@displayed
 def command(
     config: Config,
     plan: Callable[[Config, Sequence[Prompt]], Mapping[str, str]],

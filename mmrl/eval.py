@@ -14,6 +14,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from mmrl import begin
+from mmrl.activity import activity, displayed
 from mmrl.command import Usage, run_command
 from mmrl.eval_config import EvalConfig
 from mmrl.inputs import load_ready
@@ -25,11 +27,12 @@ USAGE = Usage("python -m mmrl.eval", __doc__, EvalConfig, "eval")
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
 
+    @displayed
     def work() -> None:
         config = load_ready(EvalConfig, arguments)
-        from mmrl import begin
-        from mmrl.benchmark import command
-        from mmrl.text_benchmark import plan_of, run
+        with activity("importing torch"):
+            from mmrl.benchmark import command
+            from mmrl.text_benchmark import plan_of, run
 
         begin()
         command(config, plan_of, run)

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from mmrl import begin
+from mmrl.activity import activity, displayed
 from mmrl.benchmark_config import BenchmarkConfig
 from mmrl.command import Usage, run_command
 from mmrl.config import check_choice, stated
@@ -62,12 +64,13 @@ def load(arguments: Sequence[str]) -> BenchmarkConfig:
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
 
+    @displayed
     def work() -> None:
         config = load(arguments)
-        from mmrl import begin
-        from mmrl.benchmark import command
+        with activity("importing torch"):
+            from mmrl.benchmark import command
 
-        kind = import_module(BENCHMARKS[config.task].module)
+            kind = import_module(BENCHMARKS[config.task].module)
         begin()
         command(config, kind.plan_of, kind.run)
 

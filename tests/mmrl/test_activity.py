@@ -54,6 +54,7 @@ def test_other_lines_break_the_silence_too(
 
 def test_rate_and_time_left_come_from_what_this_process_has_done() -> None:
     going_on = shown.Activity("step", 40, 20, started=time.monotonic() - 30)
+    going_on.moved -= 10  # as where the first has waited for an evaluation
     assert str(going_on) == "step 20/40"
     going_on.reach(30)
     assert re.fullmatch(r"step 30/40 \(3\.0s each, 00:(30|29) left\)", str(going_on))
