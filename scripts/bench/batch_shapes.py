@@ -34,6 +34,8 @@ class Setting:
     """Of the draws."""
     sizes: list[int] = field(default_factory=lambda: [64, 16, 1])
     """Rows sampled at once; the others are compared with the first."""
+    device: str = "auto"
+    """Where; `auto` takes the GPU if there is one."""
     dtypes: list[str] = field(default_factory=lambda: ["float64", "float32", "bfloat16"])
     """Of the weights."""
 
@@ -68,7 +70,7 @@ def written(policy: Policy, prompts: list[Prompt], size: int, s: Setting) -> Ten
 
 def compare(s: Setting) -> list[dict[str, object]]:
     """A result for each dtype and size after the first."""
-    device, lines = find_device(), []
+    device, lines = find_device(s.device), []
     prompts = load_prompts(s.data, "text_to_image")[: s.prompts]
     for dtype in s.dtypes:
         policy = load_policy(s.model, s.vq, dtype=dtype, device=device)
