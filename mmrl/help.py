@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import TextWrapper
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mmrl.setting_docs import Setting, component, component_summary, settings, walk
 from mmrl.shipped import first_line, shipped
@@ -133,23 +133,35 @@ def _at(rows: Sequence[Setting], key: str) -> Setting | None:
     """
     found, named = None, False
     for name in re.sub(r"\[\d+\]", "", key).split("."):
-        row = next((row for row in rows if row.key == name), None)
+        row = _named(rows, name) if found is None else _child(found, name)
         if row is None and found is not None and found.many and not named:
             named = True
             continue
         if row is None:
             return None
         place = f"{found.key}.{row.key}" if found is not None else row.key
-        found, named, rows = row._replace(key=place), False, _below(row)
+        found, named = row._replace(key=place), False
     return found
+
+
+def _named(rows: Sequence[Setting], name: str) -> Setting | None:
+    return next((row for row in rows if row.key == name), None)
+
+
+def _child(row: Setting, name: str) -> Setting | None:
+    """What stands below a section by a name; of components no other is imported."""
+    if isinstance(row.holds, Mapping):
+        return _component(name, row.holds[name]) if name in row.holds else None
+    return _named(_below(row), name)
+
+
+def _component(name: str, entry: Any) -> Setting:
+    return Setting(name, "section", "", component_summary(entry), component(entry))
 
 
 def _below(row: Setting) -> list[Setting]:
     if isinstance(row.holds, Mapping):
-        return [
-            Setting(name, "section", "", component_summary(entry), component(entry))
-            for name, entry in row.holds.items()
-        ]
+        return [_component(name, entry) for name, entry in row.holds.items()]
     return [] if row.holds is None else settings(row.holds)
 
 

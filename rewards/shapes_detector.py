@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 from PIL import Image
-from scipy import ndimage
 
 COLORS: dict[str, tuple[int, int, int]] = {
     "red": (220, 40, 40),
@@ -94,6 +93,8 @@ def detect(image: Image.Image) -> Detection:
         The objects, best fit first. Patches that are no shape of the world, or have none of its
         colours, are counted as strays; specks below `STRAY_PIXELS` are not.
     """
+    from scipy import ndimage
+
     pixels = _working_pixels(image)
     flat = pixels.reshape(-1, 3)
     nearest = np.argmin(_PALETTE_NORMS - 2 * flat @ _PALETTE.T, axis=1)
@@ -202,6 +203,8 @@ def _normalised(cover: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _templates() -> tuple[np.ndarray, tuple[str, ...]]:
     """Every shape at both sizes, sharp and blurred, cut out and scaled as components are."""
+    from scipy import ndimage
+
     rows, names = [], []
     for shape in SHAPES:
         for side in (8, 12):
