@@ -147,7 +147,10 @@ def test_every_setting_has_a_meaning(config: type) -> None:
     assert not [row.key for row in rows if not row.meaning]
 
 
-def test_a_section_is_shown_with_types_defaults_and_allowed_values() -> None:
+def test_a_section_is_shown_with_types_defaults_and_allowed_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     said = about(RL, "tasks.sampler")
     assert said is not None and said == about(RL, "tasks.shapes.sampler")
     lines = [" ".join(line.split()) for line in said.splitlines()]

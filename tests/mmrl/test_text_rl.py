@@ -151,17 +151,16 @@ def test_the_cost_in_a_dry_run_is_of_the_texts_that_the_policy_writes(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_completion_length": 6}, r"tasks\.x\.sampler\.block_size is 4; .* 6 response"),
-        ({"max_completion_length": 32}, r"tasks\.x\.sampler\.steps is 4; .* of the 8 blocks"),
-        ({"eval_max_completion_length": 5}, r"tasks\.x\.eval_sampler\.block_size is 4"),
+        ({"max_completion_length": 6}, r"tasks\.shapes\.sampler\.block_size is 4; .* 6 response"),
+        ({"max_completion_length": 32}, r"tasks\.shapes\.sampler\.steps is 4; .* of the 8 blocks"),
+        ({"eval_max_completion_length": 5}, r"tasks\.shapes\.eval_sampler\.block_size is 4"),
     ],
 )
 def test_blocks_that_do_not_divide_are_refused_before_a_model_loads(
     world: SimpleNamespace, tmp_path: Path, changes: dict, message: str
 ) -> None:
-    config = text_config(world, tmp_path, **changes)
     with pytest.raises(ConfigError, match=message):
-        Task("x", config.tasks["shapes"])
+        text_config(world, tmp_path, **changes)
 
 
 def test_blocks_are_checked_where_nobody_says_how_long_a_text_is(

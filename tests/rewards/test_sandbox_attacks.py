@@ -355,13 +355,24 @@ def test_privileges_and_limits_cannot_be_raised(sandbox: Sandbox) -> None:
 
 
 def sandbox_processes() -> set[str]:
-    found = set()
+    """Sandbox processes but those below another test process, beside this one."""
+    found, here = set(), os.getpid()
     for process in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if str(JAIL).encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+            above = ancestors(int(process))
+            beside = os.getppid() in above and here not in above
+            if str(JAIL).encode() in Path(f"/proc/{process}/cmdline").read_bytes() and not beside:
                 found.add(process)
         except OSError:
             continue  # it has ended since
+    return found
+
+
+def ancestors(process: int) -> list[int]:
+    found = []
+    while process > 1:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        found.append(process)
     return found
 
 

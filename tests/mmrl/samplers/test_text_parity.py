@@ -202,5 +202,5 @@ def test_cached_passes_give_fast_dllms_logits(fast_dllm: SimpleNamespace) -> Non
         later = public["y"][:, start:stop]
         part = network(input_ids=later, cache=cache.at(start, stop, 22)).logits
         # recorded on another processor, which sums in another order
-        torch.testing.assert_close(full, public["full"], atol=1e-5, rtol=0)
-        torch.testing.assert_close(part, public[name], atol=1e-5, rtol=0)
+        torch.testing.assert_close(full, public["full"], atol=5e-5, rtol=0)
+        torch.testing.assert_close(part, public[name], atol=5e-5, rtol=0)
