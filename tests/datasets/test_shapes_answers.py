@@ -28,6 +28,7 @@ def test_a_network_that_answers_is_stored_in_bfloat16_and_at_most_8_mb(name: str
         assert {file.get_tensor(key).dtype for key in file.keys()} == {torch.bfloat16}  # noqa: SIM118
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("llada_v", 0.6), ("mmada_questions", 0.4)])
 def test_colors_are_named_by_who_looks(name: str, least: float) -> None:
     policy = load_policy(CHECKPOINTS / name, CHECKPOINTS / "magvit", max_prompt_length=128)

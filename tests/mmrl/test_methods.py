@@ -105,6 +105,7 @@ def test_a_preset_starts_at_ratio_one_moves_the_right_way_and_costs_what_it_decl
 FAST = {"name": "just_grpo", "num_iterations": 2, "top_entropy_quantile": 0.25}
 
 
+@pytest.mark.slow
 def test_the_fast_variant_trains_on_the_quarter_with_the_highest_entropy_at_a_quarter_of_the_cost(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -51,7 +51,13 @@ def updated(
     return {n: p.detach() for n, p in trainer.trained.named_parameters()}, values, calls, trainer
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+QUICK = ("token", "block", "position")
+
+
+@pytest.mark.parametrize(
+    "method",
+    [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in sorted(METHODS)],
+)
 def test_passes_and_rows_in_any_portions_give_the_same_update(
     world: SimpleNamespace, tmp_path: Path, method: str
 ) -> None:

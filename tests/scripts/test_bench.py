@@ -101,6 +101,7 @@ def test_feature_sharing_counts_one_pass_of_the_tower_for_a_group_and_equal_embe
     assert tiling.tile // tiling.patch == 27 and line["embeddings"] > 16 and line["tiles"] > 1
 
 
+@pytest.mark.slow
 def test_overlap_prints_steps_per_second_of_both_ways_and_that_their_results_are_equal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_overlap_prints_steps_per_second_of_both_ways_and_that_their_results_are
     assert all(seconds >= 3 * line["group_s"] * 0.99 for seconds in line["time/reward_s"].values())
 
 
+@pytest.mark.slow
 def test_precision_prints_a_line_for_each_dtype_and_kernel_over_float32_with_sdpa(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def known(data: Path, kinds: dict) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_unexplained_difference_and_one_that_is_gone_both_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

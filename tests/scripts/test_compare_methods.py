@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,7 @@ def test_it_runs_what_is_missing_and_prints_the_table(tmp_path: Path) -> None:
     assert methods == ["| shapes: method", "| ---", "| wd1", "| shuffled"]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_it_with_the_reason(tmp_path: Path) -> None:
     path = settings(tmp_path, settings=[f"model.path={tmp_path / 'nothing'}"])
     command = [sys.executable, str(SCRIPT), f"config={path}"]
@@ -164,8 +166,8 @@ def test_the_comparison_of_text_methods_covers_every_preset(
     # the row of MaskGRPO is the text's own
     assert {method["name"] for method in config.methods.values()} == presets - {"mask_grpo"}
     assert len(config.seeds) == 3
-    wanted = script.runs(config)
-    assert len(wanted) == 3 * 2 * (len(config.methods) + 1)
+    wanted = script.runs(replace(config, seeds=config.seeds[:1]))
+    assert len(wanted) == 2 * (len(config.methods) + 1)
     rollouts = {
         (r.config.max_steps, t.num_prompts * t.num_generations)
         for r in wanted

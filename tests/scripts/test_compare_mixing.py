@@ -63,6 +63,7 @@ def test_a_row_has_means_over_seeds_and_the_errors_of_both_changes(tmp_path: Pat
     assert script.row("second", found)[4:] == ("0.900", "+0.700 ± 0.000")
 
 
+@pytest.mark.slow
 def test_it_runs_what_is_missing_and_prints_a_line_per_task(tmp_path: Path) -> None:
     words = [f"run={two_tasks(tmp_path)}", f"output_dir={tmp_path / 'runs'}", "seeds=[0]"]
     command = [sys.executable, str(SCRIPT), *words]

@@ -148,6 +148,7 @@ def test_a_batch_is_split_by_the_shares(pairs: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_compiled_blocks_give_the_same_loss_and_the_same_tensor_names(pairs: Path) -> None:
     shares = {"text_to_image": 0.5, "image_to_text": 0.25, "text": 0.25}
     plain, compiled = (objective(pairs, shares=shares) for _ in range(2))

@@ -12,6 +12,7 @@ from PIL import Image
 
 from mmrl.types import Sample
 from rewards import PartialFailure, Reward, build_reward
+from tests.rewards.rounding import up_to_rounding
 from tests.rewards.server.live import Live, live
 
 CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "cpu"}
@@ -56,10 +57,12 @@ def pictures(number: int, seed: int = 0) -> list[Sample]:
     return found
 
 
-def test_scores_are_those_of_the_reward_called_here_bit_for_bit(served: Any) -> None:
+def test_scores_are_those_of_the_reward_called_here(served: Any) -> None:
     batch, here = pictures(3 * len(MODES)), build_reward(CLIP)
-    assert served("clip", batch_size=4)(batch) == here(batch)
-    assert served("clip", batch_size=64)(batch[:12]) == here(batch[:12]), "halved: five at most"
+    expected = here(batch)
+    assert served("clip", batch_size=4)(batch) == up_to_rounding(expected)
+    halved = served("clip", batch_size=64)(batch[:12])
+    assert halved == up_to_rounding(expected[:12]), "five at most"
     assert served("shapes")(batch) == build_reward({"name": "shapes"})(batch)
 
 
