@@ -229,7 +229,8 @@ def test_the_mean_reward_rises_and_with_shuffled_advantages_it_does_not(
     train(config)
     rewards = [line["reward"] for line in metrics(tmp_path / "run")]
     gain = sum(rewards[-3:]) / 3 - sum(rewards[:3]) / 3
-    assert abs(gain) < 0.04 if shuffled else gain > 0.1
+    # over seeds: 0.175 to 0.223 (7 of them, deviation 0.02); shuffled -0.037 to 0.069 (11, 0.03)
+    assert abs(gain) < 0.12 if shuffled else gain > 0.12
 
 
 def test_the_resolved_configuration_starts_the_same_run_again(
