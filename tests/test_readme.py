@@ -46,7 +46,7 @@ def check_command(words: list[str]) -> None:
     """Raise, or fail an assertion, unless the command names real files and valid settings."""
     program, *rest = words
     if program == "make":
-        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert rest[0] in targets
     elif program == "pip":
         project = (ROOT / "pyproject.toml").read_text()

@@ -17,7 +17,7 @@ from mmrl.command import Usage, read_settings
 
 
 @dataclass(kw_only=True)
-class Setting:
+class Config:
     """Sizes; `key=value` on the command line changes them."""
 
     model: str = "datasets/shapes/checkpoints/mmada"
@@ -42,7 +42,7 @@ class Setting:
 
 if __name__ == "__main__":  # before the seconds that torch takes
     SETTING = read_settings(
-        Usage("python scripts/bench/batch_shapes.py", __doc__, Setting), sys.argv[1:]
+        Usage("python scripts/bench/batch_shapes.py", __doc__, Config), sys.argv[1:]
     )
 
 import torch  # noqa: E402
@@ -57,7 +57,7 @@ from mmrl.types import Prompt  # noqa: E402
 from models import Policy, load_policy  # noqa: E402
 
 
-def written(policy: Policy, prompts: list[Prompt], size: int, s: Setting) -> Tensor:
+def written(policy: Policy, prompts: list[Prompt], size: int, s: Config) -> Tensor:
     """[P, n] tokens of a completion of each prompt, sampled `size` at a time."""
     config, parts = SamplerConfig(name="emerge", steps=s.steps, temperature=s.temperature), []
     for first in range(0, len(prompts), size):
@@ -68,7 +68,7 @@ def written(policy: Policy, prompts: list[Prompt], size: int, s: Setting) -> Ten
     return torch.cat(parts).cpu()
 
 
-def compare(s: Setting) -> list[dict[str, object]]:
+def compare(s: Config) -> list[dict[str, object]]:
     """A result for each dtype and size after the first."""
     device, lines = find_device(s.device), []
     prompts = load_prompts(s.data, "text_to_image")[: s.prompts]
