@@ -34,7 +34,7 @@ class DualEncoder:
         batch_size: rows encoded at once.
         fill: rows are encoded in multiples of this, the last one repeated. Matrix products choose
             their kernels by the number of rows, so that the last bits of a score depend on what
-            else is scored. On many processors 8 leaves no difference; `batch_size` gives every
+            else is scored. A multiple makes such differences rarer; `batch_size` gives every
             batch one shape.
 
     Raises:
