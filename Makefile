@@ -16,7 +16,7 @@ STAMP_DEV := $(VENV)/.installed-dev
 export PYTHONDONTWRITEBYTECODE :=
 
 # A test mostly works on one core, so one process per core runs them, at most four: each holds 1.5 GB.
-PYTEST := $(PY) -m pytest -n logical --maxprocesses 4 --dist loadfile
+PYTEST := $(PY) -m pytest -n logical --maxprocesses 4
 
 .PHONY: quickstart test test-slow test-all lint types clean
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from omegaconf import OmegaConf
@@ -197,9 +201,20 @@ def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> Algo
     presets = {path.stem: path for path in sorted(configs().glob("algorithm/*.yaml"))}
     name = options.get("name", "mask_grpo")
     check_choice(f"{where}.name", name, presets)
-    layers = OmegaConf.load(presets[name]), OmegaConf.create(dict(options))
+    return deepcopy(_merged(presets[name], json.dumps(dict(options), default=_plain), where))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON takes in the place of a section that is an OmegaConf container or a dataclass."""
+    return OmegaConf.to_container(value if OmegaConf.is_config(value) else OmegaConf.create(value))
+
+
+@functools.cache
+def _merged(preset: Path, options: str, where: str) -> AlgorithmConfig:
+    """A preset with the options, as JSON, on top. Kept, because a run asks many times, and merging
+    is slow."""
     try:
-        return merge(AlgorithmConfig, *layers, where=where)
+        return merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
     except ConfigError as error:
         message = str(error)
         if not message.startswith("algorithm."):

@@ -116,6 +116,7 @@ def test_arithmetic_puts_products_first_and_stays_at_zero_or_above() -> None:
         assert not any("=-" in step for step in steps)
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
     tmp_path: Path,
 ) -> None:

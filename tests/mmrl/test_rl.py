@@ -86,7 +86,9 @@ def test_completions_are_stored_with_their_rewards(world: SimpleNamespace, tmp_p
     assert sum(row["advantage"] for row in rows[:4]) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "lora", [None, pytest.param(LORA, marks=pytest.mark.slow)], ids=["full", "lora"]
+)
 def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_run_with_served_scores_is_the_run_without_though_a_server_is_killed(
     assert metrics(tmp_path / "there") == metrics(tmp_path / "here"), "score for score"
 
 
+@pytest.mark.slow
 def test_without_any_server_the_run_stops_in_time_and_continues_when_one_is_back(
     world: SimpleNamespace,
     tmp_path: Path,

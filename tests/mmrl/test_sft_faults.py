@@ -49,6 +49,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
     assert train(config(images, tmp_path / "run", resume_from_checkpoint="auto"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_writes_a_checkpoint_and_ends_cleanly(images: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     words = [f"objective.data={images}", f"output_dir={output}", "objective.image_size=8"]

@@ -29,7 +29,7 @@ from tests.mmrl.runs import (
 from tests.mmrl.sharded_runs import RL, reinforce, supervise
 
 Runs = Callable[[str], SimpleNamespace]
-SLOW = ("lora", "value")
+SLOW = ("full", "lora", "value")
 KINDS = [pytest.param(k, marks=pytest.mark.slow if k in SLOW else ()) for k in RL]
 
 
@@ -133,6 +133,7 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
     assert len(losses) == 4 and losses[-1] > 0
 
 
+@pytest.mark.slow
 def test_processes_leave_together_when_one_is_told_to_stop(runs_of: Runs) -> None:
     runs = runs_of("full")
     stopped, whole = runs.two / "full-stopped", runs.two / "full"

@@ -135,7 +135,7 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
 
 @pytest.mark.parametrize(
     ("backbone", "lora"),
-    [("shared", None), slow("copy", None), slow("shared", LORA), ("copy", LORA)],
+    [("shared", None), slow("copy", None), slow("shared", LORA), slow("copy", LORA)],
 )
 def test_the_size_of_micro_batches_changes_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
@@ -273,6 +273,7 @@ def test_the_plan_names_it_and_its_memory_is_that_of_the_trainer(
     assert "value head" not in describe(plain)
 
 
+@pytest.mark.slow
 def test_compiled_blocks_of_a_copy_change_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from tests.mmrl.test_value_model import BACKBONES, SAMPLER, config_of, method, s
 
 
 @pytest.mark.parametrize(
-    ("backbone", "lora"), [slow("shared", None), slow("copy", None), ("copy", LORA)]
+    ("backbone", "lora"), [slow("shared", None), slow("copy", None), slow("copy", LORA)]
 )
 def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None

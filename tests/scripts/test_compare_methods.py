@@ -156,6 +156,7 @@ def test_bad_settings_are_refused_before_anything_runs(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_the_comparison_of_text_methods_covers_every_preset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
     assert "it serves shapes, math, moody, clip, and not hps" in served("hps").ready()
     with pytest.raises(PartialFailure, match="404.*unknown_reward"):
         served("hps")(pictures(1))
+    assert all(served("clip")(pictures(1))), "waits until it is loaded"
     assert served("clip").ready() == ""
     monkeypatch.setenv("MMRL_REWARD_TOKEN", "another")
     with pytest.raises(PartialFailure, match="401.*unauthorized"):
