@@ -238,6 +238,7 @@ train(config)
 """A run whose main thread is in an operation of minutes, with a child in another session."""
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_the_process_and_its_children_whatever_they_are_doing(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

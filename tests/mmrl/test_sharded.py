@@ -29,8 +29,6 @@ from tests.mmrl.runs import (
 from tests.mmrl.sharded_runs import RL, reinforce, supervise
 
 Runs = Callable[[str], SimpleNamespace]
-SLOW = ("full", "lora", "value")
-KINDS = [pytest.param(k, marks=pytest.mark.slow if k in SLOW else ()) for k in RL]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +88,8 @@ def completions(run: Path, step: int) -> list[dict]:
     return pq.read_table(path).to_pylist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RL)
 def test_two_sharded_processes_sample_score_and_train_as_one(
     runs_of: Runs, kind: str
 ) -> None:
@@ -106,7 +105,8 @@ def test_two_sharded_processes_sample_score_and_train_as_one(
     assert (two / "train.rank1.log").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RL)
 def test_sharded_runs_leave_ordinary_checkpoints(
     runs_of: Runs, world: SimpleNamespace, kind: str
 ) -> None:
@@ -118,9 +118,8 @@ def test_sharded_runs_leave_ordinary_checkpoints(
     assert any((trained[name] - start[name]).abs().max() > 1e-4 for name in start)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("value", marks=pytest.mark.slow), "value-copy"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["value", "value-copy"])
 def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
     runs_of: Runs, kind: str
 ) -> None:
@@ -141,7 +140,8 @@ def test_processes_leave_together_when_one_is_told_to_stop(runs_of: Runs) -> Non
     assert same_weights(stopped / "final", whole / "final")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RL)
 def test_a_sharded_run_resumes_exactly(runs_of: Runs, kind: str) -> None:
     runs = runs_of(kind)
     whole, parts = runs.two / kind, runs.two / f"{kind}-parts"
@@ -149,7 +149,8 @@ def test_a_sharded_run_resumes_exactly(runs_of: Runs, kind: str) -> None:
     assert same_weights(parts / "final", whole / "final")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RL)
 def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
     runs_of: Runs, world: SimpleNamespace, tmp_path: Path, kind: str
 ) -> None:
