@@ -1,6 +1,6 @@
 """Share of tokens that the size of a batch changes, by the dtype of the weights.
 
-    python scripts/bench/batch_shapes.py
+    python scripts/bench/batch_shapes.py device=cpu
     python scripts/bench/batch_shapes.py sizes=[64,1] prompts=256 dtypes=[bfloat16]
 
 Matrix products sum in another order for another number of rows, so a draw that falls within
