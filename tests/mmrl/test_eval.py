@@ -213,6 +213,7 @@ def test_a_length_ends_before_the_first_end_token() -> None:
     assert effective_lengths(rollout) == [4, 4, 4]
 
 
+@pytest.mark.slow
 def test_two_processes_that_share_a_model_give_the_numbers_of_one(
     world: SimpleNamespace, prompts: str, sharing_pair: Pair, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_an_interrupted_benchmark_continues_with_the_same_numbers(
     assert len(sampled) == 5 and list(numbers(parts)["groups"]["temperature 1"]) == ["form"]
 
 
+@pytest.mark.slow
 def test_two_processes_that_share_a_model_give_the_numbers_of_one(
     sight: SimpleNamespace, sharing_pair: Pair, tmp_path: Path
 ) -> None:

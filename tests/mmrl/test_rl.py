@@ -122,6 +122,7 @@ def test_a_run_taken_up_at_an_earlier_step_continues_from_there(
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_as_if_nothing_had_happened(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

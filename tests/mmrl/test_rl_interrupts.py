@@ -300,6 +300,7 @@ def test_ctrl_c_while_importing_is_one_line_as_well() -> None:
     assert said == ["stopped\n"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_command_line_ends_cleanly(world: SimpleNamespace, tmp_path: Path) -> None:
     words = command_line(world, tmp_path / "run")
     running: subprocess.Popen = process([*words, "max_steps=100000", "save_steps=0"])

@@ -57,6 +57,7 @@ def after_step(step: int, work: object, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Progress, "record", record)
 
 
+@pytest.mark.slow
 def test_a_run_with_served_scores_is_the_run_without_though_a_server_is_killed(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

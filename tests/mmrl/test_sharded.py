@@ -161,6 +161,7 @@ def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
     close(runs.one / kind / "final", runs.two / f"{kind}-continued" / "final")
 
 
+@pytest.mark.slow
 def test_supervised_training_has_the_losses_of_one_process_and_resumes(
     runs_of: Runs,
 ) -> None:

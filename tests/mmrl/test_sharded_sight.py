@@ -10,6 +10,8 @@ from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics
 from tests.mmrl.test_sharded import close, equal_metrics
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def runs(sharing_pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:

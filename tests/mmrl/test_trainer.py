@@ -115,7 +115,8 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
             assert results[size][1][key] == pytest.approx(results[8][1][key], rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("lora", [None, slow(LORA)], ids=["full", "lora"])
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
 def test_compiled_blocks_change_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict | None
 ) -> None:

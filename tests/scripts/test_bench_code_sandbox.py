@@ -11,6 +11,7 @@ from tests.by_path import load
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "code_sandbox.py"
 
 
+@pytest.mark.slow
 def test_it_counts_gold_solutions_and_negated_tests(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

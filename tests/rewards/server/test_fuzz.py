@@ -33,6 +33,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.sampled_from(sorted(requests.KINDS)), st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_every_request_is_answered_by_name_and_no_file_is_read(
     target: Live, kind: str, random: Random
 ) -> None:
@@ -42,6 +43,7 @@ def test_every_request_is_answered_by_name_and_no_file_is_read(
     assert target.touched()[target.opened_before :] == []
 
 
+@pytest.mark.slow
 def test_afterwards_it_scores_and_holds_nothing(target: Live, tmp_path: Path) -> None:
     assert target.score("shapes", [words("a")])[0]["error"]["code"] == "wrong_input"
     assert target.value("reward_server_held_bytes") == 0
