@@ -6,8 +6,9 @@ A batch is cut into requests of at most `batch_size` items, which are spread ove
 of the addresses, `concurrency` at a time. What may pass is tried again until the deadline of the
 batch (`rewards.service`); a server that is not there, is loading, or says that it is busy, is
 waited for. A request that is too large for a server, or has an item that it does not take, is
-halved, so that such an item fails alone. Scores are believed only where the answer fits what was
-asked; every other item is a failure, for which `rewards.scoring` has its rules.
+halved, so that such an item fails alone, and so is one that is answered 500 three times. Items that
+lacked time or memory are asked again in smaller requests. Scores are believed only where the answer
+fits what was asked; every other item is a failure, for which `rewards.scoring` has its rules.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 import os
 import re
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,14 +29,17 @@ from mmrl.config import ConfigError, check
 from mmrl.types import Sample
 from rewards import PartialFailure
 from rewards.pictures import Files, png
-from rewards.protocols.answers import AnswerError, ItemError, Outcome, finite
-from rewards.service import JSON, Deadline, Refused, Service, Unreachable
+from rewards.protocols.answers import AnswerError, Outcome, PassingError, finite
+from rewards.protocols.recognition import recognised
+from rewards.service import BROKEN, JSON, Deadline, Refused, Service, Unreachable
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-DIVIDED = (413, 422)
+DIVIDED = (413, 422, BROKEN)
 """Statuses that a smaller request may not meet: it is too large, or an item of it is why."""
+BROKEN_RETRIES = 2
+"""Further tries of a request that is answered 500, before it is halved."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -66,7 +71,7 @@ class ClientReward(ABC):
     """Further tries of a request at each address; waiting for a server that is not there, or is
     busy, is none."""
     concurrency: int = 8
-    """Requests under way at the same time, from each process."""
+    """Requests under way at the same time, from each process; after time-outs fewer."""
     batch_size: int = 32
     """Items of one request."""
 
@@ -100,15 +105,26 @@ class ClientReward(ABC):
         return [result for result in results if not isinstance(result, Exception)]
 
     def ready(self) -> str:
-        """Why no server could score now; empty if one could. The others are logged."""
+        """Why no server could score now; empty if one could, or is busy. The others are logged."""
         found = self._service.look(self.health, Deadline(LOOK_SECONDS))
-        problems = {url: self.state(answer) for url, answer in found.items()}
+        problems = {url: self._problem(url, answer) for url, answer in found.items()}
         wrong = "; ".join(f"{url}: {text}" for url, text in problems.items() if text)
         if all(problems.values()):
             return wrong
         if wrong:
             logger.warning("reward %s is without some of its servers: %s", self.name, wrong)
         return ""
+
+    def _problem(self, url: str, answer: Any) -> str:
+        """Why a server could not score: it is absent, another one, or lacks the reward."""
+        if isinstance(answer, Unreachable):
+            if answer.is_busy:
+                logger.info("reward %s: %s is there and busy", self.name, url)
+                return ""
+            return f"it is not there: {answer}"
+        problem = self.state(answer)
+        other = recognised(url) if problem else ""
+        return f"{problem}; {other}" if other else problem
 
     @abstractmethod
     def item(self, sample: Sample, files: Files[bytes]) -> Any:
@@ -132,8 +148,11 @@ class ClientReward(ABC):
 
     @abstractmethod
     def state(self, answer: Any) -> str:
-        """Why a server could not score, by what it answered at `health`: JSON, or an `Unreachable`
-        or `Refused`; empty if it could."""
+        """Why a server could not score, by what it answered at `health`; empty if it could.
+
+        Args:
+            answer: JSON, or a `Refused`.
+        """
 
     def encoded(self, image: Image.Image) -> bytes:
         """A picture as it is sent."""
@@ -152,7 +171,9 @@ class ClientReward(ABC):
         found |= self._asked(items, deadline) if items else {}
         return [found[f"{call}-{n}"] for n in range(len(samples))]
 
-    def _asked(self, items: dict[str, Any], deadline: Deadline) -> Mapping[str, Outcome]:
+    def _asked(
+        self, items: dict[str, Any], deadline: Deadline, tries: int = 0
+    ) -> Mapping[str, Outcome]:
         """The outcome of each item; one problem for all where the request has no answer."""
         ids = list(items)
         try:
@@ -160,13 +181,30 @@ class ClientReward(ABC):
             given = self.scores(body, ids)
         except Refused as error:
             if error.status in DIVIDED and len(ids) > 1:
-                half = [ids[: len(ids) // 2], ids[len(ids) // 2 :]]
-                parts = [self._asked({key: items[key] for key in some}, deadline) for some in half]
-                return {**parts[0], **parts[1]}
+                return self._asked_in_halves(items, deadline, tries)
             return dict.fromkeys(ids, error)
         except (Unreachable, ValueError) as error:
             return dict.fromkeys(ids, error)
-        return {key: _checked(given.get(key, AnswerError("no answer"))) for key in ids}
+        found = {key: _checked(given.get(key, AnswerError("no answer"))) for key in ids}
+        again = {key: items[key] for key in ids if isinstance(found[key], PassingError)}
+        pause = self._service.pause(tries)
+        if again and tries < self.retries and pause < deadline.left:
+            logger.info("%s, %s; trying again", self.name, found[next(iter(again))])
+            time.sleep(pause)
+            return {**found, **self._asked_in_halves(again, deadline, tries + 1)}
+        return found
+
+    def _asked_in_halves(
+        self, items: dict[str, Any], deadline: Deadline, tries: int
+    ) -> Mapping[str, Outcome]:
+        ids, middle = list(items), (len(items) + 1) // 2
+        parts = [ids[:middle], ids[middle:]]
+        found = [
+            self._asked({key: items[key] for key in part}, deadline, tries)
+            for part in parts
+            if part
+        ]
+        return {key: outcome for part in found for key, outcome in part.items()}
 
     def _built(self) -> Service:
         token = os.environ.get(self.token_env, "") if self.token_env else ""
@@ -176,14 +214,12 @@ class ClientReward(ABC):
         )  # fmt: skip
         tries = self.retries * len(self.url)
         try:
-            return Service(self.url, token, self.concurrency, self.timeout_s, tries, patient=True)
+            return Service(
+                self.url, token, self.concurrency, self.timeout_s, tries,
+                patient=True, broken_retries=BROKEN_RETRIES,
+            )  # fmt: skip
         except ValueError as error:
             raise ConfigError(f"{self.name}.url: {error}") from error
-
-
-def item_error(what: Any) -> ItemError:
-    """The failure of an item, as the server words it."""
-    return ItemError(f"the server could not score it: {str(what)[:300]}")
 
 
 def _checked(outcome: Outcome) -> Outcome:

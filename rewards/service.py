@@ -9,7 +9,7 @@ and the statuses 408, 429 and 5xx. `Retry-After` is honoured. Every other status
 several addresses requests take turns, and a repetition goes to the next one; one that does not
 answer, or asks for a pause, is left out meanwhile. Requests must be safe to repeat. Redirects are
 not followed, and proxies of the environment are not asked: most of these services have addresses
-that only this machine knows.
+that only this machine knows. Time-outs make requests to an address fewer (`rewards.window`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ import http.client
 import itertools
 import json
 import logging
+import math
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rewards.addresses import Addresses
 from rewards.connection import Answer, Connection, Oversized, Unopened
 from rewards.together import together
+from rewards.window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +42,22 @@ PASSING = (408, 429)
 ABSENT = (429, 502, 503, 504)
 """Statuses that say something about the service, not about the request: it is left out for a while.
 """
+GATEWAY_TIMEOUT = 504
+BROKEN = 500
+"""A status of which the service or the request may be the reason."""
 JSON = "application/json"
 
 
 class Unreachable(ConnectionError):
-    """There was no answer before the deadline, however often it was tried."""
+    """There was no answer before the deadline, however often it was tried.
+
+    Attributes:
+        is_busy: whether somebody is there, who took too long or asked for time.
+    """
+
+    def __init__(self, message: str, is_busy: bool = False) -> None:
+        super().__init__(message)
+        self.is_busy = is_busy
 
 
 class Refused(RuntimeError):
@@ -84,11 +98,13 @@ class Service:
     Args:
         urls: where it is; paths of requests are appended.
         secret: sent as bearer token if there is one; it is kept out of every message.
-        concurrency: requests under way at the same time.
+        concurrency: requests under way at the same time; fewer after time-outs.
         timeout_s: seconds for one try.
         retries: further tries of one request.
         pause_s: seconds before the second try, doubled each time and multiplied by a random number
             between 0.5 and 1.5.
+        broken_retries: further tries of a request that is answered with a status of 500, which the
+            request itself may be the reason of: then it is `Refused`. None makes no difference.
         patient: whether a service that takes no connection (it may be starting again), 429, and 503
             with `Retry-After` are waited out until the deadline instead of counting as tries.
 
@@ -105,6 +121,7 @@ class Service:
         retries: int = 4,
         pause_s: float = 0.5,
         patient: bool = False,
+        broken_retries: int | None = None,
     ) -> None:
         if concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
             raise ValueError(
@@ -117,6 +134,8 @@ class Service:
         self.concurrency = concurrency
         self._secret = _printable(secret)
         self._places = threading.BoundedSemaphore(concurrency)
+        self._windows = {url: Window(concurrency, timeout_s) for url in self.urls}
+        self._broken_retries = math.inf if broken_retries is None else broken_retries
         self._turns = itertools.count()
         self._idle: dict[str, list[Connection]] = {url: [] for url in self.urls}
         self._lock = threading.Lock()
@@ -157,15 +176,6 @@ class Service:
         """What `work` makes of several things, in order, `concurrency` of them at a time."""
         return together(work, things, self.concurrency)
 
-    def get(self, path: str, deadline: Deadline) -> Any:
-        """The JSON at a path, asked for once at the next address.
-
-        Raises:
-            Unreachable, Refused: see `post`.
-        """
-        url, _ = self._addresses.next(next(self._turns))
-        return self._once(url, path, deadline)
-
     def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
         """The JSON at a path of every address, asked for once; or why there is none, as an
         `Unreachable` or `Refused`."""
@@ -177,6 +187,10 @@ class Service:
                 return error
 
         return dict(zip(self.urls, self.each(one, self.urls), strict=True))
+
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        return self._addresses.pause(failures)
 
     def close(self) -> None:
         """Close the connections that are kept; the next request opens others."""
@@ -190,10 +204,10 @@ class Service:
         try:
             return self._try(url, _Request("GET", path), deadline, _read)
         except _Passing as error:
-            raise Unreachable(str(error)) from error
+            raise Unreachable(str(error), error.is_busy) from error
 
     def _ask(self, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]) -> T:
-        turn, tries, counted = next(self._turns), 0, 0
+        turn, tries, counted, broken = next(self._turns), 0, 0, 0
         problems: dict[str, str] = {}
         while True:
             own = 0.0
@@ -202,14 +216,14 @@ class Service:
                 problems = self._addresses.problems | problems
                 break
             time.sleep(wait)
-            if not self._places.acquire(timeout=deadline.left):
-                problems[url] = f"{url} was still busy with earlier requests"
-                break
             try:
-                answer = self._try(url, sent, deadline, read)
+                answer = self._in_turn(url, sent, deadline, read)
             except _Passing as error:
                 problems[url], tries = str(error), tries + 1
                 counted += not (self.patient and error.is_wait)
+                broken += error.status == BROKEN
+                if broken > self._broken_retries:
+                    raise Refused(f"{error}; {tries} tries", BROKEN) from error
                 if error.is_absence:
                     self._addresses.failed(url, str(error), error.wanted)
                 else:  # what one request meets alone is a pause of its own
@@ -217,14 +231,49 @@ class Service:
             else:
                 self._addresses.answered(url)
                 return answer
-            finally:
-                self._places.release()
             if counted > self.retries or own >= deadline.left:
                 break
             logger.info("%s; trying again", problems[url])
             time.sleep(own)
         said = "; ".join(problems.values())
         raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
+
+    def _in_turn(
+        self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]
+    ) -> T:
+        """One try, as soon as there is room for it at the address."""
+        window, begun = self._windows[url], 0.0
+        with self._room(url, deadline):
+            begun = time.monotonic()
+            try:
+                answer = self._try(url, sent, deadline, read)
+            except _Passing as error:
+                if error.is_overload:
+                    error.wanted = max(error.wanted, window.timed_out(begun))
+                raise
+            window.answered(begun)
+            return answer
+
+    @contextmanager
+    def _room(self, url: str, deadline: Deadline) -> Iterator[None]:
+        """A place among the requests under way.
+
+        Raises:
+            _Passing: there is none before the deadline.
+        """
+        busy = _Passing(f"{url} was still busy with earlier requests", is_sent=False)
+        window = self._windows[url]
+        if not window.enter(deadline.left):
+            raise busy
+        try:
+            if not self._places.acquire(timeout=deadline.left):
+                raise busy
+            try:
+                yield
+            finally:
+                self._places.release()
+        finally:
+            window.leave()
 
     def _try(
         self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]
@@ -245,7 +294,8 @@ class Service:
         except Unopened as error:
             raise _Passing(f"{place}: {error}", is_sent=False) from error
         except (OSError, http.client.HTTPException) as error:
-            raise _Passing(f"{place}: {type(error).__name__} ({error})") from error
+            late = isinstance(error, TimeoutError)
+            raise _Passing(f"{place}: {type(error).__name__} ({error})", is_late=late) from error
         if answer.status // 100 == 2:
             return read(place, answer)
         problem = f"{place} answered {answer.status} {answer.reason}: {_shown(answer.body)}"
@@ -301,13 +351,21 @@ class _Request:
 
 class _Passing(Exception):
     """A try that failed and may succeed later: the status (0 without an answer), the seconds that
-    the service wants to be left alone, and whether there was somebody to send the request to."""
+    the service wants to be left alone, whether there was somebody to send the request to, and
+    whether an answer did not come in time."""
 
     def __init__(
-        self, problem: str, status: int = 0, wanted: float = 0.0, is_sent: bool = True
+        self,
+        problem: str,
+        status: int = 0,
+        wanted: float = 0.0,
+        is_sent: bool = True,
+        is_late: bool = False,
     ) -> None:
         super().__init__(problem)
         self.status, self.wanted, self.is_sent = status, wanted, is_sent
+        self.is_overload = is_late or status == GATEWAY_TIMEOUT
+        self.is_busy = self.is_overload or status in (429, 503)
 
     @property
     def is_absence(self) -> bool:

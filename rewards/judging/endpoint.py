@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from rewards.judging.reply import ReplyError
+from rewards.protocols.recognition import recognised
 from rewards.service import Deadline, Refused, Service, Unreachable
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 
@@ -28,19 +32,37 @@ class Endpoint:
         return [_words(answer) for answer in answers]
 
     def ready(self, model: str) -> str:
-        """Why the service could not answer for a model now; empty if it says that it could."""
-        try:
-            listed = self.service.get("/models", Deadline(LOOK_SECONDS))
-        except Refused as error:
-            # a service need not list its models
-            return "" if error.status == 404 else str(error)
-        except Unreachable as error:
-            return str(error)
+        """Why no address could answer for a model now; empty if one could, or is busy."""
+        listed = self.service.look("/models", Deadline(LOOK_SECONDS))
+        problems = {url: self._problem(url, answer, model) for url, answer in listed.items()}
+        wrong = "; ".join(text for text in problems.values() if text)
+        if all(problems.values()):
+            return wrong
+        if wrong:
+            logger.warning("the judge %s is without some of its servers: %s", model, wrong)
+        return ""
+
+    def _problem(self, url: str, listed: Any, model: str) -> str:
+        if isinstance(listed, Unreachable):
+            return "" if listed.is_busy else str(listed)
+        if isinstance(listed, Refused) and listed.status == 404:
+            return self._other(url)  # a service need not list its models
+        if isinstance(listed, Refused):
+            return str(listed)
         data = listed.get("data") if isinstance(listed, dict) else None
         names = [str(row.get("id")) for row in data or [] if isinstance(row, dict)]
         if names and model not in names:
-            return f"{self.service.urls[0]} serves {', '.join(names)}, and judge.model is {model!r}"
+            return f"{url} serves {', '.join(names)}, and judge.model is {model!r}"
         return ""
+
+    def _other(self, url: str) -> str:
+        """Why an address without a list of models is no judge; empty if completions are there,
+        though for `POST` alone."""
+        page = self.service.look("/chat/completions", Deadline(LOOK_SECONDS))[url]
+        if not isinstance(page, Refused) or page.status != 404:
+            return ""
+        advice = recognised(url) or "give the address that /chat/completions is appended to"
+        return f"{page}; {advice}"
 
 
 def _words(answer: Any) -> str | Exception:

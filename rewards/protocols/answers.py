@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,27 @@ class AnswerError(ValueError):
 
 class ItemError(RuntimeError):
     """The server says that it could not score an item."""
+
+
+class PassingError(ItemError):
+    """The server says so because it lacked time or memory, which it may have another time."""
+
+
+_PASSING = re.compile(r"time[ds]?[- _]?out|deadline exceeded|out ?of ?memory|memory ?error", re.I)
+
+
+def item_error(what: Any) -> ItemError:
+    """The failure of an item, as the server words it."""
+    return ItemError(_worded(what))
+
+
+def passing_error(what: Any) -> ItemError:
+    """The same, as a `PassingError` where the words name a time-out or memory."""
+    return PassingError(_worded(what)) if _PASSING.search(str(what)) else ItemError(_worded(what))
+
+
+def _worded(what: Any) -> str:
+    return f"the server could not score it: {str(what)[:300]}"
 
 
 def read_json(body: bytes) -> Any:

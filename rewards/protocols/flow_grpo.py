@@ -13,7 +13,10 @@ These servers open JPEG and nothing else, so their scores are of pictures that a
 those of the policy (`jpeg_quality`; flow_grpo itself sends 75). A request is a pickle of plain
 types. Its answer is one too, and is read by `rewards.protocols.plain_pickle`, which runs nothing
 that it names. There are no ids: scores belong to the items in their order, and their number is
-checked. An exception of the server is a status of 500 for the whole request, and tried again.
+checked. An exception of the server is a status of 500 for the whole request: it is tried again, and
+then halved until the item that is the reason stands alone. Most run one worker, so few requests are
+under way, and each may take long. Pictures with an alpha channel are put on white, as flow_grpo
+does.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from rewards.client import ClientReward
 from rewards.pictures import Files, jpeg
 from rewards.protocols.answers import AnswerError, Outcome, plain_metadata
 from rewards.protocols.plain_pickle import read_pickle
+from rewards.protocols.recognition import takes_posts_alone
 from rewards.service import Refused
 
 logger = logging.getLogger(__name__)
@@ -58,6 +62,12 @@ class FlowGRPOReward(ClientReward):
     kind: ClassVar[str] = "application/octet-stream"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
+    timeout_s: float = 300.0
+    """Seconds for one try."""
+    deadline_s: float = 1800.0
+    """Seconds for all requests of one batch, with everything that is tried again."""
+    concurrency: int = 2
+    """Requests under way at the same time, from each process; after time-outs fewer."""
     batch_size: int = 64
     """Items of one request."""
     jpeg_quality: int = 95
@@ -70,6 +80,12 @@ class FlowGRPOReward(ClientReward):
     def __post_init__(self) -> None:
         check_choice("name", self.name, SENT)
         check(1 <= self.jpeg_quality <= 100, "jpeg_quality", self.jpeg_quality, "from 1 to 100")
+        lenient = self.name == "geneval" and self.field == "rewards"
+        check(
+            not (lenient and self.only_strict), f"{self.name}.field", self.field,
+            "another list with only_strict: true, where the server leaves this one all False",
+            "Set only_strict: false.",
+        )  # fmt: skip
         super().__post_init__()
         logger.info(
             "%s takes JPEG alone: its scores are of pictures at quality %d, not of every pixel",
@@ -78,9 +94,13 @@ class FlowGRPOReward(ClientReward):
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where a prompt lacks what the server reads."""
+        if self.name != "geneval":
+            return
         lacking = [key for key in GENEVAL_KEYS if metadata.get(key) is None]
-        if self.name == "geneval" and lacking:
+        if lacking:
             raise ValueError(f"geneval reads the metadata {' and '.join(lacking)}, not there.")
+        for key in ("include", "exclude"):
+            _check_clauses(key, metadata.get(key) or [])
 
     def encoded(self, image: Image.Image) -> bytes:
         """A JPEG file."""
@@ -127,6 +147,22 @@ class FlowGRPOReward(ClientReward):
         }
 
     def state(self, answer: Any) -> str:
-        """Whether something answers: these servers have no page that says more."""
-        is_there = not isinstance(answer, Exception) or isinstance(answer, Refused)
-        return "" if is_there else str(answer)
+        """Whether the page is there, for `POST` alone; these servers have none that says more."""
+        if takes_posts_alone(answer):
+            return ""
+        said = str(answer) if isinstance(answer, Refused) else "it answers GET / with JSON"
+        return f"it does not speak this protocol: {said}"
+
+
+def _check_clauses(key: str, clauses: Any) -> None:
+    """Raise a ValueError unless every clause has what GenEval's evaluator reads."""
+    if not isinstance(clauses, Sequence) or isinstance(clauses, str):
+        raise ValueError(f"geneval reads {key} as a list of objects, and it is {clauses!r}.")
+    for n, clause in enumerate(clauses):
+        count = clause.get("count") if isinstance(clause, Mapping) else None
+        has_class = isinstance(clause, Mapping) and isinstance(clause.get("class"), str)
+        if not has_class or type(count) is not int or count < 1:
+            raise ValueError(
+                f"geneval reads a class and a count of at least 1 in {key}[{n}], and it is"
+                f" {clause!r}."
+            )

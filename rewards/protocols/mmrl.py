@@ -19,9 +19,16 @@ from typing import Any, ClassVar
 from PIL import Image
 
 from mmrl.types import Sample
-from rewards.client import ClientReward, item_error
+from rewards.client import ClientReward
 from rewards.pictures import Files
-from rewards.protocols.answers import AnswerError, Outcome, check_ids, plain_metadata, read_json
+from rewards.protocols.answers import (
+    AnswerError,
+    Outcome,
+    check_ids,
+    item_error,
+    plain_metadata,
+    read_json,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""UniRL's reward service: `POST /score`, `GET /health`, `GET /rewards`.
+"""UniRL's reward service: `POST /score`, `GET /rewards`.
 
     {name: hpsv2, mode: client, protocol: unirl, url: http://127.0.0.1:8080}
 
@@ -6,7 +6,10 @@ An item is a history of turns of text and picture: the images of the prompt, the
 Pictures are PNG (the service opens what Pillow can read; UniRL's own client sends JPEG). Answers
 stand in the order of the items. Services that know `sample_id` echo it, and then it is checked;
 older ones drop it, and there the number of answers is all that can be. A reward answers with
-metrics of its own; with several, `metric` says which is the score.
+metrics of its own; with several, `metric` says which is the score. The service gives an item 120
+seconds, with its wait in the queue, and then answers with an error in its place; errors that name a
+time-out or memory are tried again. So few requests are under way, and each may take long. The
+service would drop an alpha channel; pictures that have one are put on white before they are sent.
 """
 
 from __future__ import annotations
@@ -20,9 +23,18 @@ from typing import Any, ClassVar
 from PIL import Image
 
 from mmrl.types import Sample
-from rewards.client import ClientReward, item_error
-from rewards.pictures import Files
-from rewards.protocols.answers import AnswerError, Outcome, check_ids, plain_metadata, read_json
+from rewards.client import LOOK_SECONDS, ClientReward
+from rewards.pictures import Files, as_rgb, png
+from rewards.protocols.answers import (
+    AnswerError,
+    Outcome,
+    check_ids,
+    item_error,
+    passing_error,
+    plain_metadata,
+    read_json,
+)
+from rewards.service import Deadline, Refused, Unreachable
 
 
 @dataclass(kw_only=True, eq=False)
@@ -30,11 +42,23 @@ class UniRLReward(ClientReward):
     """A reward of UniRL's reward service, for pictures."""
 
     path: ClassVar[str] = "/score"
-    health: ClassVar[str] = "/health"
+    health: ClassVar[str] = "/rewards"  # /health waits behind the requests that are queued
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
+    timeout_s: float = 300.0
+    """Seconds for one try."""
+    deadline_s: float = 1800.0
+    """Seconds for all requests of one batch, with everything that is tried again."""
+    concurrency: int = 2
+    """Requests under way at the same time, from each process; after time-outs fewer."""
+    batch_size: int = 8
+    """Items of one request."""
     metric: str = ""
     """Which metric of the reward is the score; empty where it has only one."""
+
+    def encoded(self, image: Image.Image) -> bytes:
+        """A PNG file without transparent parts."""
+        return png(as_rgb(image))
 
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """A request of one reward."""
@@ -67,19 +91,35 @@ class UniRLReward(ClientReward):
         rows = zip(ids, results, errors, strict=True)
         return {key: self._outcome(result, error) for key, result, error in rows}
 
+    def ready(self) -> str:
+        """Why no server could score now, or why none of its metrics is the score."""
+        return super().ready() or self._wrong_metric()
+
     def state(self, answer: Any) -> str:
         """Whether the reward is among those of the service."""
         if isinstance(answer, Exception):
             return str(answer)
         rewards = answer.get("rewards") if isinstance(answer, dict) else None
-        if not isinstance(rewards, dict | list):
+        if not isinstance(rewards, list) or not all(isinstance(each, str) for each in rewards):
             return "it does not speak this protocol"
-        names = ", ".join(map(str, rewards))
-        return "" if self.name in rewards else f"it serves {names}, not {self.name}"
+        return "" if self.name in rewards else f"it serves {', '.join(rewards)}, not {self.name}"
+
+    def _wrong_metric(self) -> str:
+        """What is wrong with `metric`, by the answer to a small white picture; empty where a busy
+        service, or a reward that wants more than a picture, does not tell."""
+        white = Sample("a white square", Image.new("RGB", (64, 64), "white"))
+        items = {"metric": self.item(white, Files(self.encoded))}
+        try:
+            deadline = Deadline(LOOK_SECONDS)
+            body = self._service.exchange(self.path, self.request(items), self.kind, deadline)
+            outcome = self.scores(body, list(items))["metric"]
+        except (Refused, Unreachable, AnswerError):
+            return ""
+        return str(outcome) if isinstance(outcome, AnswerError) else ""
 
     def _outcome(self, result: Mapping[str, Any], error: Mapping[str, Any]) -> Any:
         if self.name in error:
-            return item_error(error[self.name])
+            return passing_error(error[self.name])
         metrics = result.get(self.name)
         if not isinstance(metrics, dict) or not metrics:
             return AnswerError(f"the answer has no metrics of {self.name}")

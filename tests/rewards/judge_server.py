@@ -57,6 +57,8 @@ class Chat(BaseHTTPRequestHandler):
         if self.path == "/counts":
             state = {"asked": asked, "connections": connections, "most": most, "last": last}
             return self.answer(200, state)
+        if not self.path.endswith("/v1/models"):
+            return self.answer(404, {"detail": "Not Found"})
         return self.answer(200, {"object": "list", "data": [{"id": name} for name in MODELS]})
 
     def do_POST(self) -> None:

@@ -243,6 +243,10 @@ def test_a_judge_that_is_not_there_is_said_within_seconds_and_before_anything_is
     assert "reward judge could not score now" in caplog.text and "refused" in caplog.text
 
 
+def test_an_address_without_its_v1_is_told_what_is_missing(url: str) -> None:
+    assert "with /v1 at the end of the URL" in judge(url.removesuffix("/v1")).ready()
+
+
 CHUNK = Chunk(7, "so", " aa")
 
 

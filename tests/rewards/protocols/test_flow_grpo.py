@@ -15,6 +15,7 @@ from mmrl.config import ConfigError
 from mmrl.types import Prompt, Sample
 from rewards import PartialFailure, build_reward
 from rewards.scoring import RewardError, Scorer
+from rewards.service import Refused
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 GENEVAL = {"tag": "counting", "include": [{"class": "bus", "count": 2}]}
@@ -145,12 +146,59 @@ def test_an_answer_that_does_not_fit_gives_no_score(name: str) -> None:
 def test_an_exception_of_the_server_is_tried_again_and_then_told_by_its_end() -> None:
     trace = b"Traceback (most recent call last):\n" + b"  File x\n" * 99 + b"KeyError: 'tag'\n"
     with scripted(lambda asked: Answered(trace, 500)) as server:
-        reward = build_reward(entry(server, "deqa", retries=1))
         with pytest.raises(PartialFailure, match="500.*KeyError: 'tag'"):
-            reward(pictures(2))
-        assert len(server.asked) == 2
+            build_reward(entry(server, "deqa"))(pictures(1))
+        assert len(server.asked) == 3
     with scripted(lambda a: Answered(b"", 500) if a.number == 0 else honest(a)) as server:
         assert build_reward(entry(server, "deqa"))(pictures(2)) == pytest.approx([0, 1], abs=0.1)
+
+
+def test_an_item_that_the_server_fails_on_fails_alone_and_by_name() -> None:
+    def answer(asked: Asked) -> Answered:
+        images = pickle.loads(asked.body)["images"]
+        return Answered(b"boom", 500) if any(brightness(d) > 6.5 for d in images) else honest(asked)
+
+    with scripted(answer) as server:
+        reward = build_reward(entry(server, "deqa"))
+        reward._service._addresses.pause_s = 0.01  # type: ignore[attr-defined]
+        with pytest.raises(PartialFailure) as caught:
+            reward(pictures(8))
+        *fine, ill = caught.value.results
+        assert fine == pytest.approx(list(range(7)), abs=0.1)
+        assert isinstance(ill, Refused) and "answered 500" in str(ill)
+
+
+CLAUSES = [
+    ({"include": [{"class": "bus"}]}, r"count of at least 1 in include\[0\]"),
+    ({"include": [{"class": "bus", "count": 0}]}, r"include\[0\], and it is .*'count': 0"),
+    ({"include": [{"count": 1}]}, r"reads a class"),
+    ({"include": {"class": "bus", "count": 1}}, "include as a list"),
+    ({"exclude": [{"class": "bus"}]}, r"exclude\[0\]"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), CLAUSES)
+def test_clauses_that_geneval_cannot_read_are_named_before_the_run(
+    changes: dict[str, Any], said: str
+) -> None:
+    prompt = Prompt("7", "text_to_image", "p", metadata={**GENEVAL, **changes})
+    with scripted(honest) as server, pytest.raises(ConfigError, match=said):
+        Scorer([entry(server, "geneval")]).check([prompt])
+
+
+def test_a_list_that_the_mode_of_the_server_leaves_empty_is_refused() -> None:
+    with scripted(honest) as server:
+        with pytest.raises(ConfigError, match="geneval.field is 'rewards'.*only_strict: false"):
+            build_reward(entry(server, "geneval", field="rewards"))
+        build_reward(entry(server, "geneval", field="rewards", only_strict=False))
+        build_reward(entry(server, "geneval", field="strict_rewards"))
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_another_server_at_the_address_is_not_ready(status: int) -> None:
+    with scripted(lambda asked: Answered(b"{}", status)) as server:
+        said = build_reward(entry(server, "deqa")).ready()  # type: ignore[attr-defined]
+        assert "does not speak this protocol" in said
 
 
 def test_a_prompt_without_what_geneval_reads_is_known_before_anything_is_sampled() -> None:

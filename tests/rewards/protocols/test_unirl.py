@@ -31,8 +31,8 @@ def red(data: str) -> int:
 
 def honest(asked: Asked, **changes: Any) -> Answered:
     """The red of the last turn, in one metric."""
-    if asked.path == "/health":
-        return Answered(json.dumps({"status": "ok", "rewards": {"hpsv2": ["ok"]}}).encode())
+    if asked.path == "/rewards":
+        return Answered(json.dumps({"rewards": ["hpsv2"]}).encode())
     assert (asked.method, asked.path) == ("POST", "/score")
     requests = json.loads(asked.body)["requests"]
     assert all(request["required_rewards"] == ["hpsv2"] for request in requests)
@@ -111,6 +111,56 @@ def test_one_item_that_failed_fails_alone() -> None:
         with pytest.raises(PartialFailure, match=r"ValueError\('image'\)") as caught:
             build_reward(entry(server))(pictures(3))
         assert caught.value.results[::2] == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("error", ["TimeoutError('120 s')", "OutOfMemoryError: CUDA out of memory"])
+def test_items_that_lacked_time_or_memory_are_asked_again_in_smaller_requests(error: str) -> None:
+    sizes: list[int] = []
+
+    def answer(asked: Asked) -> Answered:
+        count = len(json.loads(asked.body)["requests"])
+        sizes.append(count)
+        if count < 3:
+            return honest(asked)
+        failed = {"hpsv2": error}
+        return honest(asked, results=[{}] * count, errors=[failed] * count)
+
+    with scripted(answer) as server:
+        reward = build_reward(entry(server))
+        reward._service._addresses.pause_s = 0.01  # type: ignore[attr-defined]
+        assert reward(pictures(8)) == [float(n) for n in range(8)]
+        assert sizes == [8, 4, 2, 2, 4, 2, 2]
+
+
+def test_alpha_is_put_on_white() -> None:
+    clear = Image.new("RGBA", (8, 8), (200, 0, 0, 0))
+    with scripted(honest) as server:
+        assert build_reward(entry(server))([Sample("p", clear, {})]) == [255.0]
+
+
+def test_ready_tells_absent_wrong_busy_and_ready_apart(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("rewards.protocols.unirl.LOOK_SECONDS", 0.3)
+
+    def ready(server: Scripted, **changes: Any) -> str:
+        return build_reward(entry(server, **changes)).ready()  # type: ignore[attr-defined]
+
+    health = {"status": "ok", "rewards": [{"name": "hpsv2", "status": "ok"}]}
+    ours = Answered(json.dumps(health).encode())
+    missing = Answered(b"{}", 404)
+    two = [{"hpsv2": {"a": 1, "b": 2}}]
+    with scripted(lambda asked: Answered(b"{}", 503)) as busy:
+        assert ready(busy) == "" and "is there and busy" in caplog.text
+    with scripted(lambda asked: ours if asked.path == "/v1/health" else missing) as other:
+        assert "set protocol: mmrl" in ready(other)
+    with scripted(lambda asked: honest(asked, **{"results": two} if asked.body else {})) as full:
+        assert ready(full, metric="b") == ""
+        assert "has the metrics a, b, not c" in ready(full, metric="c")
+        assert "set metric to one of them" in ready(full)
+    absent = {"name": "hpsv2", "mode": "client", "protocol": "unirl", "url": "http://127.0.0.1:9"}
+    assert "it is not there" in build_reward(absent).ready()  # type: ignore[attr-defined]
 
 
 def test_texts_are_not_sent_and_health_names_what_is_served() -> None:

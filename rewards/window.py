@@ -1,0 +1,89 @@
+"""How many requests may be under way at one address: fewer after time-outs, slowly more again."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+SMALLEST = 1 / 64
+"""Least size of a window."""
+LONGEST_REST = 60.0
+"""Most seconds between two requests, but for half as much again."""
+
+
+class Window:
+    """The room for requests at one address, as TCP keeps it for a link (AIMD, RFC 5681).
+
+    A server goes on working on a request that nobody waits for any more. Sent again at once, such
+    requests pile up, and soon none is answered in time. So a time-out halves the window, once for
+    all that were under way together, and every answer adds its part of one request. A window below
+    one request has one at a time, with a rest before it that grows as the window shrinks, so that
+    many clients together can be as slow as one server.
+
+    Args:
+        largest: requests under way at most; the size at the start.
+        timeout_s: seconds after which a request has timed out.
+    """
+
+    def __init__(self, largest: int, timeout_s: float) -> None:
+        self.largest, self.size, self.timeout_s = largest, float(largest), timeout_s
+        self._under_way, self._shrunk, self._free_at = 0, 0.0, 0.0
+        self._changed = threading.Condition()
+        self._random = random.Random()
+
+    def enter(self, seconds: float) -> bool:
+        """Wait for room, at most so long; whether there is some. Whoever enters leaves."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            while (wait := self._wait()) > 0:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(wait, left))
+            self._under_way += 1
+            return True
+
+    def leave(self) -> None:
+        """Give the room back."""
+        with self._changed:
+            self._under_way -= 1
+            self._changed.notify_all()
+
+    def answered(self, started: float) -> None:
+        """Grow by one request for each round of answers.
+
+        Args:
+            started: when the request was sent, as `time.monotonic` says.
+        """
+        with self._changed:
+            grown = self.size + 1 / self.size if self.size >= 1 else self.size * 2**0.5
+            self.size, now = min(float(self.largest), grown), time.monotonic()
+            self._free_at = now + self._rest(now - started)
+            self._changed.notify_all()
+
+    def timed_out(self, started: float) -> float:
+        """Halve, unless the request was sent before the last time that it was halved.
+
+        Returns:
+            Seconds until there may be room again.
+        """
+        with self._changed:
+            now = time.monotonic()
+            if started >= self._shrunk:
+                self.size, self._shrunk = max(SMALLEST, self.size / 2), now
+                self._free_at = now + self._rest(now - started)
+            return max(0.0, self._free_at - now)
+
+    def _wait(self) -> float:
+        """Seconds until there may be room; 0 if there is."""
+        if self._under_way >= max(1, int(self.size)):
+            return self.timeout_s
+        return max(0.0, self._free_at - time.monotonic())
+
+    def _rest(self, taken: float) -> float:
+        """Seconds without a request after one that has taken so many: none from a size of 1 on."""
+        if self.size >= 1:
+            return 0.0
+        rest = min(LONGEST_REST, taken * (1 / self.size - 1))
+        return rest * self._random.uniform(0.5, 1.5)
