@@ -10,7 +10,13 @@ from typing import Any
 from .lending import TESTS
 from .limits import Limits, restrain_judge
 from .session import Gone, Session
-from .trusted_names import function_under_test, is_standard, names_needed, standard
+from .trusted_names import (
+    NotInstalled,
+    function_under_test,
+    is_standard,
+    names_needed,
+    standard,
+)
 from .wire import WireError, receive, send
 
 GRACE = 5.0
@@ -63,6 +69,8 @@ def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     try:
         names = _environment(session, job, [setup, *(tree for tree, _ in tests)])
         exec(compile(setup, "<setup>", "exec"), names)
+    except NotInstalled as error:
+        return {"broken": str(error)}
     except (Exception, Gone) as error:
         return {"passed": [False], "reason": f"before the tests: {_words(error)}"}
     return _verdict(session, names, [code for _, code in tests], job["stop"])

@@ -21,6 +21,11 @@ import sys
 import typing
 from typing import Any
 
+
+class NotInstalled(Exception):
+    """A package that tests use is not there."""
+
+
 _SOURCES = (builtins, collections, typing, math, fractions, decimal, itertools, functools, datetime)
 _STANDARD = {
     name: getattr(module, name)
@@ -30,14 +35,27 @@ _STANDARD = {
 }
 
 
+ALIASES = {"np": "numpy", "pd": "pandas"}
+"""Modules that tests use under these names without importing them."""
+
+
 def is_standard(name: str) -> bool:
-    """Whether a name belongs to Python and its library."""
-    return name in _STANDARD or name in sys.stdlib_module_names
+    """Whether a name belongs to Python and its library, or is the usual one of a package."""
+    return name in _STANDARD or name in sys.stdlib_module_names or name in ALIASES
 
 
 def standard(name: str) -> Any:
-    """The library's own object or module of that name."""
-    return _STANDARD[name] if name in _STANDARD else importlib.import_module(name)
+    """The library's own object or module of that name.
+
+    Raises:
+        NotInstalled: a package that is not there.
+    """
+    if name in _STANDARD:
+        return _STANDARD[name]
+    try:
+        return importlib.import_module(ALIASES.get(name, name))
+    except ImportError as error:
+        raise NotInstalled(f"the tests use {name} without importing it: {error}") from error
 
 
 def names_needed(trees: list[ast.Module]) -> list[str]:
@@ -61,7 +79,9 @@ def names_needed(trees: list[ast.Module]) -> list[str]:
 
 def function_under_test(trees: list[ast.Module]) -> str:
     """The function that assertions call: the first that is no standard one, else one that they
-    hand over, as in `all(map(f, xs))`, else the first."""
+    hand over, as in `all(map(f, xs))`. Where all have standard names, as in
+    `sorted(permutations([1, 2]))`, it is the innermost call of the first assertion: what is around
+    it only prepares the answer for its comparison."""
     needed = names_needed(trees)
     called = [
         node.func.id
@@ -70,4 +90,25 @@ def function_under_test(trees: list[ast.Module]) -> str:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in needed
     ]
     own = [name for name in (*called, *needed) if not is_standard(name)]
-    return (own or called or [""])[0]
+    return (own or _innermost(trees, set(needed)) or called or [""])[0]
+
+
+def _innermost(trees: list[ast.Module], needed: set[str]) -> list[str]:
+    """The name of the call that lies deepest in what the first assertion compares."""
+    asserted = [
+        node.test for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assert)
+    ]
+    for test in asserted:
+        value = test.left if isinstance(test, ast.Compare) else test
+        depths = _depths(value, needed)
+        if depths:
+            return [max(depths, key=lambda each: each[0])[1]]  # of equals the first
+    return []
+
+
+def _depths(node: ast.AST, needed: set[str], depth: int = 0) -> list[tuple[int, str]]:
+    """The calls below a node by name, with how many are around each, in order."""
+    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    found = [(depth, name)] if name in needed else []
+    inside = depth + 1 if isinstance(node, ast.Call) else depth
+    return found + [d for each in ast.iter_child_nodes(node) for d in _depths(each, needed, inside)]

@@ -42,6 +42,14 @@ SOLUTIONS: dict[str, tuple[str, list[str]]] = {
         + ["assert same(float('nan')) != 0", "assert type(same((1,))) is tuple"],
     ),
     "a function named like a builtin": ("def sum(a, b): return a * b", ["assert sum(3, 4) == 12"]),
+    "a function named like a library's, inside a builtin": (
+        "def permutations(xs):\n    return [xs, xs[::-1]]",
+        ["assert sorted(permutations([1, 2])) == sorted([[1, 2], [2, 1]])"],
+    ),
+    "a function named like a builtin, inside another": (
+        "def sum(a, b): return a * b",
+        ["assert str(sum(3, 4)) == str(int('12'))"],
+    ),
     "a function that is handed over": (
         "def even(x): return x % 2 == 0",
         ["assert all(map(even, [2, 4]))", "assert list(filter(even, [1, 2])) == [2]"],
@@ -195,6 +203,17 @@ def test_humaneval_checks_and_calls_with_results_name_their_function(sandbox: Sa
     calls = [{"input": [1], "output": [1, 1]}, {"input": [1], "output": [1, 2]}]
     assert passed(sandbox, code, *calls, entry_point="pair") == [True, False]
     assert passed(sandbox, code, *calls, entry_point="absent") == [False, False]
+
+
+def test_tests_that_use_np_without_importing_it_do_not_take_the_candidates(
+    sandbox: Sandbox,
+) -> None:
+    code = (
+        "class np:\n    @staticmethod\n    def allclose(*_): return True\ndef double(x): return x"
+    )
+    test = "assert np.allclose([double(2)], [4])"
+    [verdict] = sandbox.run([Job(code, [test])])
+    assert verdict.passed == [False] or "without importing it" in verdict.broken
 
 
 def test_a_missing_function_does_not_turn_into_a_builtin(sandbox: Sandbox) -> None:
