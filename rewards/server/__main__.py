@@ -36,6 +36,7 @@ def serve(config: ServerConfig, token: str | None) -> None:
         import uvicorn
 
         from rewards.server.app import build_app
+        from rewards.server.connections import protocol_of
         from rewards.server.log import start_log
         from rewards.server.service import Service
     except ModuleNotFoundError as error:
@@ -52,7 +53,7 @@ def serve(config: ServerConfig, token: str | None) -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             build_app(service, token),
-            http="h11",
+            http=protocol_of(config.limits),
             ws="none",
             lifespan="on",
             log_config=None,

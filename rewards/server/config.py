@@ -42,6 +42,10 @@ class Limits:
     """Items that wait for one reward."""
     body_seconds: float = 30.0
     """Seconds a client has for sending its body."""
+    header_seconds: float = 10.0
+    """Seconds a client has for its headers, from its connection or their first byte on."""
+    max_connections: int = 4096
+    """Connections at the same time, or as many as the system gives descriptors for."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,3 +207,32 @@ def test_the_log_holds_neither_pictures_nor_the_token(small_server: Live) -> Non
     assert "a-token-of-tests" not in text
     lines = [line for line in small_server.lines() if line["message"] == "request"]
     assert {"time", "status", "seconds", "path"} <= lines[-1].keys()
+
+
+def test_idle_connections_hold_up_no_request(small_server: Live) -> None:
+    idle = [socket.create_connection(("127.0.0.1", small_server.port)) for _ in range(700)]
+    try:
+        started = time.monotonic()
+        assert small_server.score("moody", [words("a", score=1)], "in a crowd")[0]["score"] == 1.0
+        assert time.monotonic() - started < 2
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_headers_that_do_not_come_end_their_connection(tmp_path: Path) -> None:
+    words_ = ["rewards=[{name: moody}]", "limits.header_seconds=0.4", "limits.max_connections=20"]
+    with live(tmp_path, *words_) as server:
+        server.loaded()
+        slow, crowd = socket.create_connection(("127.0.0.1", server.port)), []
+        slow.sendall(b"POST /v1/score HTTP/1.1\r\nHost: a\r\n")
+        slow.settimeout(5)
+        assert slow.recv(100) == b"", "closed by the server"
+        for _ in range(100):
+            crowd.append(socket.create_connection(("127.0.0.1", server.port)))
+        assert server.score("moody", [words("a", score=1)], "r")[0]["score"] == 1.0
+        for each in (slow, *crowd):
+            each.close()
+        log = next(tmp_path.glob("*log*")).read_text()
+        lines = [line for line in log.splitlines() if "connection closed" in line]
+        assert 1 <= len(lines) <= 2, "one a minute for each reason"
