@@ -16,6 +16,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from mmrl.checksums import write_checksums
 from mmrl.config import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ def write_directory(
         write(aside)
         wait_for_everyone()
         if is_main:
+            write_checksums(aside)
             _flush(aside)
             _replace(aside, target)
     except BaseException as error:

@@ -12,18 +12,21 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import MarkedYAMLError, YAMLError
 
 from mmrl.shipped import configs, find_config
 from mmrl.written_name import written_name
 
 T = TypeVar("T")
+SHOWN = 12
+"""Most files that are listed where one is missing."""
 
 
 class ConfigError(ValueError):
@@ -73,8 +76,29 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     for word in arguments:
         if word.startswith("~"):
             _leave_out(word[1:], layers)
-    overrides = [f"{key}={value}" for key, value in words.items()]
-    return merge(cls, *layers, OmegaConf.from_dotlist(overrides))
+    overrides = [_override(key, value) for key, value in words.items()]
+    return merge(cls, *layers, *overrides)
+
+
+def _override(key: str, value: str) -> DictConfig:
+    """A word of the command line as a layer."""
+    check(value.strip() != "???", key, value, "a value", "Write one, or leave the word out.")
+    try:
+        return OmegaConf.from_dotlist([f"{key}={value}"])
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(
+            f"{key}={value[:80]} is not readable as YAML: {_one_line(error)}. Close brackets and"
+            " quotes, and quote the whole word in the shell."
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    """What is wrong with a text, and where, in a line."""
+    if isinstance(error, MarkedYAMLError) and error.problem:
+        mark = error.problem_mark
+        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        return f"{error.problem}{place}"
+    return " ".join(str(error).split())[:200]
 
 
 def stated(arguments: Sequence[str], key: str) -> Any:
@@ -113,9 +137,23 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
             raise ConfigError(
                 f"{_key(where, missing[0])} has no value; set it in the YAML or as key=value."
             )
-        return OmegaConf.to_object(merged)  # type: ignore[return-value]
+        built = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         raise ConfigError(_explain(error, where)) from error
+    _check_finite(OmegaConf.to_container(merged), where)
+    return built  # type: ignore[return-value]
+
+
+def _check_finite(content: Any, where: str) -> None:
+    """Raise a `ConfigError` for an infinite number or a NaN: no setting means anything with one."""
+    if isinstance(content, float):
+        check(math.isfinite(content), where, content, "a finite number")
+    elif isinstance(content, Mapping):
+        for key, value in content.items():
+            _check_finite(value, _key(where, str(key)))
+    elif isinstance(content, list):
+        for n, value in enumerate(content):
+            _check_finite(value, f"{where}[{n}]")
 
 
 def _check_kinds(config: Any, layer: Any, where: str) -> None:
@@ -226,13 +264,15 @@ def _read_yaml(path: str) -> Any:
         folder = found.parent if beside else configs()
         here = sorted(_shown(file) for file in folder.glob("**/*.yaml"))
         hint = _hint(found.stem, {Path(name).stem: name for name in here})
+        more = f" and {len(here) - SHOWN} more" if len(here) > SHOWN else ""
+        names = ", ".join(Path(name).name for name in here[:SHOWN]) or "no YAML files"
         raise ConfigError(
-            f"config={path}: there is no such file.{hint} Here are: {', '.join(here)}."
+            f"config={path}: there is no such file.{hint} In {_shown(folder)} are {names}{more}."
         )
     try:
         layer = OmegaConf.load(found)
     except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise ConfigError(f"config={path} is not readable as YAML: {error}") from error
+        raise ConfigError(f"config={path} is not readable as YAML: {_one_line(error)}.") from error
     if not OmegaConf.is_dict(layer):
         raise ConfigError(f"config={path} must hold `key: value` lines.")
     return layer

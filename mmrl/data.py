@@ -166,6 +166,11 @@ def _prompt(
     if not isinstance(text, str) or not text.strip():
         names = ", ".join(repr(name) for name in PROMPT_KEYS)
         raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ConfigError(
+            f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its text, which is no"
+            " character. Correct or remove it."
+        )
     if pictures and task in WITHOUT_IMAGES:
         raise ConfigError(
             f"{place} has pictures, and the task {task} takes words alone. Choose a task with"

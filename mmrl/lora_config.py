@@ -16,6 +16,9 @@ ROLES = {
     "down": "mlp.down",
 }
 
+MOST = 4096
+"""Largest rank: the width of the public networks, at which it is none that is low."""
+
 
 @dataclass(kw_only=True)
 class LoraSettings:
@@ -29,6 +32,6 @@ class LoraSettings:
     """Layers by role: q, k, v, o, gate, up, down."""
 
     def __post_init__(self) -> None:
-        check(self.r >= 1, "model.lora.r", self.r, "at least 1")
+        check(1 <= self.r <= MOST, "model.lora.r", self.r, f"from 1 to {MOST}")
         for role in self.target_modules:
             check_choice("model.lora.target_modules", role, ROLES)

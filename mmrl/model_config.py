@@ -17,6 +17,8 @@ from models.task import ImageFit
 
 PUBLIC_VQ = "showlab/magvitv2"
 """The image tokenizer of MMaDA, with the sizes that `MagvitConfig` has by default."""
+LARGEST_IMAGE = 4096
+"""Pixels a side: 65,536 tokens of MMaDA."""
 
 
 @dataclass(kw_only=True)
@@ -60,7 +62,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         length, size = self.max_prompt_length, self.image_size
         check(length >= 1, "model.max_prompt_length", length, "at least 1")
-        check(size is None or size >= 1, "model.image_size", size, "null or at least 1")
+        fits = size is None or 1 <= size <= LARGEST_IMAGE
+        check(fits, "model.image_size", size, f"null or from 1 to {LARGEST_IMAGE}")
         if self.modules_to_train == [] and not (self.lora or self.train_vision_tower):
             raise ConfigError("model.modules_to_train is empty: name something, or take null.")
 

@@ -10,26 +10,13 @@ that one learning rate and one weight decay serve both.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-
-class OptimizerSettings(Protocol):
-    """The settings read here, named as in transformers."""
-
-    @property
-    def optimizer(self) -> str: ...
-
-    learning_rate: float
-    weight_decay: float
-    momentum: float
-    adam_beta1: float
-    adam_beta2: float
-    adam_epsilon: float
-    learning_rate_scales: dict[str, float]
+from mmrl.optimizer_config import OptimizerSettings
 
 
 def build_optimizers(module: nn.Module, settings: OptimizerSettings) -> list[Optimizer]:

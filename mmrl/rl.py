@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmrl import begin
 from mmrl.activity import activity, displayed
@@ -25,9 +25,15 @@ from mmrl.divergence import DivergenceError
 from mmrl.inputs import load_ready
 from mmrl.interrupt import Interrupted, StopRequest, check
 from mmrl.model_config import policy_options
+from mmrl.peers import PeerLostError, end_with_launcher, told_of_peers
 from mmrl.reward_versions import read_versions
 from mmrl.rl_config import RLConfig
 from rewards.scoring import RewardError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from mmrl.run_directory import RunDirectory
 
 __all__ = ["RLConfig", "main", "train"]
 
@@ -57,17 +63,11 @@ def train(config: RLConfig) -> Path:
         from accelerate.utils import ProjectConfiguration
 
         from mmrl.compilation import check_compiler
-        from mmrl.computation import choose_together
-        from mmrl.launch import any_process, check_launch
-        from mmrl.progress import Progress
-        from mmrl.rollout import rewarded, sample_groups
-        from mmrl.run_directory import RunDirectory, RunLog
-        from mmrl.tasks import Task
-        from mmrl.trainer import Trainer
-        from models import load_policy
-        from rewards.overlap import Overlap
+        from mmrl.launch import check_launch
+        from mmrl.run_directory import RunDirectory
 
     begin()
+    end_with_launcher()
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
     accelerator = Accelerator(
@@ -77,11 +77,28 @@ def train(config: RLConfig) -> Path:
         log_with=list[Any](config.report_to) or None,
         project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
-    rank, world_size = accelerator.process_index, accelerator.num_processes
-    config.check_geometry(world_size)
+    config.check_geometry(accelerator.num_processes)
     config.check_model()
-    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
+    with run.locked(), told_of_peers():
+        _learn(config, accelerator, run)
+    return run.path
+
+
+def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> None:
+    """The run, in a directory that no other writes into."""
+    from mmrl.computation import choose_together
+    from mmrl.launch import any_process
+    from mmrl.progress import Progress
+    from mmrl.rollout import rewarded, sample_groups
+    from mmrl.run_directory import RunLog
+    from mmrl.tasks import Task
+    from mmrl.trainer import Trainer
+    from models import load_policy
+    from rewards.overlap import Overlap
+
+    rank, world_size = accelerator.process_index, accelerator.num_processes
+    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     recover_checkpoints(run.checkpoints)
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     for task in tasks.values():
@@ -120,12 +137,11 @@ def train(config: RLConfig) -> Path:
                     progress.checkpoint_when_due()
             if not progress.finish():
                 raise KeyboardInterrupt
-    return run.path
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    errors = RewardError, CheckpointError, DivergenceError
+    errors = RewardError, CheckpointError, DivergenceError, PeerLostError
     return run_command(USAGE, arguments, lambda: _run(arguments), *errors)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
@@ -11,11 +12,13 @@ from mmrl.algorithms import ValueConfig, load_algorithm
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.learning_rate import check_schedule
 from mmrl.model_config import ModelConfig, check_checkpoints, check_task
+from mmrl.optimizer_config import check_optimizer
 from mmrl.samplers.blocks import check_blocks
 from mmrl.task_config import TaskConfig
 from models.task import MAX_COMPLETION_LENGTH, TASKS, writes_images
 
 TRACKERS = ("tensorboard", "wandb")
+TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
 MICRO_BATCH = 16
 """Rollouts of a micro-batch at most, where their number is left to the run."""
 
@@ -92,6 +95,8 @@ class RLConfig:
     """Write the last rollouts with their rewards to `samples/` whenever a checkpoint is written."""
     resume_from_checkpoint: str | None = None
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
+    resume_with_changes: bool = False
+    """Continue although settings that shape the run are not those of the checkpoint."""
     report_to: list[str] = field(default_factory=list)
     """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
     the run directory), wandb."""
@@ -103,10 +108,9 @@ class RLConfig:
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         size = self.per_device_train_batch_size
         check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
-        for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
+        for key in ("eval_steps", "save_steps", "warmup_steps"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
-        check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
-        check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
+        check_optimizer(self)
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
         for tracker in self.report_to:
@@ -117,6 +121,8 @@ class RLConfig:
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
         for name, task in self.tasks.items():
+            allowed = "letters, digits, dashes, underscores and points, but for the first, up to 64"
+            check(bool(TASK_NAME.fullmatch(name)), "tasks", name, allowed, "It names files.")
             check_choice(f"tasks.{name}.task", task.task, TASKS)
             task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
@@ -206,9 +212,9 @@ class RLConfig:
             )  # fmt: skip
         micro = self.micro_batch_size(world_size)
         for name, local in self.rollouts_per_device(world_size).items():
-            divisors = [n for n in range(1, local + 1) if local % n == 0]
+            divisors = [n for n in range(1, min(local, 1024) + 1) if local % n == 0]
             check(
                 local % micro == 0, "per_device_train_batch_size", micro,
-                f"null or a divisor of the {local} rollouts per device and step of task {name!r}"
-                f" (one of {divisors})",
+                f"null or a divisor of the {local} rollouts per device and step of task {name!r},"
+                f" such as {divisors}",
             )  # fmt: skip

@@ -184,3 +184,5 @@ def _json(text: str, place: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{place} is not JSON: {error}. Correct or remove it.") from error
+    except RecursionError as error:
+        raise ConfigError(f"{place} is nested too deeply to be read. Remove it.") from error

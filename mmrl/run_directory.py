@@ -18,7 +18,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ import torch
 from mmrl.activity import write
 from mmrl.checkpoint import checkpoint_steps, find_checkpoint
 from mmrl.config import ConfigError, check, to_yaml
+from mmrl.run_lock import locked
 
 logger = logging.getLogger(__name__)
 PACKAGES = ("torch", "transformers", "accelerate", "peft", "datasets", "safetensors", "omegaconf")
@@ -44,6 +46,17 @@ class RunDirectory:
         self.samples = self.path / "samples"
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out meanwhile.
+
+        Raises:
+            ConfigError: a directory that cannot be written, or in which another run is writing.
+        """
+        check_writable("output_dir", self.path)
+        with locked("output_dir", self.path, self.is_main):
+            yield
 
     def starting_point(self, resume_from_checkpoint: str | None) -> Path | None:
         """The checkpoint a run goes on from, None for its first step; nothing is changed.
@@ -241,7 +254,9 @@ def _version(name: str) -> str:
 
 
 def _step_of(line: str) -> float:
+    """The step of a line; one without is none of the run's, and goes like those that come after."""
     try:
-        return json.loads(line)["step"]
-    except (json.JSONDecodeError, KeyError, TypeError):
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return math.inf
+    return step if isinstance(step, int) else math.inf

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmrl import begin
 from mmrl.activity import activity, displayed
@@ -30,10 +30,13 @@ from mmrl.divergence import DivergenceError
 from mmrl.inputs import load_ready
 from mmrl.interrupt import Interrupted, StopRequest
 from mmrl.objectives import OBJECTIVES
+from mmrl.peers import PeerLostError, end_with_launcher, told_of_peers
 from mmrl.report import write_report
 from mmrl.sft_config import SFTConfig
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
+
     from mmrl.run_directory import RunDirectory
     from mmrl.supervised_trainer import SupervisedTrainer
 
@@ -43,7 +46,7 @@ USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    errors = CheckpointError, DivergenceError
+    errors = CheckpointError, DivergenceError, PeerLostError
     return run_command(USAGE, arguments, lambda: _run(arguments), *errors)
 
 
@@ -79,12 +82,11 @@ def train(config: SFTConfig) -> bool:
         from accelerate import Accelerator
 
         from mmrl.compilation import check_compiler
-        from mmrl.computation import choose_together
         from mmrl.launch import check_launch
-        from mmrl.run_directory import RunDirectory, RunLog
-        from mmrl.supervised_trainer import SupervisedTrainer
+        from mmrl.run_directory import RunDirectory
 
     begin()
+    end_with_launcher()
     options = component(OBJECTIVES, config.objective, where="objective")
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
@@ -92,6 +94,16 @@ def train(config: SFTConfig) -> bool:
     cpu = not torch.accelerator.is_available()
     accelerator = Accelerator(cpu=cpu, mixed_precision="no")  # see mmrl.precision
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
+    with run.locked(), told_of_peers():
+        return _learn(config, options, accelerator, run)
+
+
+def _learn(config: SFTConfig, options: Any, accelerator: Accelerator, run: RunDirectory) -> bool:
+    """The run, in a directory that no other writes into."""
+    from mmrl.computation import choose_together
+    from mmrl.run_directory import RunLog
+    from mmrl.supervised_trainer import SupervisedTrainer
+
     recover_checkpoints(run.checkpoints)
     checkpoint = run.starting_point(config.resume_from_checkpoint)
     accelerator.wait_for_everyone()

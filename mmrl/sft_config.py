@@ -8,6 +8,7 @@ from typing import Any, Literal
 from mmrl.config import check, component
 from mmrl.learning_rate import check_schedule
 from mmrl.objectives import OBJECTIVES
+from mmrl.optimizer_config import check_optimizer
 
 
 @dataclass(kw_only=True)
@@ -71,6 +72,8 @@ class SFTConfig:
     """Checkpoints to keep; null keeps all."""
     resume_from_checkpoint: str | None = None
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
+    resume_with_changes: bool = False
+    """Continue although settings that shape the run are not those of the checkpoint."""
     dry_run: bool = False
     """Check everything, print the plan, and exit."""
 
@@ -78,10 +81,9 @@ class SFTConfig:
         for key in ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(self.logging_steps >= 1, "logging_steps", self.logging_steps, "at least 1")
-        for key in ("eval_steps", "save_steps", "warmup_steps", "weight_decay", "max_grad_norm"):
+        for key in ("eval_steps", "save_steps", "warmup_steps"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
-        check(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 to below 1")
-        check(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
+        check_optimizer(self)
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")

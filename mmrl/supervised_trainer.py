@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ from torch import Tensor
 from mmrl.activity import activity, advance
 from mmrl.compilation import compile_blocks
 from mmrl.computation import follow_device
-from mmrl.config import ConfigError
 from mmrl.divergence import DivergenceError
 from mmrl.ema import ExponentialAverage
+from mmrl.finiteness import check_finite, moments
 from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
@@ -27,8 +27,10 @@ from mmrl.metric_window import MetricWindow
 from mmrl.objectives.objective import Objective
 from mmrl.optimizers import build_optimizers
 from mmrl.precision import autocast_forward, warn_of_change
+from mmrl.settings_changed import written_settings
 from mmrl.sharding import keeping_pace, like, load_moments, prepare, shard, stored_as, whole
 from mmrl.trainable import trained_counts
+from mmrl.trainer_state import load_state, resuming
 
 if TYPE_CHECKING:
     from mmrl.sft_config import SFTConfig
@@ -41,6 +43,7 @@ class SupervisedTrainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: SFTConfig, objective: Objective, accelerator: Accelerator) -> None:
+        self.settings = config
         config = follow_device(config, accelerator)
         self.config, self.objective, self.accelerator = config, objective, accelerator
         self.sharded = is_sharded(accelerator)
@@ -126,7 +129,12 @@ class SupervisedTrainer:
         return metrics
 
     def save_model(self, folder: Path) -> None:
-        """Write the model in its public format, averaged if there is an average. Rank 0 writes."""
+        """Write the model in its public format, averaged if there is an average. Rank 0 writes.
+
+        Raises:
+            DivergenceError: weights or the state of the optimisers are not finite.
+        """
+        check_finite(self.step, self._kept())
         main = self.accelerator.is_main_process
         if takes_part(self.accelerator):
             with self._saved_weights():
@@ -150,9 +158,8 @@ class SupervisedTrainer:
             ConfigError: it is not such a directory, it is damaged, or it belongs to another model
                 or another optimiser.
         """
-        path = checkpoint / STATE_NAME
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=self.sharded)
+        state = load_state(checkpoint, STATE_NAME, self.settings, self.sharded)
+        with resuming(checkpoint / STATE_NAME):
             own = self.network.state_dict()
             parts = {n: like(t, own[n]) if n in own else t for n, t in state["network"].items()}
             self.network.load_state_dict(parts)
@@ -163,11 +170,7 @@ class SupervisedTrainer:
             self.window.load_state_dict(state["window"])
             if self.ema is not None:
                 self.ema.load_state_dict(state["ema"])
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise ConfigError(_cannot_resume(path, error)) from error
-        except pickle.UnpicklingError as error:
-            raise ConfigError(_cannot_resume(path, error)) from error
-        self.step = int(state["step"])
+        self.step = state["step"]
         logger.info("resumed from %s", checkpoint)
         warn_of_change(state.get("bf16"), bool(self.config.bf16))
 
@@ -209,6 +212,13 @@ class SupervisedTrainer:
             )
         return norm
 
+    def _kept(self) -> Iterator[tuple[str, Tensor]]:
+        """The weights, and what the optimisers know of them."""
+        for name, parameter in self.network.named_parameters():
+            yield f"the weight {name}", parameter.data
+        for optimizer in self.optimizers:
+            yield from moments(optimizer)
+
     def _saved_weights(self) -> Any:
         return nullcontext() if self.ema is None else self.ema.applied()
 
@@ -219,16 +229,10 @@ class SupervisedTrainer:
         return {
             "step": self.step,
             "bf16": self.config.bf16,
+            "settings": written_settings(self.settings),
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],
             "ema": None if self.ema is None else self.ema.state_dict(),
             "window": self.window.state_dict(),
         }
-
-
-def _cannot_resume(path: Path, error: Exception) -> str:
-    return (
-        f"'{path}' cannot be resumed from ({type(error).__name__}: {error}). It must be a complete "
-        "checkpoint of a run with the same objective and optimizer."
-    )

@@ -13,6 +13,9 @@ from mmrl.samplers import SamplerConfig, check_sampler
 from models.task import TASKS
 from rewards.terms import as_entry, check_entries
 
+MOST_ROLLOUTS = 65536
+"""Prompts of a step, and completions of a prompt, at most."""
+
 
 @dataclass(kw_only=True)
 class TaskConfig:
@@ -74,8 +77,9 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         self.settle_rewards()
-        check(self.num_generations >= 2, "num_generations", self.num_generations, "at least 2")
-        check(self.num_prompts >= 1, "num_prompts", self.num_prompts, "at least 1")
+        size, most = self.num_generations, MOST_ROLLOUTS
+        check(2 <= size <= most, "num_generations", size, f"from 2 to {most}")
+        check(1 <= self.num_prompts <= most, "num_prompts", self.num_prompts, f"from 1 to {most}")
         for key in ("max_completion_length", "eval_max_completion_length"):
             length = getattr(self, key)
             check(length is None or length >= 1, key, length, "null or at least 1")

@@ -26,6 +26,7 @@ from mmrl.compilation import compile_blocks
 from mmrl.computation import follow_device
 from mmrl.divergence import DivergenceError
 from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
+from mmrl.finiteness import check_finite, moments
 from mmrl.interrupt import Interrupted, leaving_together
 from mmrl.launch import is_sharded, takes_part
 from mmrl.learning_rate import build_schedule
@@ -54,6 +55,7 @@ class Trainer:
     """Everything of a run that changes from step to step."""
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+        self.settings = config
         config = follow_device(config, accelerator, config.model.dtype)
         self.config, self.policy, self.accelerator = config, policy, accelerator
         self.step, self.sharded = 0, is_sharded(accelerator)
@@ -338,7 +340,12 @@ class Trainer:
         return frozen
 
     def save_model(self, folder: Path) -> None:
-        """Write the model in its public format, the adapter merged into it. Rank 0 writes."""
+        """Write the model in its public format, the adapter merged into it. Rank 0 writes.
+
+        Raises:
+            DivergenceError: weights or the state of the optimiser are not finite.
+        """
+        check_finite(self.step, self._kept())
         if takes_part(self.accelerator):
             state = plain_state(self.policy.network, self.accelerator.is_main_process)
             if self.accelerator.is_main_process:
@@ -350,11 +357,20 @@ class Trainer:
         if takes_part(self.accelerator):
             write_state(self, folder)
 
+    def _kept(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything trained, and what the optimiser knows of it."""
+        for model in (self.trained, *(() if self.value is None else (self.value.trained,))):
+            for name, parameter in model.named_parameters():
+                if parameter.requires_grad:
+                    yield f"the weight {name}", parameter.data
+        yield from moments(self.optimizer)
+
     def load(self, checkpoint: Path) -> None:
         """Continue from a directory written by `save`.
 
         Raises:
-            ConfigError: it is damaged, or belongs to another model or optimiser.
+            ConfigError: it is damaged, belongs to another model or optimiser, or is of a run with
+                other settings.
         """
         read_state(self, checkpoint)
         logger.info("resumed from %s at step %d", checkpoint, self.step)

@@ -9,20 +9,29 @@ none either: it is the checkpoint that the run started from.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from mmrl.checksums import verify_checksums
 from mmrl.config import ConfigError
 from mmrl.precision import warn_of_change
+from mmrl.settings_changed import check_unchanged, written_settings
 from mmrl.sharding import assign, load_moments, whole
 
 if TYPE_CHECKING:
     from mmrl.trainer import Trainer
 
 NAME = "trainer_state.pt"
+DAMAGE = (
+    OSError, RuntimeError, ValueError, TypeError, AttributeError, LookupError, EOFError,
+    pickle.UnpicklingError,
+)  # fmt: skip
+"""What reading a file raises that is not what was written."""
 
 
 def write_state(trainer: Trainer, folder: Path) -> None:
@@ -34,6 +43,7 @@ def write_state(trainer: Trainer, folder: Path) -> None:
     state = {
         "step": trainer.step,
         "bf16": trainer.config.bf16,
+        "settings": written_settings(trainer.settings),
         "trained": whole(_trained(trainer), main),
         "optimizer": whole(trainer.optimizer.state_dict(), main),
         "schedule": trainer.schedule.state_dict(),
@@ -49,25 +59,55 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
     """Continue from a checkpoint directory.
 
     Raises:
-        ConfigError: it is damaged, or belongs to another model or optimiser.
+        ConfigError: it is damaged, belongs to another model or optimiser, or is of a run with other
+            settings.
     """
-    path = checkpoint / NAME
-    try:
-        # mapped where sharded: each process reads its parts of what is as large as all of them
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=trainer.sharded)
+    # mapped where sharded: each process reads its parts of what is as large as all of them
+    state = load_state(checkpoint, NAME, trainer.settings, trainer.sharded)
+    with resuming(checkpoint / NAME):
         assign(_trained(trainer), state["trained"])
         if trainer.value is not None:
             trainer.value.load(checkpoint)
         load_moments(trainer.optimizer, state["optimizer"])
         trainer.schedule.load_state_dict(state["schedule"])
         trainer.window.load_state_dict(state["window"])
-        trainer.step = int(state["step"])
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
+    trainer.step = state["step"]
+    warn_of_change(state.get("bf16"), bool(trainer.config.bf16))
+
+
+def load_state(checkpoint: Path, name: str, settings: Any, mapped: bool) -> dict[str, Any]:
+    """What a trainer has written, if it is of this run and this step.
+
+    Args:
+        checkpoint: the directory.
+        name: of the file in it.
+        settings: of the run that goes on from it.
+        mapped: whether tensors stay on disk until they are read.
+
+    Raises:
+        ConfigError: it is damaged, or of a run with other settings.
+    """
+    verify_checksums(checkpoint)
+    with resuming(checkpoint / name):
+        state = torch.load(checkpoint / name, map_location="cpu", weights_only=True, mmap=mapped)
+        step, stored = state["step"], state.get("settings")
+        named = int(checkpoint.name) if checkpoint.name.isdigit() else step
+        if type(step) is not int or step < 0 or step != named:
+            raise ValueError(f"its step is {step!r}, and that of the directory {named!r}")
+    check_unchanged(stored, settings, settings.resume_with_changes)
+    return state
+
+
+@contextmanager
+def resuming(path: Path) -> Iterator[None]:
+    """Makes errors of a file that is not what it should be into one that says what to do."""
+    try:
+        yield
+    except DAMAGE as error:
         raise ConfigError(
             f"'{path}' cannot be resumed from ({type(error).__name__}: {error}). It must be a"
-            " complete checkpoint of a run with the same model, adapter and optimiser settings."
+            " complete checkpoint of a run with the same model, objective and optimiser settings."
         ) from error
-    warn_of_change(state.get("bf16"), bool(trainer.config.bf16))
 
 
 def _trained(trainer: Trainer) -> dict[str, Tensor]:

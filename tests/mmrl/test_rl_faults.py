@@ -1,8 +1,10 @@
 """What a run does with bad input, failing rewards and a full disk."""
 
 import json
+import os
 import resource
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from mmrl.rl import main, train
+from mmrl.run_lock import locked
 from mmrl.trainer import Trainer
 from mmrl.types import Sample
 from rewards import REWARDS
@@ -40,7 +45,7 @@ BAD_SETTINGS = [
     (["max_steps=many"], ["max_steps", "many"]),
     (["max_steps=0"], ["max_steps is 0", "at least 1"]),
     (["bf16=maybe"], ["bf16", "maybe"]),
-    (["tasks.shapes.num_generations=1"], ["num_generations is 1", "at least 2"]),
+    (["tasks.shapes.num_generations=1"], ["num_generations is 1", "from 2 to"]),
     (["per_device_train_batch_size=3"], ["per_device_train_batch_size is 3", "[1, 2, 4, 8]"]),
     (["eval_steps=5"], ["eval_steps is 5", "tasks.<name>.eval_prompts"]),
     (["tasks.shapes.max_failures=.nan"], ["max_failures is nan", "0 or more"]),
@@ -60,7 +65,7 @@ BAD_SETTINGS = [
     (["tasks.shapes.rewards=[{name: shapes},{name: shapes}]"], ["more than once", "`key`"]),
     (["tasks.shapes.prompts=nowhere.jsonl"], ["'nowhere.jsonl' is not a file"]),
     (["model.max_prompt_length=0"], ["model.max_prompt_length is 0", "at least 1"]),
-    (["model.image_size=-4"], ["model.image_size is -4", "null or at least 1"]),
+    (["model.image_size=-4"], ["model.image_size is -4", "null or from 1"]),
     (["model.image_size=30"], ["model.image_size is 30", "a multiple of 4"]),
     (["model.vq=null"], ["model.vq is None", "an image tokenizer"]),
     (["tasks.shapes.task=text_to_imag"], ["tasks.shapes.task", "Did you mean 'text_to_image'?"]),
@@ -72,6 +77,24 @@ BAD_SETTINGS = [
     (["resume_from_checkpoint=nowhere"], ["resume_from_checkpoint", "nowhere", "auto"]),
     (["config=configs/rl/nothing.yaml"], ["configs/rl/nothing.yaml", "no such file"]),
     (["quickly"], ["'quickly'", "key=value"]),
+    (["tasks=[{a: 1"], ["tasks=[{a: 1", "Close brackets and quotes"]),
+    (["output_dir='runs"], ["output_dir='runs", "Close brackets and quotes"]),
+    (["output_dir=???"], ["output_dir is '???'", "leave the word out"]),
+    (["tasks.shapes.num_generations=1000000000"], ["num_generations is 1000000000", "from 2 to"]),
+    (["tasks.../../x={task: text_to_image}"], ["tasks"]),
+    (["learning_rate=.inf"], ["learning_rate is inf", "finite"]),
+    (["weight_decay=.nan"], ["weight_decay is nan", "finite"]),
+    (["adam_epsilon=-1e-8"], ["adam_epsilon is -1e-08", "positive"]),
+    (["model.image_size=2000000000"], ["model.image_size is 2000000000", "null or from 1"]),
+    (["model.lora.r=1000000000"], ["model.lora.r is 1000000000", "from 1 to"]),
+    (["learning_rate=1e30"], ["learning_rate is 1e+30"]),
+    (["weight_decay=1e30"], ["weight_decay is 1e+30", "below"]),
+    (["adam_beta2=1"], ["adam_beta2 is 1", "from 0 to below 1"]),
+    (["learning_rate_scales={embed: -1}"], ["learning_rate_scales.embed is -1"]),
+    (["tasks.shapes.weight=.inf"], ["tasks.shapes.weight is inf", "finite"]),
+    (["tasks.shapes.sampler.temperature=.inf"], ["temperature is inf", "finite"]),
+    (["tasks.shapes.sampler.temperature=-1"], ["temperature is -1", "at least 0"]),
+    (["tasks.shapes.rewards=[{name: shapes, weight: .nan}]"], ["weight", "nan"]),
 ]
 
 
@@ -189,10 +212,73 @@ def test_a_checkpoint_of_other_settings_is_not_resumed_from(
     words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=1"]
     assert main(words) == 0
     again = [*words, "resume_from_checkpoint=auto", "max_steps=2"]
-    assert "cannot be resumed from" in failed([*again, "model.lora.r=4"], capsys)
-    state = tmp_path / "run" / "checkpoints" / "1" / "trainer_state.pt"
-    state.write_bytes(state.read_bytes()[:2000])
-    assert "cannot be resumed from" in failed(again, capsys)
+    assert "model.lora.r was None and is 4" in failed([*again, "model.lora.r=4"], capsys)
+    assert "cannot be resumed from" in failed(
+        [*again, "model.lora.r=4", "resume_with_changes=true"], capsys
+    )
+    assert "seed was 0 and is 7" in failed([*again, "seed=7"], capsys)
+    checkpoint = tmp_path / "run" / "checkpoints" / "1"
+    state = checkpoint / "trainer_state.pt"
+    whole = state.read_bytes()
+    state.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
+    assert "trainer_state.pt is not what SHA256SUMS says" in failed(again, capsys)
+    (checkpoint / "SHA256SUMS").unlink()
+    for wrong in ([], {"step": 99}, {"step": -5}, {"step": "1"}):
+        torch.save(wrong, state)
+        assert "cannot be resumed from" in failed(again, capsys)
+    state.write_bytes(whole)
+    assert main([*again, "seed=7", "resume_with_changes=true"]) == 0
+
+
+def test_a_line_of_metrics_without_a_step_does_not_hinder_a_resumed_run(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "max_steps=1", "save_steps=1"]
+    assert main(words) == 0
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": null}\n{"loss": 1}\n')
+    assert main([*words, "resume_from_checkpoint=auto", "max_steps=2"]) == 0
+    assert [line["step"] for line in metrics(tmp_path / "run") if "loss" in line] == [1, 2]
+
+
+@pytest.mark.parametrize("what", ["weights", "moments"])
+def test_a_last_step_that_diverges_is_not_saved(
+    what: str, world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    update = Trainer.update
+
+    def diverging(self: Trainer, batches: Any) -> dict[str, float]:
+        values = update(self, batches)
+        weight = next(self.trained.parameters())
+        if self.step == 2:
+            state = self.optimizer.state[weight]
+            (weight.data if what == "weights" else state["exp_avg"]).view(-1)[3] = torch.inf
+        return values
+
+    monkeypatch.setattr(Trainer, "update", diverging)
+    run = tmp_path / "run"
+    said = failed([*command_line(world, run), "max_steps=2", "save_steps=1"], capsys)
+    assert "after step 2" in said and "no longer finite" in said
+    assert not (run / "final").exists() and not (run / "checkpoints" / "2").exists()
+    for tensor in load_file(run / "checkpoints" / "1" / "model.safetensors").values():
+        assert bool(torch.isfinite(tensor).all())
+
+
+def test_a_second_run_in_a_directory_is_refused_with_the_first_ones_process(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    words = [*command_line(world, run), "max_steps=1"]
+    with locked("output_dir", run):
+        said = failed(words, capsys)
+        assert f"process {os.getpid()} on {socket.gethostname()}" in said
+        assert [path.name for path in run.iterdir()] == [".lock"]
+    assert not run.exists()
+    run.mkdir()
+    (run / ".lock").write_text('{"pid": 1, "host": "gone", "since": "long ago"}')
+    assert main(words) == 0, "a lock that a killed run has left holds nobody up"
+    assert not (run / ".lock").exists()
 
 
 @pytest.mark.parametrize(

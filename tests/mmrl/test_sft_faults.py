@@ -160,12 +160,16 @@ def test_a_checkpoint_of_another_network_is_refused(images: Path, tmp_path: Path
     network = {**NETWORK, "bits": 4}
     objective = {"name": "reconstruction", "data": str(images), "image_size": 8, "network": network}
     options = {"objective": objective, "resume_from_checkpoint": "auto", "max_steps": 6}
-    with pytest.raises(ConfigError, match="cannot be resumed from"):
+    with pytest.raises(ConfigError, match="objective.network.bits was 3 and is 4"):
         train(config(images, tmp_path / "run", **options))
     state = tmp_path / "run" / "checkpoints" / "4" / "trainer_state.pt"
     state.write_bytes(state.read_bytes()[:1000])
+    again = config(images, tmp_path / "run", resume_from_checkpoint="auto", max_steps=6)
+    with pytest.raises(ConfigError, match="is not what SHA256SUMS says"):
+        train(again)
+    (state.parent / "SHA256SUMS").unlink()
     with pytest.raises(ConfigError, match="cannot be resumed from"):
-        train(config(images, tmp_path / "run", resume_from_checkpoint="auto", max_steps=6))
+        train(again)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(

@@ -37,9 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs_of(
-    world: SimpleNamespace, sharing_pair: Pair, folder: Path
-) -> Runs:
+def runs_of(world: SimpleNamespace, sharing_pair: Pair, folder: Path) -> Runs:
     """All runs of a kind of `sharded_runs`: of `one` process and of `two` that share the model."""
     one, two = folder / "one", folder / "two"
 
@@ -90,9 +88,7 @@ def completions(run: Path, step: int) -> list[dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RL)
-def test_two_sharded_processes_sample_score_and_train_as_one(
-    runs_of: Runs, kind: str
-) -> None:
+def test_two_sharded_processes_sample_score_and_train_as_one(runs_of: Runs, kind: str) -> None:
     runs = runs_of(kind)
     one, two = runs.one / kind, runs.two / kind
     for left, right in zip(completions(one, 4), completions(two, 4), strict=True):
@@ -120,9 +116,7 @@ def test_sharded_runs_leave_ordinary_checkpoints(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["value", "value-copy"])
-def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
-    runs_of: Runs, kind: str
-) -> None:
+def test_the_value_model_of_a_sharded_run_is_that_of_one_process(runs_of: Runs, kind: str) -> None:
     runs = runs_of(kind)
     for step in ("2", "4"):
         folder = Path(kind, "checkpoints", step, "value")

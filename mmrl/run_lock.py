@@ -1,0 +1,86 @@
+"""One run at a time in a directory."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mmrl.config import ConfigError
+
+logger = logging.getLogger(__name__)
+NAME = ".lock"
+
+
+@contextmanager
+def locked(key: str, folder: Path, is_main: bool = True) -> Iterator[None]:
+    """Keep other runs out of a directory, which is made if it is not there.
+
+    The kernel drops the lock when the process ends, however it ends, so a file that a killed run
+    has left holds nobody up. Where a file system has no such locks, a warning says so.
+
+    Args:
+        key: of the setting, for the message.
+        folder: the directory.
+        is_main: whether this process takes the lock for all of its run.
+
+    Raises:
+        ConfigError: another run has it, with its process and host.
+    """
+    if not is_main:
+        yield
+        return
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / NAME
+    file = _taken(key, path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        os.close(file)
+        if made:
+            with suppress(OSError):  # it holds what the run has written
+                folder.rmdir()
+
+
+def _taken(key: str, path: Path) -> int:
+    """The open file of the lock."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(file)
+            os.close(file)
+            raise ConfigError(
+                f"{key} is '{path.parent}', where {holder} is writing. Wait until it has ended, or"
+                f" choose another {key}."
+            ) from None
+        except OSError as error:
+            logger.warning("'%s' cannot be locked (%s): let no second run write there", path, error)
+            return file
+        with suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(file).st_ino:
+                break
+        os.close(file)  # its last holder has removed it meanwhile
+    about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
+    os.truncate(file, 0)
+    os.pwrite(file, json.dumps(about).encode(), 0)
+    return file
+
+
+def _holder(file: int) -> str:
+    """Who has the lock, as far as the file tells."""
+    try:
+        about = json.loads(os.pread(file, 1000, 0))
+        return f"process {about['pid']} on {about['host']}, since {about['since']},"
+    except (ValueError, KeyError, TypeError):
+        return "another run"

@@ -1,0 +1,75 @@
+"""What a resumed run does differently from the run that wrote its checkpoint."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mmrl.config import ConfigError, plain
+
+logger = logging.getLogger(__name__)
+
+FREE = (
+    "output_dir", "max_steps", "eval_*", "save_*", "logging_steps", "log_completions", "report_to",
+    "dry_run", "resume_*", "overlap_rewards", "bf16", "torch_compile", "passes_at_once",
+    "per_device_train_batch_size", "model.attn_implementation", "model.gradient_checkpointing",
+    "tasks.*.eval_*", "tasks.*.rollout_batch_size", "tasks.*.max_failures",
+    "objective.eval_*", "objective.attn_implementation",
+)  # fmt: skip
+"""Settings, with wildcards, that leave the course of a run as it is."""
+TOLD = ("tasks.*.rewards",)
+"""Settings that may change, though not without a word: a reward that failed is put right."""
+SHOWN = 5
+
+
+def written_settings(config: Any) -> str:
+    """The settings of a run, for its checkpoints: JSON."""
+    return json.dumps(plain(config))
+
+
+def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
+    """Compare the settings of a checkpoint with those of the run that goes on from it.
+
+    Args:
+        stored: what `written_settings` gave; None for a checkpoint without.
+        config: of this run.
+        allowed: whether differences are only logged.
+
+    Raises:
+        ConfigError: settings that shape the run differ.
+    """
+    if stored is None:
+        return
+    old, new = (
+        dict(_leaves(json.loads(stored))),
+        dict(_leaves(json.loads(written_settings(config)))),
+    )
+    changed = [key for key in sorted({**old, **new}) if old.get(key) != new.get(key)]
+    changed = [key for key in changed if not _fits(key, FREE)]
+    if not changed:
+        return
+    shown = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in changed[:SHOWN]]
+    more = f", and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    said = f"{'; '.join(shown)}{more}"
+    if not (allowed or all(_fits(key, TOLD) for key in changed)):
+        raise ConfigError(
+            f"the checkpoint is of a run with other settings: {said}. Set them back, start anew in"
+            " another output_dir, or allow it with resume_with_changes=true."
+        )
+    logger.warning("resumed with other settings: %s", said)
+
+
+def _fits(key: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(key, pattern) for pattern in patterns)
+
+
+def _leaves(content: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and what stands there; a list is one value."""
+    if isinstance(content, Mapping) and content:
+        for key, value in content.items():
+            yield from _leaves(value, f"{where}.{key}" if where else str(key))
+    else:
+        yield where, content
