@@ -30,7 +30,7 @@ def verify_checksums(folder: Path) -> None:
     """
     path = folder / NAME
     if not path.is_file():
-        logger.warning("'%s' has no %s: its files are not checked", folder, NAME)
+        logger.info("'%s' has no %s: its files are not checked", folder, NAME)
         return
     for line in path.read_text(errors="replace").splitlines():
         wanted, _, name = line.partition("  ")
