@@ -13,9 +13,9 @@ import dataclasses
 import difflib
 import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -157,18 +157,26 @@ def _check_finite(content: Any, where: str) -> None:
 
 
 def _check_kinds(config: Any, layer: Any, where: str) -> None:
-    """Raise a `ConfigError` where a list and a section meet: OmegaConf's error names no key."""
+    """Raise a `ConfigError` where a section, a list or a value stands in the place of another kind:
+    OmegaConf's error names no key."""
     content = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
     for key, new in content.items() if isinstance(content, Mapping) else ():
         name = str(key)
         if name not in config or any(ask(config, name) for ask in _UNKNOWN):
             continue
-        old, name = config[name], _key(where, name)
+        # what is null still knows its kind
+        old, name = config._get_node(name), _key(where, name)
+        if new is None or (isinstance(new, str) and "${" in new):
+            continue
         if isinstance(old, DictConfig):
-            check(not isinstance(new, list), name, new, "a section, {key: value}")
-            _check_kinds(old, new, name)
+            check(isinstance(new, Mapping), name, new, "a section, {key: value}")
+            if config[str(key)] is not None:
+                _check_kinds(old, new, name)
         elif isinstance(old, ListConfig):
-            check(not isinstance(new, Mapping), name, new, "a list, [a, b]")
+            check(isinstance(new, list), name, new, "a list, [a, b]")
+            sections = get_origin(old._metadata.element_type) is dict
+            for n, each in enumerate(new if sections else ()):
+                check(isinstance(each, Mapping), f"{name}[{n}]", each, "a section, {key: value}")
 
 
 _UNKNOWN = (OmegaConf.is_missing, OmegaConf.is_interpolation)
@@ -193,7 +201,7 @@ def component(registry: Mapping[str, Any], options: Mapping[str, Any], where: st
 
 def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[str]) -> None:
     """Raise a `ConfigError` naming the nearest choice unless `value` is one of `allowed`."""
-    if value in allowed:
+    if isinstance(value, Hashable) and value in allowed:
         return
     hint = _hint(value, {name: name for name in allowed})
     raise ConfigError(f"{key} is {value!r}; allowed: {', '.join(sorted(allowed))}.{hint}")

@@ -62,6 +62,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         length, size = self.max_prompt_length, self.image_size
         check(length >= 1, "model.max_prompt_length", length, "at least 1")
+        check(self.vq != "", "model.vq", self.vq, "null, a directory or a hub id")
         fits = size is None or 1 <= size <= LARGEST_IMAGE
         check(fits, "model.image_size", size, f"null or from 1 to {LARGEST_IMAGE}")
         if self.modules_to_train == [] and not (self.lora or self.train_vision_tower):

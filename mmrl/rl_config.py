@@ -108,7 +108,7 @@ class RLConfig:
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         size = self.per_device_train_batch_size
         check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
-        for key in ("eval_steps", "save_steps", "warmup_steps"):
+        for key in ("eval_steps", "eval_images", "save_steps", "warmup_steps"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
         check_optimizer(self)
         limit = self.save_total_limit

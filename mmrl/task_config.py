@@ -80,10 +80,11 @@ class TaskConfig:
         size, most = self.num_generations, MOST_ROLLOUTS
         check(2 <= size <= most, "num_generations", size, f"from 2 to {most}")
         check(1 <= self.num_prompts <= most, "num_prompts", self.num_prompts, f"from 1 to {most}")
-        for key in ("max_completion_length", "eval_max_completion_length"):
+        for key in ("max_completion_length", "eval_max_completion_length", "eval_limit"):
             length = getattr(self, key)
             check(length is None or length >= 1, key, length, "null or at least 1")
         check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
+        check(self.weight >= 0, "weight", self.weight, "0 or more")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
 
     def check(self, where: str) -> None:

@@ -63,6 +63,8 @@ class SamplerConfig:
         check(self.steps >= 1, "sampler.steps", self.steps, "at least 1")
         check(self.cfg_scale >= 0, "sampler.cfg_scale", self.cfg_scale, "at least 0 (0 = off)")
         check(self.temperature >= 0, "sampler.temperature", self.temperature, "at least 0")
+        noise = self.choice_temperature
+        check(noise >= 0, "sampler.choice_temperature", noise, "at least 0")
         check(0 < self.top_p <= 1, "sampler.top_p", self.top_p, "in (0, 1]")
         check(self.top_k >= 0, "sampler.top_k", self.top_k, "at least 0 (0 = off)")
         size = self.block_size

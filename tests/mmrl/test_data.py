@@ -86,6 +86,8 @@ def test_an_answer_is_text_and_no_metadata(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user"}]}', "is not a message; one is"),
         ('{"prompt": [{"role": "system", "content": "x"}]}', "must end with one of the user"),
         ('{"prompt": "  "}', r"line 1 has no text"),
+        ('{"prompt": "half \\ud83d of it"}', "line 1 has half of a surrogate pair"),
+        ("[" * 200_000, "line 1 is nested too deeply"),
         ("", "holds no prompts"),
         (json.dumps({**ROW, "tag": "colours"}), "line 1: tag is 'colours'; allowed: single_object"),
         (json.dumps({**ROW, "tag": ["colors"]}), r"tag is \['colors'\]"),

@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import resource
 import socket
 import struct
 import time
@@ -210,7 +211,9 @@ def test_the_log_holds_neither_pictures_nor_the_token(small_server: Live) -> Non
 
 
 def test_idle_connections_hold_up_no_request(small_server: Live) -> None:
-    idle = [socket.create_connection(("127.0.0.1", small_server.port)) for _ in range(700)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4096), hard), hard))
+    idle = [socket.create_connection(("127.0.0.1", small_server.port)) for _ in range(1500)]
     try:
         started = time.monotonic()
         assert small_server.score("moody", [words("a", score=1)], "in a crowd")[0]["score"] == 1.0
