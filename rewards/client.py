@@ -31,11 +31,11 @@ from rewards import PartialFailure
 from rewards.pictures import Files, png
 from rewards.protocols.answers import AnswerError, Outcome, PassingError, finite
 from rewards.protocols.recognition import recognised
+from rewards.readiness import why_not_ready
 from rewards.service import BROKEN, JSON, Deadline, Refused, Service, Unreachable
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0
 DIVIDED = (413, 422, BROKEN)
 """Statuses that a smaller request may not meet: it is too large, or an item of it is why."""
 BROKEN_RETRIES = 2
@@ -106,22 +106,10 @@ class ClientReward(ABC):
 
     def ready(self) -> str:
         """Why no server could score now; empty if one could, or is busy. The others are logged."""
-        found = self._service.look(self.health, Deadline(LOOK_SECONDS))
-        problems = {url: self._problem(url, answer) for url, answer in found.items()}
-        wrong = "; ".join(f"{url}: {text}" for url, text in problems.items() if text)
-        if all(problems.values()):
-            return wrong
-        if wrong:
-            logger.warning("reward %s is without some of its servers: %s", self.name, wrong)
-        return ""
+        return why_not_ready(self._service, self.health, self._problem, self.name)
 
     def _problem(self, url: str, answer: Any) -> str:
-        """Why a server could not score: it is absent, another one, or lacks the reward."""
-        if isinstance(answer, Unreachable):
-            if answer.is_busy:
-                logger.info("reward %s: %s is there and busy", self.name, url)
-                return ""
-            return f"it is not there: {answer}"
+        """Why a server that answers could not score: it is another one, or lacks the reward."""
         problem = self.state(answer)
         other = recognised(url) if problem else ""
         return f"{problem}; {other}" if other else problem

@@ -22,8 +22,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -216,10 +215,16 @@ class Service:
                 problems = self._addresses.problems | problems
                 break
             time.sleep(wait)
+            if not self._enter(url, deadline):
+                problems[url] = f"{url} was still busy with earlier requests"
+                break
+            begun = time.monotonic()
             try:
-                answer = self._in_turn(url, sent, deadline, read)
+                answer = self._try(url, sent, deadline, read)
             except _Passing as error:
                 problems[url], tries = str(error), tries + 1
+                if error.is_overload:
+                    error.wanted = max(error.wanted, self._windows[url].timed_out(begun))
                 counted += not (self.patient and error.is_wait)
                 broken += error.status == BROKEN
                 if broken > self._broken_retries:
@@ -229,8 +234,11 @@ class Service:
                 else:  # what one request meets alone is a pause of its own
                     own = max(error.wanted, self._addresses.pause(tries - 1))
             else:
+                self._windows[url].answered(begun)
                 self._addresses.answered(url)
                 return answer
+            finally:
+                self._leave(url)
             if counted > self.retries or own >= deadline.left:
                 break
             logger.info("%s; trying again", problems[url])
@@ -238,42 +246,18 @@ class Service:
         said = "; ".join(problems.values())
         raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
 
-    def _in_turn(
-        self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]
-    ) -> T:
-        """One try, as soon as there is room for it at the address."""
-        window, begun = self._windows[url], 0.0
-        with self._room(url, deadline):
-            begun = time.monotonic()
-            try:
-                answer = self._try(url, sent, deadline, read)
-            except _Passing as error:
-                if error.is_overload:
-                    error.wanted = max(error.wanted, window.timed_out(begun))
-                raise
-            window.answered(begun)
-            return answer
+    def _enter(self, url: str, deadline: Deadline) -> bool:
+        """Wait for a place among the requests under way; whether there was one in time."""
+        if not self._windows[url].enter(deadline.left):
+            return False
+        if self._places.acquire(timeout=deadline.left):
+            return True
+        self._windows[url].leave()
+        return False
 
-    @contextmanager
-    def _room(self, url: str, deadline: Deadline) -> Iterator[None]:
-        """A place among the requests under way.
-
-        Raises:
-            _Passing: there is none before the deadline.
-        """
-        busy = _Passing(f"{url} was still busy with earlier requests", is_sent=False)
-        window = self._windows[url]
-        if not window.enter(deadline.left):
-            raise busy
-        try:
-            if not self._places.acquire(timeout=deadline.left):
-                raise busy
-            try:
-                yield
-            finally:
-                self._places.release()
-        finally:
-            window.leave()
+    def _leave(self, url: str) -> None:
+        self._places.release()
+        self._windows[url].leave()
 
     def _try(
         self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]

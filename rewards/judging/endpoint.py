@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from rewards.judging.reply import ReplyError
 from rewards.protocols.recognition import recognised
-from rewards.service import Deadline, Refused, Service, Unreachable
-
-logger = logging.getLogger(__name__)
-
-LOOK_SECONDS = 5.0
+from rewards.readiness import LOOK_SECONDS, why_not_ready
+from rewards.service import Deadline, Refused, Service
 
 
 class Endpoint:
@@ -33,27 +29,16 @@ class Endpoint:
 
     def ready(self, model: str) -> str:
         """Why no address could answer for a model now; empty if one could, or is busy."""
-        listed = self.service.look("/models", Deadline(LOOK_SECONDS))
-        problems = {url: self._problem(url, answer, model) for url, answer in listed.items()}
-        wrong = "; ".join(text for text in problems.values() if text)
-        if all(problems.values()):
-            return wrong
-        if wrong:
-            logger.warning("the judge %s is without some of its servers: %s", model, wrong)
-        return ""
 
-    def _problem(self, url: str, listed: Any, model: str) -> str:
-        if isinstance(listed, Unreachable):
-            return "" if listed.is_busy else str(listed)
-        if isinstance(listed, Refused) and listed.status == 404:
-            return self._other(url)  # a service need not list its models
-        if isinstance(listed, Refused):
-            return str(listed)
-        data = listed.get("data") if isinstance(listed, dict) else None
-        names = [str(row.get("id")) for row in data or [] if isinstance(row, dict)]
-        if names and model not in names:
-            return f"{url} serves {', '.join(names)}, and judge.model is {model!r}"
-        return ""
+        def problem(url: str, listed: Any) -> str:
+            if isinstance(listed, Refused):  # a service need not list its models
+                return self._other(url) if listed.status == 404 else str(listed)
+            data = listed.get("data") if isinstance(listed, dict) else None
+            names = [str(row.get("id")) for row in data or [] if isinstance(row, dict)]
+            wrong = names and model not in names
+            return f"it serves {', '.join(names)}, and judge.model is {model!r}" if wrong else ""
+
+        return why_not_ready(self.service, "/models", problem, f"judge {model}")
 
     def _other(self, url: str) -> str:
         """Why an address without a list of models is no judge; empty if completions are there,

@@ -32,18 +32,14 @@ class PassingError(ItemError):
 _PASSING = re.compile(r"time[ds]?[- _]?out|deadline exceeded|out ?of ?memory|memory ?error", re.I)
 
 
-def item_error(what: Any) -> ItemError:
+def item_error(what: Any, kind: type[ItemError] = ItemError) -> ItemError:
     """The failure of an item, as the server words it."""
-    return ItemError(_worded(what))
+    return kind(f"the server could not score it: {str(what)[:300]}")
 
 
 def passing_error(what: Any) -> ItemError:
     """The same, as a `PassingError` where the words name a time-out or memory."""
-    return PassingError(_worded(what)) if _PASSING.search(str(what)) else ItemError(_worded(what))
-
-
-def _worded(what: Any) -> str:
-    return f"the server could not score it: {str(what)[:300]}"
+    return item_error(what, PassingError if _PASSING.search(str(what)) else ItemError)
 
 
 def read_json(body: bytes) -> Any:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from PIL import Image
 
 from mmrl.types import Sample
-from rewards.client import LOOK_SECONDS, ClientReward
+from rewards.client import ClientReward
 from rewards.pictures import Files, as_rgb, png
 from rewards.protocols.answers import (
     AnswerError,
@@ -34,6 +34,7 @@ from rewards.protocols.answers import (
     plain_metadata,
     read_json,
 )
+from rewards.readiness import LOOK_SECONDS
 from rewards.service import Deadline, Refused, Unreachable
 
 
