@@ -1,6 +1,8 @@
 """A checksum for every file of a directory, in the format of `sha256sum`.
 
-cd runs/quickstart/checkpoints/14 && sha256sum --check SHA256SUMS
+    cd runs/quickstart/checkpoints/14 && sha256sum --check SHA256SUMS
+
+Written with a checkpoint, and checked before a run goes on from it.
 """
 
 from __future__ import annotations

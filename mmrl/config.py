@@ -76,15 +76,17 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     for word in arguments:
         if word.startswith("~"):
             _leave_out(word[1:], layers)
-    overrides = [_override(key, value) for key, value in words.items()]
-    return merge(cls, *layers, *overrides)
+    for key, value in words.items():
+        _check_word(key, value)
+    overrides = [f"{key}={value}" for key, value in words.items()]
+    return merge(cls, *layers, OmegaConf.from_dotlist(overrides))
 
 
-def _override(key: str, value: str) -> DictConfig:
-    """A word of the command line as a layer."""
+def _check_word(key: str, value: str) -> None:
+    """Raise a `ConfigError` that names the word of the command line that cannot be read."""
     check(value.strip() != "???", key, value, "a value", "Write one, or leave the word out.")
     try:
-        return OmegaConf.from_dotlist([f"{key}={value}"])
+        OmegaConf.from_dotlist([f"{key}={value}"])
     except (YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(
             f"{key}={value[:80]} is not readable as YAML: {_one_line(error)}. Close brackets and"
@@ -162,7 +164,13 @@ def _check_kinds(config: Any, layer: Any, where: str) -> None:
     content = OmegaConf.to_container(layer) if OmegaConf.is_config(layer) else layer
     for key, new in content.items() if isinstance(content, Mapping) else ():
         name = str(key)
-        if name not in config or any(ask(config, name) for ask in _UNKNOWN):
+        if name not in config:  # of a new entry, such as a task, the type says what it holds
+            kind = config._metadata.element_type
+            if dataclasses.is_dataclass(kind):
+                check(isinstance(new, Mapping), _key(where, name), new, "a section, {key: value}")
+                _check_kinds(OmegaConf.structured(kind), new, _key(where, name))
+            continue
+        if any(ask(config, name) for ask in _UNKNOWN):
             continue
         # what is null still knows its kind
         old, name = config._get_node(name), _key(where, name)
