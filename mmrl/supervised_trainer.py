@@ -158,7 +158,7 @@ class SupervisedTrainer:
             ConfigError: it is not such a directory, it is damaged, or it belongs to another model
                 or another optimiser.
         """
-        state = load_state(checkpoint, STATE_NAME, self.settings, self.sharded)
+        state = load_state(self, checkpoint, STATE_NAME)
         with resuming(checkpoint / STATE_NAME):
             own = self.network.state_dict()
             parts = {n: like(t, own[n]) if n in own else t for n, t in state["network"].items()}

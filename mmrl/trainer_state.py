@@ -24,6 +24,7 @@ from mmrl.settings_changed import check_unchanged, written_settings
 from mmrl.sharding import assign, load_moments, whole
 
 if TYPE_CHECKING:
+    from mmrl.supervised_trainer import SupervisedTrainer
     from mmrl.trainer import Trainer
 
 NAME = "trainer_state.pt"
@@ -62,8 +63,7 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
         ConfigError: it is damaged, belongs to another model or optimiser, or is of a run with other
             settings.
     """
-    # mapped where sharded: each process reads its parts of what is as large as all of them
-    state = load_state(checkpoint, NAME, trainer.settings, trainer.sharded)
+    state = load_state(trainer, checkpoint, NAME)
     with resuming(checkpoint / NAME):
         assign(_trained(trainer), state["trained"])
         if trainer.value is not None:
@@ -75,26 +75,29 @@ def read_state(trainer: Trainer, checkpoint: Path) -> None:
     warn_of_change(state.get("bf16"), bool(trainer.config.bf16))
 
 
-def load_state(checkpoint: Path, name: str, settings: Any, mapped: bool) -> dict[str, Any]:
-    """What a trainer has written, if it is of this run and this step.
+def load_state(trainer: Trainer | SupervisedTrainer, checkpoint: Path, name: str) -> dict[str, Any]:
+    """What a trainer has written, if it is of this run and this step; all processes call this.
 
     Args:
+        trainer: of the run that goes on from it.
         checkpoint: the directory.
         name: of the file in it.
-        settings: of the run that goes on from it.
-        mapped: whether tensors stay on disk until they are read.
 
     Raises:
         ConfigError: it is damaged, or of a run with other settings.
     """
-    verify_checksums(checkpoint)
+    if trainer.accelerator.is_local_main_process:  # one reading of all files is enough for a node
+        verify_checksums(checkpoint)
     with resuming(checkpoint / name):
-        state = torch.load(checkpoint / name, map_location="cpu", weights_only=True, mmap=mapped)
+        # mapped where sharded: each process reads its parts of what is as large as all of them
+        state = torch.load(
+            checkpoint / name, map_location="cpu", weights_only=True, mmap=trainer.sharded
+        )
         step, stored = state["step"], state.get("settings")
         named = int(checkpoint.name) if checkpoint.name.isdigit() else step
         if type(step) is not int or step < 0 or step != named:
             raise ValueError(f"its step is {step!r}, and that of the directory {named!r}")
-    check_unchanged(stored, settings, settings.resume_with_changes)
+    check_unchanged(stored, trainer.settings, trainer.settings.resume_with_changes)
     return state
 
 
