@@ -33,6 +33,7 @@ test-all: test test-slow
 
 lint: $(STAMP_DEV)
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 
 types: $(STAMP_DEV)
 	$(PY) -m pyright

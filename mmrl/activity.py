@@ -80,9 +80,15 @@ class Activity:
         """As the bar of a terminal, with what is done within it."""
         beside = ", ".join(text for text in (self.remark, within) if text)
         return tqdm.format_meter(
-            self.done, self.total, self.seconds, initial=self.before, prefix=self.name,
-            unit=self.name, rate=1 / self.each if self.each else None, postfix=beside,
-        )  # fmt: skip
+            self.done,
+            self.total,
+            self.seconds,
+            initial=self.before,
+            prefix=self.name,
+            unit=self.name,
+            rate=1 / self.each if self.each else None,
+            postfix=beside,
+        )
 
 
 class Display:
@@ -104,9 +110,11 @@ class Display:
         self._token = _display.set(self)
         terminal = sys.stderr.isatty()
         self._line = tqdm(
-            bar_format="{desc}", disable=not (self.shown and terminal), leave=False,
+            bar_format="{desc}",
+            disable=not (self.shown and terminal),
+            leave=False,
             dynamic_ncols=True,
-        )  # fmt: skip
+        )
         self._thread = threading.Thread(target=self._show, name="display", daemon=True)
         if self.shown:
             self._thread.start()

@@ -45,19 +45,24 @@ def check_asking(entries: Sequence[Mapping[str, Any]], where: str, model: ModelC
         sampler = _sampler(asking, f"{where}[{n}].sampler")
         check_sampler(sampler, f"{where}[{n}].sampler", asking.length)
         check(
-            sampler.rng == "compact", f"{where}[{n}].sampler.rng", sampler.rng, "compact",
+            sampler.rng == "compact",
+            f"{where}[{n}].sampler.rng",
+            sampler.rng,
+            "compact",
             "The draws of reference depend on the batch.",
-        )  # fmt: skip
+        )
 
 
 def check_answerable(entries: Sequence[Mapping[str, Any]], sharded: bool) -> None:
     """Raise a ConfigError where one process scores for all and could not ask without the others."""
     asking = [key_of(entry) for n, entry in enumerate(entries) if asking_of(entry, f"rewards[{n}]")]
     check(
-        not (sharded and asking), "rewards", asking,
+        not (sharded and asking),
+        "rewards",
+        asking,
         "rewards that ask no policy, because the processes share its weights",
         "Evaluate with the whole policy on each process.",
-    )  # fmt: skip
+    )
 
 
 def give_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
@@ -74,9 +79,12 @@ def give_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
     for term in scorer.terms:
         if isinstance(term.reward, AsksPolicy):
             check(
-                in_step(term.reward), f"in_step of the reward {term.key}", False, "True",
+                in_step(term.reward),
+                f"in_step of the reward {term.key}",
+                False,
+                "True",
                 "It asks the policy, which no thread beside the loop may.",
-            )  # fmt: skip
+            )
             term.reward.bind(_answer(policy, term.reward.asking(), seed))
 
 

@@ -40,9 +40,15 @@ from rewards.scoring import Scorer
 from rewards.terms import key_of
 
 _FREE = {
-    "output_dir", "device", "rewards", "max_failures", "dry_run", "grid_images", "geneval_dir",
+    "output_dir",
+    "device",
+    "rewards",
+    "max_failures",
+    "dry_run",
+    "grid_images",
+    "geneval_dir",
     "group_by",
-}  # fmt: skip
+}
 """Settings that may differ from those the stored samples were made with."""
 
 

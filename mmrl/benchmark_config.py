@@ -32,9 +32,12 @@ def check_setting(setting: Setting, where: str = "sampler") -> None:
     """
     check_sampler(setting.sampler, where, setting.length)
     check(
-        setting.sampler.rng == "compact", f"{where}.rng", setting.sampler.rng, "compact",
+        setting.sampler.rng == "compact",
+        f"{where}.rng",
+        setting.sampler.rng,
+        "compact",
         "The draws of reference depend on the batch.",
-    )  # fmt: skip
+    )
 
 
 @dataclass(kw_only=True)

@@ -38,9 +38,11 @@ def check_compiler(torch_compile: Literal["auto", True, False]) -> None:
     if torch_compile is True and not torch.accelerator.is_available():
         names = (os.environ.get("CXX", "g++"), "clang++")
         check(
-            any(shutil.which(name) for name in names), "torch_compile", True,
+            any(shutil.which(name) for name in names),
+            "torch_compile",
+            True,
             f"true where a C++ compiler is installed ({' or '.join(names)}), or false",
-        )  # fmt: skip
+        )
 
 
 def compile_blocks(network: nn.Module, backend: str = "inductor") -> None:

@@ -107,8 +107,10 @@ def fitting(prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: s
         logger.warning(
             "%s: %d of %d prompts are longer than model.max_prompt_length, or with their images and"
             " completion than the checkpoint takes, and left out",
-            source, len(prompts) - len(kept), len(prompts),
-        )  # fmt: skip
+            source,
+            len(prompts) - len(kept),
+            len(prompts),
+        )
     return kept
 
 
@@ -184,11 +186,15 @@ def _prompt(
     name, answer = row.get("id"), row.get("answer")
     found = Pictures([find_picture(value, root, place) for value in pictures])
     return Prompt(
-        default_id if name is None else str(name), task, text, messages, found or None,
+        default_id if name is None else str(name),
+        task,
+        text,
+        messages,
+        found or None,
         answer=None if answer is None else str(answer),
         metadata={k: v for k, v in row.items() if k not in ("id", "answer", key, *IMAGE_KEYS)},
         place=place,
-    )  # fmt: skip
+    )
 
 
 def _check_unworded(place: str, data: DataConfig) -> None:

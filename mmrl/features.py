@@ -104,6 +104,8 @@ class Features:
         sources = [part.source for part in parts if part.source is not None]
         rows = [part.rows for part in parts if part.rows is not None]
         return Features(
-            torch.cat(at), tuple(image for part in parts for image in part.images),
-            torch.cat(sources) if sources else None, torch.cat(rows) if rows else None,
-        )  # fmt: skip
+            torch.cat(at),
+            tuple(image for part in parts for image in part.images),
+            torch.cat(sources) if sources else None,
+            torch.cat(rows) if rows else None,
+        )

@@ -70,9 +70,12 @@ def humaneval(row: Row) -> Row:
         raise ValueError(f"prompt does not define {row['entry_point']!r}")
     tests, entry_point = [row["test"]], row["entry_point"]
     return {
-        "id": row["task_id"], "prompt": row["prompt"], "tests": tests, "entry_point": entry_point,
+        "id": row["task_id"],
+        "prompt": row["prompt"],
+        "tests": tests,
+        "entry_point": entry_point,
         **_named(setup=setup.strip()),
-    }  # fmt: skip
+    }
 
 
 def dllm_rl(row: Row) -> Row:

@@ -220,9 +220,12 @@ def _table(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Lines of at most `width` columns, the first one and the rest indented; no word is broken."""
     return TextWrapper(
-        width, initial_indent=first, subsequent_indent=rest,
-        break_on_hyphens=False, break_long_words=False,
-    ).wrap(text)  # fmt: skip
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    ).wrap(text)
 
 
 def _titled(title: str, lines: Iterable[str]) -> str:

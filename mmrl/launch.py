@@ -61,9 +61,12 @@ def check_launch(optimizer: str) -> None:
             advice = _ADVICE.get(variable, f"{_FILE}.")
             check(value.lower() == wanted.lower(), key, value, f"{wanted} to shard", advice)
         check(
-            optimizer != "muon", "optimizer", optimizer, "adamw or sgd where the model is sharded",
+            optimizer != "muon",
+            "optimizer",
+            optimizer,
+            "adamw or sgd where the model is sharded",
             "Muon needs whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole.",
-        )  # fmt: skip
+        )
 
 
 def is_sharded(accelerator: Accelerator) -> bool:

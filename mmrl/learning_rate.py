@@ -36,9 +36,12 @@ def build_schedule(optimizer: Optimizer, settings: ScheduleSettings, steps: int)
     # rates given as such (min_lr, lr_end) are taken against this default, not against the groups
     optimizer.defaults["lr"] = settings.learning_rate
     return get_scheduler(
-        settings.lr_scheduler_type, optimizer, settings.warmup_steps, steps,
+        settings.lr_scheduler_type,
+        optimizer,
+        settings.warmup_steps,
+        steps,
         dict(settings.lr_scheduler_kwargs),
-    )  # type: ignore[return-value]  # fmt: skip
+    )  # type: ignore[return-value]
 
 
 def check_schedule(settings: ScheduleSettings, steps: int) -> None:
@@ -60,9 +63,11 @@ def check_schedule(settings: ScheduleSettings, steps: int) -> None:
     taken = [key for key in inspect.signature(function).parameters if key not in _GIVEN]
     allowed = f"a mapping with keys of {', '.join(taken)}" if taken else "empty"
     check(
-        arguments.keys() <= set(taken), "lr_scheduler_kwargs", arguments,
+        arguments.keys() <= set(taken),
+        "lr_scheduler_kwargs",
+        arguments,
         f"{allowed} for lr_scheduler_type={name}",
-    )  # fmt: skip
+    )
     stand_in = torch.optim.SGD([torch.zeros(1)], lr=settings.learning_rate)
     try:
         [rate] = build_schedule(stand_in, settings, steps).lr_lambdas

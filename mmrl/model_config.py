@@ -72,9 +72,15 @@ class ModelConfig:
 def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
     names = (
-        "vq", "dtype", "max_prompt_length", "image_size", "mask_policy", "chat_template",
-        "train_vision_tower", "image_fit",
-    )  # fmt: skip
+        "vq",
+        "dtype",
+        "max_prompt_length",
+        "image_size",
+        "mask_policy",
+        "chat_template",
+        "train_vision_tower",
+        "image_fit",
+    )
     return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
 
 
@@ -139,15 +145,21 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     able = " or ".join(name for name, family in FAMILIES.items() if task in family.TASKS)
     kind = (known_config(model.path) or {}).get("model_type")
     check(
-        bool(layouts), "model.path", model.path, f"a checkpoint of type {able} {purpose}",
+        bool(layouts),
+        "model.path",
+        model.path,
+        f"a checkpoint of type {able} {purpose}",
         f"Its config.json says {kind}.",
-    )  # fmt: skip
+    )
     if not all(layout.needs_vq for layout in layouts):
         return None
     check(
-        model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}",
+        model.vq is not None,
+        "model.vq",
+        None,
+        f"an image tokenizer {purpose}",
         f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}.",
-    )  # fmt: skip
+    )
     return _known_image_tokens(model)
 
 

@@ -34,8 +34,13 @@ def check_optimizer(settings: OptimizerSettings) -> None:
         check(0 < value <= LARGEST, key, value, f"positive, finite and at most {LARGEST:g}")
     most = 1 / settings.learning_rate
     advice = "Times learning_rate it is the share of a weight that a step takes away."
-    check(0 <= settings.weight_decay < most, "weight_decay", settings.weight_decay,
-          f"0 or more, finite, and below 1 / learning_rate ({most:g})", advice)  # fmt: skip
+    check(
+        0 <= settings.weight_decay < most,
+        "weight_decay",
+        settings.weight_decay,
+        f"0 or more, finite, and below 1 / learning_rate ({most:g})",
+        advice,
+    )
     norm = settings.max_grad_norm
     check(0 <= norm < math.inf, "max_grad_norm", norm, "0 or more, and finite")
     for key in ("momentum", "adam_beta1", "adam_beta2"):

@@ -178,8 +178,10 @@ def check_pictures(pictures: Iterable[Pictures], source: str) -> None:
     if moving:
         logger.warning(
             "%s: %d pictures have several frames, of which the first is taken, such as that of %s",
-            source, len(moving), moving[0].place,
-        )  # fmt: skip
+            source,
+            len(moving),
+            moving[0].place,
+        )
 
 
 def _header(stream: Any) -> Image.Image:

@@ -27,8 +27,14 @@ MEASURED = (
 """On one core of a Xeon, by `scripts/bench/precision.py`."""
 
 WITHOUT_BF16 = {
-    "SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"
-}  # fmt: skip
+    "SSE41",
+    "AVX",
+    "AVX2",
+    "AVX2_VNNI",
+    "AVX2_VNNI_2",
+    "AVX512_CORE",
+    "AVX512_CORE_VNNI",
+}
 """Values of ONEDNN_MAX_CPU_ISA that keep oneDNN from the instructions for bfloat16."""
 
 
@@ -100,8 +106,10 @@ def warn_of_change(before: bool | None, now: bool) -> None:
         logger.warning(
             "the checkpoint is of a run in %s and goes on in %s, because its device or the setting"
             " bf16 changed; its curves mix both. bf16=%s keeps the precision it had.",
-            names[before], names[now], str(before).lower(),
-        )  # fmt: skip
+            names[before],
+            names[now],
+            str(before).lower(),
+        )
 
 
 def _on_cuda(device: torch.device) -> tuple[bool, str]:

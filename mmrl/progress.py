@@ -164,9 +164,14 @@ class Progress:
 
     def _sampled(self, task: Task, prompts: Sequence[Prompt], scorer: Scorer | None) -> Evaluation:
         return evaluate(
-            self.trainer.policy, prompts, task.eval_sampler, scorer, seed=self.config.seed,
-            batch_size=task.config.rollout_batch_size, length=task.eval_length,
-        )  # fmt: skip
+            self.trainer.policy,
+            prompts,
+            task.eval_sampler,
+            scorer,
+            seed=self.config.seed,
+            batch_size=task.config.rollout_batch_size,
+            length=task.eval_length,
+        )
 
     def _record_evaluation(self, name: str, result: Evaluation, seconds: float) -> None:
         values = {f"eval/{name}/{key}": value for key, value in result.metrics().items()}

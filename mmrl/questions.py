@@ -20,10 +20,19 @@ LETTER = "Answer with the option's letter from the given choices directly."
 PHRASE = "Answer the question using a single word or phrase."
 
 SEED_KINDS = (
-    "Scene Understanding", "Instance Identity", "Instance Attributes", "Instance Location",
-    "Instances Counting", "Spatial Relation", "Instance Interaction", "Visual Reasoning",
-    "Text Understanding", "Action Recognition", "Action Prediction", "Procedure Understanding",
-)  # fmt: skip
+    "Scene Understanding",
+    "Instance Identity",
+    "Instance Attributes",
+    "Instance Location",
+    "Instances Counting",
+    "Spatial Relation",
+    "Instance Interaction",
+    "Visual Reasoning",
+    "Text Understanding",
+    "Action Recognition",
+    "Action Prediction",
+    "Procedure Understanding",
+)
 """SEED-Bench's kinds of questions, from number 1."""
 
 MMMU_DISCIPLINES = {
@@ -190,8 +199,12 @@ def _letter(answer: str, choices: Sequence[str]) -> str:
 def _multiple_choice(question: str, choices: list[str], letter: str) -> Row:
     asked = question + lettered(choices)
     return {
-        "prompt": asked, "answer": letter, "choices": choices, "form": "choice", "hint": LETTER,
-    }  # fmt: skip
+        "prompt": asked,
+        "answer": letter,
+        "choices": choices,
+        "form": "choice",
+        "hint": LETTER,
+    }
 
 
 def _short(question: str, answers: list[str]) -> Row:

@@ -127,9 +127,12 @@ class RLConfig:
             task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
         check(
-            held_out or self.eval_steps == 0, "eval_steps", self.eval_steps,
-            "0 without held-out prompts", "Set tasks.<name>.eval_prompts.",
-        )  # fmt: skip
+            held_out or self.eval_steps == 0,
+            "eval_steps",
+            self.eval_steps,
+            "0 without held-out prompts",
+            "Set tasks.<name>.eval_prompts.",
+        )
         iterations = {self._algorithm(name).num_iterations for name in self.tasks}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
         for key in ("backbone", "learning_rate_scale"):
@@ -182,9 +185,12 @@ class RLConfig:
         for prefix in ("", "eval_"):
             length = getattr(task, f"{prefix}max_completion_length")
             check(
-                length in (None, tokens), f"{where}.{prefix}max_completion_length", length,
-                "null for images", "model.image_size decides how many tokens they have.",
-            )  # fmt: skip
+                length in (None, tokens),
+                f"{where}.{prefix}max_completion_length",
+                length,
+                "null for images",
+                "model.image_size decides how many tokens they have.",
+            )
             sampler = getattr(task, f"{prefix}sampler")
             if sampler is not None and tokens is not None:
                 check_blocks(sampler, tokens, f"{where}.{prefix}sampler")
@@ -207,14 +213,19 @@ class RLConfig:
         """Raise a ConfigError unless rollouts divide among devices and micro-batches."""
         for name, task in self.tasks.items():
             check(
-                task.num_prompts % world_size == 0, f"tasks.{name}.num_prompts", task.num_prompts,
-                f"a multiple of the {world_size} processes", "A group stays on one process.",
-            )  # fmt: skip
+                task.num_prompts % world_size == 0,
+                f"tasks.{name}.num_prompts",
+                task.num_prompts,
+                f"a multiple of the {world_size} processes",
+                "A group stays on one process.",
+            )
         micro = self.micro_batch_size(world_size)
         for name, local in self.rollouts_per_device(world_size).items():
             divisors = [n for n in range(1, min(local, 1024) + 1) if local % n == 0]
             check(
-                local % micro == 0, "per_device_train_batch_size", micro,
+                local % micro == 0,
+                "per_device_train_batch_size",
+                micro,
                 f"null or a divisor of the {local} rollouts per device and step of task {name!r},"
                 f" such as {divisors}",
-            )  # fmt: skip
+            )

@@ -172,11 +172,17 @@ def rewarded(groups: Groups) -> RolloutBatch:
     }
     length = rollout.canvas.tokens.shape[1]
     return RolloutBatch(
-        groups.prompts, rollout, [sample.completion for sample in groups.samples],
-        earned.rewards, earned.advantages, groups.names, scores.components, metrics,
+        groups.prompts,
+        rollout,
+        [sample.completion for sample in groups.samples],
+        earned.rewards,
+        earned.advantages,
+        groups.names,
+        scores.components,
+        metrics,
         earned.equal if task.config.skip_zero_std_groups else None,
         None if earned.columns is None else placed(earned.columns, groups.chunks, length),
-    )  # fmt: skip
+    )
 
 
 def _samples(

@@ -52,9 +52,13 @@ def read_rows(
     if not path.is_file():
         raise ConfigError(f"'{source}' is not a file; give a prompt file or a hub id.")
     readers = {
-        ".jsonl": _jsonl, ".json": _listed, ".csv": _table, ".tsv": _table, ".parquet": _parquet,
+        ".jsonl": _jsonl,
+        ".json": _listed,
+        ".csv": _table,
+        ".tsv": _table,
+        ".parquet": _parquet,
         ".txt": _lines,
-    }  # fmt: skip
+    }
     return readers[path.suffix](path)
 
 

@@ -118,11 +118,13 @@ def _arguments(cls: Any) -> list[Setting]:
     missing = inspect.Parameter.empty
     return [
         Setting(
-            p.name, _type(hints.get(p.name, Any)),
-            "required" if p.default is missing else shown(p.default), meanings.get(p.name, ""),
+            p.name,
+            _type(hints.get(p.name, Any)),
+            "required" if p.default is missing else shown(p.default),
+            meanings.get(p.name, ""),
         )
         for p in inspect.signature(cls).parameters.values()
-    ]  # fmt: skip
+    ]
 
 
 def _held(hint: Any) -> tuple[Any, bool]:

@@ -13,12 +13,28 @@ from mmrl.config import ConfigError, plain
 logger = logging.getLogger(__name__)
 
 FREE = (
-    "output_dir", "max_steps", "eval_*", "save_*", "logging_steps", "log_completions", "report_to",
-    "dry_run", "resume_*", "overlap_rewards", "bf16", "torch_compile", "passes_at_once",
-    "per_device_train_batch_size", "model.attn_implementation", "model.gradient_checkpointing",
-    "tasks.*.eval_*", "tasks.*.rollout_batch_size", "tasks.*.max_failures",
-    "objective.eval_*", "objective.attn_implementation",
-)  # fmt: skip
+    "output_dir",
+    "max_steps",
+    "eval_*",
+    "save_*",
+    "logging_steps",
+    "log_completions",
+    "report_to",
+    "dry_run",
+    "resume_*",
+    "overlap_rewards",
+    "bf16",
+    "torch_compile",
+    "passes_at_once",
+    "per_device_train_batch_size",
+    "model.attn_implementation",
+    "model.gradient_checkpointing",
+    "tasks.*.eval_*",
+    "tasks.*.rollout_batch_size",
+    "tasks.*.max_failures",
+    "objective.eval_*",
+    "objective.attn_implementation",
+)
 """Settings, with wildcards, that leave the course of a run as it is."""
 TOLD = ("tasks.*.rewards",)
 """Settings that may change, though not without a word: a reward that failed is put right."""

@@ -37,7 +37,8 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
     computed = choose(config, attn_implementation=kernel).lines
     start = "the first step" if checkpoint is None else str(checkpoint)
     lines = [
-        to_yaml(config), "plan",
+        to_yaml(config),
+        "plan",
         f"  run         {config.output_dir}, {config.max_steps} steps from {start},"
         f" seed {config.seed}, {world_size} process{'' if world_size == 1 else 'es'}",
         f"  objective   {config.objective['name']}: {data}",
@@ -45,7 +46,7 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
         *(f"  {'' if n else 'trained':<12}{line}" for n, line in enumerate(_trained(network))),
         *(f"  {'' if n else 'computed':<12}{line}" for n, line in enumerate(computed)),
         *(f"  {line}" for line in _training(config, world_size)),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 

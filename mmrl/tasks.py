@@ -169,8 +169,9 @@ class Task:
         if self.scorer.cutting is not None and self.algorithm.value is None:
             logger.warning(
                 "%s: the scores of a completion's chunks are added up to one reward, because"
-                " algorithm.value is null; trace_rl_value credits each chunk for itself", where,
-            )  # fmt: skip
+                " algorithm.value is null; trace_rl_value credits each chunk for itself",
+                where,
+            )
 
     @property
     def rollouts_per_step(self) -> int:

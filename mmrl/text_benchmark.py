@@ -52,10 +52,11 @@ def run(config: EvalConfig) -> dict[str, Row] | None:
 
 def _cost(batches: Sequence[Batch]) -> Row:
     return cost(
-        _lengths(batches), batches[0].positions,
+        _lengths(batches),
+        batches[0].positions,
         [(batch.forwards, len(batch.lengths)) for batch in batches],
         math.fsum(batch.seconds for batch in batches),
-    )  # fmt: skip
+    )
 
 
 def _lengths(batches: Sequence[Batch]) -> list[int]:

@@ -103,9 +103,12 @@ def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "
     known = ", ".join(dict.fromkeys(_part(name) for name, _ in network.named_parameters()))
     for pattern in model.modules_to_train or ():
         check(
-            any(matches(name, [pattern]) for name in names), f"{where}.modules_to_train", pattern,
-            "patterns of names of the network", f"It has {known}.",
-        )  # fmt: skip
+            any(matches(name, [pattern]) for name in names),
+            f"{where}.modules_to_train",
+            pattern,
+            "patterns of names of the network",
+            f"It has {known}.",
+        )
 
 
 def trained_counts(network: nn.Module) -> Iterator[str]:

@@ -74,8 +74,10 @@ class Trainer:
         if config.per_device_train_batch_size is None:
             logger.info(
                 "per_device_train_batch_size: %d, the largest number up to %d that divides the"
-                " rollouts per device of every task", self.micro_batch_size, MICRO_BATCH,
-            )  # fmt: skip
+                " rollouts per device of every task",
+                self.micro_batch_size,
+                MICRO_BATCH,
+            )
         self.trained = policy.model
         shard_policy(policy, accelerator)
         self.start = {}  # of what is trained in full, where the adapter off is the reference
@@ -279,8 +281,13 @@ class Trainer:
         """Counts over all processes."""
         counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
         left_out = 0 if batch.left_out is None else batch.left_out.sum()
-        sums = (len(batch) - left_out, passes.scored.sum(), counts.sum(),
-                counts.any(-1).sum(), passes.scored.any(-1).sum())  # fmt: skip
+        sums = (
+            len(batch) - left_out,
+            passes.scored.sum(),
+            counts.sum(),
+            counts.any(-1).sum(),
+            passes.scored.any(-1).sum(),
+        )
         most = (batch.rollout.canvas.response.sum(1).max(), len(counts), len(passes))
         local = torch.tensor([[int(value) for value in (*sums, *most)]])
         everyone = torch.as_tensor(self.accelerator.gather(local.to(self.policy.device)))

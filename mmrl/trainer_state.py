@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 
 NAME = "trainer_state.pt"
 DAMAGE = (
-    OSError, RuntimeError, ValueError, TypeError, AttributeError, LookupError, EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    EOFError,
     pickle.UnpicklingError,
-)  # fmt: skip
+)
 """What reading a file raises that is not what was written."""
 
 

@@ -207,8 +207,14 @@ class Canvas:
 
 
 _CANVAS_TENSORS = (
-    "tokens", "response", "attend", "uncond_tokens", "uncond_attend", "valid", "features",
-)  # fmt: skip
+    "tokens",
+    "response",
+    "attend",
+    "uncond_tokens",
+    "uncond_attend",
+    "valid",
+    "features",
+)
 
 
 def _take(tensor: Any, rows: slice | Tensor) -> Any:
@@ -282,9 +288,13 @@ class Passes:
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
         return Passes(
-            self.hidden[:, rows], self.scored[:, rows], self.weight[:, rows],
-            _take(self.length, rows), _take(self.blocks, rows), _take(self.order, rows),
-        )  # fmt: skip
+            self.hidden[:, rows],
+            self.scored[:, rows],
+            self.weight[:, rows],
+            _take(self.length, rows),
+            _take(self.blocks, rows),
+            _take(self.order, rows),
+        )
 
     def only(self, draws: Tensor) -> Passes:
         """Some of the draws ([k] int64) for all rows."""

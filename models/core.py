@@ -197,9 +197,15 @@ class MaskedTokenModel(nn.Module):
                 return seen
             features = seen.rows
         x = self.hidden_states(
-            input_ids, inputs_embeds, attention_mask, positions, cache, position_ids, features,
+            input_ids,
+            inputs_embeds,
+            attention_mask,
+            positions,
+            cache,
+            position_ids,
+            features,
             feature_at,
-        )  # fmt: skip
+        )
         values = None if self.value_head is None else self.value_head(x)
         return MaskedLMOutput(self._logits(x, columns), values)
 

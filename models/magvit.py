@@ -25,6 +25,7 @@ from models.weights import check_weights, read_headers, read_weights, write_weig
 # Convolutions outside oneDNN unfold their input: decode so many images at once that it stays small.
 _COLUMN_ELEMENTS = 2**26
 
+
 class LookupFreeQuantizer(nn.Module):
     """Signs of the latent channels as bits of a code; holds the table of all codes."""
 

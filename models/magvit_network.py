@@ -7,7 +7,6 @@ pixels up. The attribute names are the keys of the public checkpoint.
 Tokenizer: https://arxiv.org/abs/2310.05737; this network: https://arxiv.org/abs/2408.12528.
 """
 
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

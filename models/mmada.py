@@ -11,6 +11,8 @@ from models.text_to_image import TextToImage
 __all__ = ["KEYS", "TASKS", "core_config", "network", "with_vocab_size"]
 
 TASKS: dict[str, type[Task]] = {
-    "image_to_text": ImageCodesChat, "text": Text, "text_to_image": TextToImage,
-}  # fmt: skip
+    "image_to_text": ImageCodesChat,
+    "text": Text,
+    "text_to_image": TextToImage,
+}
 """What checkpoints can do, by the names that prompts carry, and the layout of each."""

@@ -114,9 +114,16 @@ class Text:
         attend = columns >= torch.tensor([[width - len(row)] for row in rows])
         keep = None if bool(attend.all()) else attend
         return Canvas(
-            tokens, columns >= width, keep, self.vocab, self.ids["mask"],
-            torch.full_like(tokens, self.ids["mask"]), keep, None, self.stop_ids,
-        )  # fmt: skip
+            tokens,
+            columns >= width,
+            keep,
+            self.vocab,
+            self.ids["mask"],
+            torch.full_like(tokens, self.ids["mask"]),
+            keep,
+            None,
+            self.stop_ids,
+        )
 
     def decode(self, canvas: Canvas) -> list[str]:
         """Finished canvas -> B texts, cut at the first end, without special tokens.

@@ -57,9 +57,12 @@ class ValueNetwork(nn.Module):
         Embeddings of images are those of the policy, which alone is trained to compute them.
         """
         hidden = self.backbone.hidden_states(
-            input_ids, attention_mask=attention_mask, positions=positions, features=features,
+            input_ids,
+            attention_mask=attention_mask,
+            positions=positions,
+            features=features,
             feature_at=feature_at,
-        )  # fmt: skip
+        )
         return self.head(hidden)
 
 

@@ -59,9 +59,14 @@ class AestheticReward:
         path = find_checkpoint(checkpoint, FILE, "aesthetic.checkpoint")
         weights = read_weights(path, "aesthetic.checkpoint")
         self.encoder = open_clip_encoder(
-            "aesthetic.", model, pretrained,
-            device=device, dtype=dtype, batch_size=batch_size, fill=fill,
-        )  # fmt: skip
+            "aesthetic.",
+            model,
+            pretrained,
+            device=device,
+            dtype=dtype,
+            batch_size=batch_size,
+            fill=fill,
+        )
         features = self.encoder.encode_images([Image.new("RGB", (64, 64))])
         self.layers = score_layers(features.shape[1])
         what = f"aesthetic.checkpoint {path} does not fit the features of aesthetic.model"

@@ -36,9 +36,27 @@ _STATED = re.compile(
 _ANOTHER = re.compile(r"\s*(?:,|/|&|\bor\b|\band\b)\s*(?:or\s+|and\s+)?\(?[A-Z]\b\)?")
 _SHORT = re.compile(r"(?i:\banswer\s*(?:is|:)\s*)(.+?)(?:[.!?](?=\s|$)|\n|$)")
 _DENIALS = {
-    "not", "no", "never", "neither", "nor", "none", "except", "cannot", "wrong", "incorrect",
-    "isnt", "arent", "wasnt", "werent", "doesnt", "dont", "didnt", "cant", "couldnt", "wont",
-}  # fmt: skip
+    "not",
+    "no",
+    "never",
+    "neither",
+    "nor",
+    "none",
+    "except",
+    "cannot",
+    "wrong",
+    "incorrect",
+    "isnt",
+    "arent",
+    "wasnt",
+    "werent",
+    "doesnt",
+    "dont",
+    "didnt",
+    "cant",
+    "couldnt",
+    "wont",
+}
 
 
 class AnswerReward:

@@ -59,8 +59,13 @@ def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, T
         stored = torch.load(path, map_location="cpu", weights_only=True)
         return dict(stored if within is None else stored[within])
     except (
-        RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError
-    ) as error:  # fmt: skip
+        RuntimeError,
+        EOFError,
+        KeyError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+    ) as error:
         raise ValueError(
             f"{key} {path} is not a readable checkpoint ({form}): {error!r}. It may be truncated;"
             " remove it and fetch it again."

@@ -79,8 +79,12 @@ class ClientReward(ABC):
         for key in ("deadline_s", "timeout_s", "concurrency", "batch_size"):
             check(getattr(self, key) > 0, f"{self.name}.{key}", getattr(self, key), "above 0")
         check(self.retries >= 0, f"{self.name}.retries", self.retries, "0 or more")
-        check(re.fullmatch(r"[\w.-]{1,128}", self.name) is not None, "name", self.name,
-              "letters, digits, points, dashes and underscores")  # fmt: skip
+        check(
+            re.fullmatch(r"[\w.-]{1,128}", self.name) is not None,
+            "name",
+            self.name,
+            "letters, digits, points, dashes and underscores",
+        )
         self._service = self._built()
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
@@ -197,15 +201,23 @@ class ClientReward(ABC):
     def _built(self) -> Service:
         token = os.environ.get(self.token_env, "") if self.token_env else ""
         check(
-            bool(token) or not self.token_env, f"{self.name}.token_env", self.token_env,
-            "the name of an environment variable that is set", "Export it before the run.",
-        )  # fmt: skip
+            bool(token) or not self.token_env,
+            f"{self.name}.token_env",
+            self.token_env,
+            "the name of an environment variable that is set",
+            "Export it before the run.",
+        )
         tries = self.retries * len(self.url)
         try:
             return Service(
-                self.url, token, self.concurrency, self.timeout_s, tries,
-                patient=True, broken_retries=BROKEN_RETRIES,
-            )  # fmt: skip
+                self.url,
+                token,
+                self.concurrency,
+                self.timeout_s,
+                tries,
+                patient=True,
+                broken_retries=BROKEN_RETRIES,
+            )
         except ValueError as error:
             raise ConfigError(f"{self.name}.url: {error}") from error
 

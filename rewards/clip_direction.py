@@ -54,9 +54,14 @@ class CLIPDirectionReward:
         fill: int = 8,
     ) -> None:
         self.encoder = open_clip_encoder(
-            "clip_direction.", model, pretrained,
-            device=device, dtype=dtype, batch_size=batch_size, fill=fill,
-        )  # fmt: skip
+            "clip_direction.",
+            model,
+            pretrained,
+            device=device,
+            dtype=dtype,
+            batch_size=batch_size,
+            fill=fill,
+        )
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the texts are no texts, or the same."""
@@ -114,7 +119,10 @@ def _texts(metadata: Mapping[str, Any], prompt: str) -> tuple[str, str]:
     for key, text in (("source_text", source), ("target_text", target)):
         check(isinstance(text, str), f"metadata.{key}", text, "a text")
     check(
-        source != target, "metadata.source_text", source, "another text than the target",
+        source != target,
+        "metadata.source_text",
+        source,
+        "another text than the target",
         "Give the description of the finished picture as target_text.",
-    )  # fmt: skip
+    )
     return source, target

@@ -109,9 +109,13 @@ class CompositionalReward:
         check(0 < max_overlap <= 1, "compositional.max_overlap", max_overlap, "above 0, up to 1")
         self.max_objects, self.max_overlap = max_objects, max_overlap
         encoder = open_clip_encoder(
-            "compositional.clip_", clip_model, clip_pretrained,
-            device=device, dtype=dtype, fill=max(fill, 8),
-        )  # fmt: skip
+            "compositional.clip_",
+            clip_model,
+            clip_pretrained,
+            device=device,
+            dtype=dtype,
+            fill=max(fill, 8),
+        )
         self.colors = ColorClassifier(encoder)
         self.detector = ObjectDetector(
             model, "compositional.model", device, dtype, batch_size, fill

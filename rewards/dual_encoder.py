@@ -91,9 +91,7 @@ class DualEncoder:
         from torch.nn import functional as F
 
         rows = []
-        autocast = torch.autocast(
-            self.device.type, self.dtype, enabled=self.dtype != torch.float32
-        )
+        autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         for start in range(0, len(items), self.batch_size):
             part = items[start : start + self.batch_size]
             with torch.no_grad():

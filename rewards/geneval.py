@@ -14,8 +14,17 @@ from typing import Any, TypeVar
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 RELATIONS = ("left of", "right of", "above", "below")
 COLORS = (
-    "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white",
-)  # fmt: skip
+    "red",
+    "orange",
+    "yellow",
+    "green",
+    "blue",
+    "purple",
+    "pink",
+    "brown",
+    "black",
+    "white",
+)
 """GenEval's, in the order of its classifier."""
 MODES = ("strict", "partial")
 POSITION_MARGIN = 0.1

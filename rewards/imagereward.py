@@ -71,9 +71,11 @@ class ImageRewardReward:
         weights = read_weights(path, "imagereward.checkpoint")
         network = network_of(weights, f"imagereward.checkpoint {path}")
         check(
-            len(self.tokenizer) <= network.text.config.vocab_size, "imagereward.tokenizer",
-            tokenizer, f"of at most the {network.text.config.vocab_size} words of the checkpoint",
-        )  # fmt: skip
+            len(self.tokenizer) <= network.text.config.vocab_size,
+            "imagereward.tokenizer",
+            tokenizer,
+            f"of at most the {network.text.config.vocab_size} words of the checkpoint",
+        )
         side = network.vision.config.image_size
         self.transform: Callable[[Image.Image], Tensor] = transforms.Compose(
             [

@@ -248,9 +248,12 @@ class JudgeReward:
         check(bool(self.urls), "judge.urls", self.urls, "a list of addresses", advice)
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         check(
-            bool(key) or not self.api_key_env, "judge.api_key_env", self.api_key_env,
-            "the name of an environment variable that is set", "Export it before the run.",
-        )  # fmt: skip
+            bool(key) or not self.api_key_env,
+            "judge.api_key_env",
+            self.api_key_env,
+            "the name of an environment variable that is set",
+            "Export it before the run.",
+        )
         urls = self.urls or []
         tries = self.retries * len(urls)
         try:

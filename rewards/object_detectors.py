@@ -190,11 +190,13 @@ def _corners(boxes: Tensor, across: float, down: float) -> Tensor:
     x, y, width, height = boxes.unbind(-1)
     return torch.stack(
         (
-            (x - width / 2) * across, (y - height / 2) * down,
-            (x + width / 2) * across, (y + height / 2) * down,
+            (x - width / 2) * across,
+            (y - height / 2) * down,
+            (x + width / 2) * across,
+            (y + height / 2) * down,
         ),
         dim=-1,
-    )  # fmt: skip
+    )
 
 
 def _found(scores: Tensor, corners: Tensor, names: Sequence[str], threshold: float) -> list[Found]:

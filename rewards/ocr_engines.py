@@ -53,9 +53,12 @@ def got(settings: Settings) -> Reader:
             # Every picture is as many tokens behind the same words, so nothing is padded.
             inputs = processor(part, return_tensors="pt").to(device, network.dtype)
             written = network.generate(
-                **inputs, do_sample=False, max_new_tokens=settings.max_tokens,
-                eos_token_id=ends, pad_token_id=ends,
-            )  # fmt: skip
+                **inputs,
+                do_sample=False,
+                max_new_tokens=settings.max_tokens,
+                eos_token_id=ends,
+                pad_token_id=ends,
+            )
             new = written[:, inputs["input_ids"].shape[1] :]
             texts += words.batch_decode(new, skip_special_tokens=True)
         return texts

@@ -126,9 +126,11 @@ class Overlap:
             left = [w.thread.name for w in self._workers.values() if w.thread.is_alive()]
             if not left:
                 return
-            text = "waiting at most %.0f s for a call of %s to end" if patience < longest else (
-                "after %.0f s a call of %s has not ended; it ends with this process"
-            )  # fmt: skip
+            text = (
+                "waiting at most %.0f s for a call of %s to end"
+                if patience < longest
+                else ("after %.0f s a call of %s has not ended; it ends with this process")
+            )
             logger.warning(text, longest, " and ".join(left))
 
 

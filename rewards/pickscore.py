@@ -67,17 +67,18 @@ class PickScoreReward:
 
         def tokens(texts: list[str]) -> Tensor:
             rows = tokenizer(
-                texts, padding="max_length", truncation=True, max_length=CONTEXT,
+                texts,
+                padding="max_length",
+                truncation=True,
+                max_length=CONTEXT,
                 return_tensors="pt",
-            )  # fmt: skip
+            )
             return rows["input_ids"]
 
         def pixels(image: Image.Image) -> Tensor:
             return pictures(image, return_tensors="pt")["pixel_values"][0]
 
-        self.encoder = DualEncoder(
-            Towers(network), tokens, pixels, device, dtype, batch_size, fill
-        )
+        self.encoder = DualEncoder(Towers(network), tokens, pixels, device, dtype, batch_size, fill)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scaled cosines.

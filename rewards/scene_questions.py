@@ -85,8 +85,11 @@ def _existence(clause: Clause, clauses: list[Clause]) -> Iterator[Question]:
 
 
 KINDS: dict[str, Callable[[Clause, list[Clause]], Iterator[Question]]] = {
-    "count": _count, "color": _color, "relation": _relation, "existence": _existence,
-}  # fmt: skip
+    "count": _count,
+    "color": _color,
+    "relation": _relation,
+    "existence": _existence,
+}
 
 
 def plural(noun: str) -> str:

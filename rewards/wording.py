@@ -7,10 +7,28 @@ import unicodedata
 from collections.abc import Sequence
 
 NUMBERS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
-    "nineteen", "twenty",
-)  # fmt: skip
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+)
 _DIGITS = {word: str(n) for n, word in enumerate(NUMBERS)}
 _ARTICLES = ("a", "an", "the")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")

@@ -39,8 +39,13 @@ from rewards.terms import key_of  # noqa: E402
 
 CONTROL = "shuffled"
 HEAD = (
-    "method", "forwards per rollout", "seconds per update", "before", "after", "change",
-)  # fmt: skip
+    "method",
+    "forwards per rollout",
+    "seconds per update",
+    "before",
+    "after",
+    "change",
+)
 
 
 @dataclass(kw_only=True)
@@ -124,10 +129,14 @@ def _runs(config: Config, path: str, name: str, seed: int) -> Iterator[Run]:
     for label in (name, CONTROL) if name == config.control else (name,):
         folder = Path(config.output_dir) / task / label / str(seed)
         words = [
-            f"config={path}", f"output_dir={folder}", f"seed={seed}", "resume_from_checkpoint=auto",
+            f"config={path}",
+            f"output_dir={folder}",
+            f"seed={seed}",
+            "resume_from_checkpoint=auto",
             f"tasks.{task}.algorithm={json.dumps(config.methods[name])}",
-            *[f"tasks.{task}.shuffle_advantages=true"] * (label == CONTROL), *config.settings,
-        ]  # fmt: skip
+            *[f"tasks.{task}.shuffle_advantages=true"] * (label == CONTROL),
+            *config.settings,
+        ]
         yield Run(task, label, folder, words, load_config(RLConfig, words))
 
 
@@ -195,9 +204,13 @@ def row(found: Sequence[Run]) -> tuple[str, ...]:
     updates = [line for some in lines for line in some if "time/update_s" in line]
     seconds = fmean(line["time/score_s"] + line["time/update_s"] for line in updates)
     return (
-        found[0].method, f"{_forwards(found[0].config):g}", f"{seconds:.2f}",
-        f"{before:.3f}", f"{after:.3f}", change(scores),
-    )  # fmt: skip
+        found[0].method,
+        f"{_forwards(found[0].config):g}",
+        f"{seconds:.2f}",
+        f"{before:.3f}",
+        f"{after:.3f}",
+        change(scores),
+    )
 
 
 def change(scores: Sequence[Sequence[float]]) -> str:

@@ -74,10 +74,13 @@ def runs(config: Config) -> list[Run]:
 def _run(config: Config, name: str, others: Sequence[str], seed: int) -> Run:
     folder = Path(config.output_dir) / name / str(seed)
     words = [
-        f"config={config.run}", f"output_dir={folder}", f"seed={seed}",
+        f"config={config.run}",
+        f"output_dir={folder}",
+        f"seed={seed}",
         "resume_from_checkpoint=auto",
-        *[f"~tasks.{task}" for task in others], *config.settings,
-    ]  # fmt: skip
+        *[f"~tasks.{task}" for task in others],
+        *config.settings,
+    ]
     return Run(name, "alone" if others else "", folder, words, load_config(RLConfig, words))
 
 
@@ -93,9 +96,12 @@ def row(task: str, found: Sequence[Run]) -> tuple[str, ...]:
     )
     means = [fmean(some) for some in zip(*[(s[0], s[-1]) for s in together], strict=True)]
     return (
-        task, *(f"{mean:.3f}" for mean in means), change(together),
-        f"{fmean(scores[-1] for scores in alone):.3f}", change(alone),
-    )  # fmt: skip
+        task,
+        *(f"{mean:.3f}" for mean in means),
+        change(together),
+        f"{fmean(scores[-1] for scores in alone):.3f}",
+        change(alone),
+    )
 
 
 def table(found: Sequence[Run]) -> str:

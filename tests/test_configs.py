@@ -30,9 +30,11 @@ VISION = {
 }
 """Model, its sizes, size of a group; positions and steps, block, threshold and end of dLLM-RL."""
 VISION_METHODS = {
-    "random_masking": ("uniform", 2), "coupled": ("complementary", 4),
-    "trace_rl": ("trace", None), "trace_rl_value": ("trace", None),
-}  # fmt: skip
+    "random_masking": ("uniform", 2),
+    "coupled": ("complementary", 4),
+    "trace_rl": ("trace", None),
+    "trace_rl_value": ("trace", None),
+}
 """Masks and passes of the vision runs."""
 
 

@@ -54,8 +54,11 @@ def test_an_installed_package_finds_its_runs_and_says_what_only_the_repository_h
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
             [sys.executable, "-m", *words, "dry_run=true"],
-            cwd=elsewhere, env=environment, capture_output=True, text=True,
-        )  # fmt: skip
+            cwd=elsewhere,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
 
     planned = run("mmrl.rl", "config=configs/rl/llada_gsm8k.yaml")
     assert planned.returncode == 0, planned.stderr

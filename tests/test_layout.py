@@ -100,8 +100,12 @@ def test_models_rewards_and_eval_know_only_the_records_of_mmrl(package: str) -> 
     allowed = {"mmrl.types", "mmrl.randomness", *configuration}
     # the probe reads what a run is configured by
     of_entry_points = {
-        "mmrl.command", "mmrl.probe", "mmrl.probe_config", "mmrl.begin", "mmrl.inputs",
-    }  # fmt: skip
+        "mmrl.command",
+        "mmrl.probe",
+        "mmrl.probe_config",
+        "mmrl.begin",
+        "mmrl.inputs",
+    }
     wrong = [
         f"{path} imports {name}"
         for path, name in imports_under(package)
@@ -112,14 +116,18 @@ def test_models_rewards_and_eval_know_only_the_records_of_mmrl(package: str) -> 
 
 
 SETTINGS = [
-    "mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "rewards.server.config",
+    "mmrl.rl",
+    "mmrl.sft",
+    "mmrl.eval",
+    "mmrl.eval_v",
+    "rewards.server.config",
     *(
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for folder in PACKAGES
         for path in own_files(".py", under=folder)
         if path.stem.endswith("_config") or path.stem == "settings"
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", SETTINGS)

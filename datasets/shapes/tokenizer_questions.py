@@ -35,8 +35,11 @@ def words() -> set[str]:
     rows = (FOLDER / "questions_train.jsonl").read_text(encoding="utf-8").splitlines()
     texts = [json.loads(row)["question"] for row in rows] + [DESCRIBE]
     return {word for text in texts for word in re.findall("[a-z]+", text)} | {
-        *BACKGROUNDS, *SIZES, *ROLES, *NOTES,
-    }  # fmt: skip
+        *BACKGROUNDS,
+        *SIZES,
+        *ROLES,
+        *NOTES,
+    }
 
 
 def train() -> PreTrainedTokenizerFast:

@@ -55,10 +55,13 @@ __getattr__ = lazy_names(
     __name__,
     {
         "advantages": (
-            "equal_groups", "group_advantages", "group_statistics", "joint_advantages",
+            "equal_groups",
+            "group_advantages",
+            "group_statistics",
+            "joint_advantages",
         ),
         "gae": ("Estimates", "at_end"),
         "loss": ("LossInputs", "Weights", "batch_weights", "policy_loss"),
         "value": ("ValueInputs", "appraise", "value_loss"),
     },
-)  # fmt: skip
+)

@@ -60,9 +60,13 @@ def forwards(
     planned = _planned(row, steps, length) * (2 if row.cfg_scale > 0 else 1)
     copied = row.value is not None and row.value.backbone == "copy"
     return Forwards(
-        sides, sides * row.needs_old, sides * row.needs_reference, sides * again,
-        2 * passes * copied, planned * uncertain,
-    )  # fmt: skip
+        sides,
+        sides * row.needs_old,
+        sides * row.needs_reference,
+        sides * again,
+        2 * passes * copied,
+        planned * uncertain,
+    )
 
 
 def passes_per_rollout(row: AlgorithmConfig, steps: int, length: int) -> int:

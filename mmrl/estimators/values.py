@@ -32,9 +32,11 @@ def state_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes) -
         part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
         masked = part.hiding(some.hidden[k])
         found = model(
-            input_ids=masked.tokens, attention_mask=part.attend, positions=some.scored[k],
+            input_ids=masked.tokens,
+            attention_mask=part.attend,
+            positions=some.scored[k],
             **embeddings([masked]),
-        )  # fmt: skip
+        )
         index = torch.zeros_like(passes.scored)
         index[k] = passes.scored[k]
         values = values.masked_scatter(index, found)

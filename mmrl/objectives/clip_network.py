@@ -26,7 +26,6 @@ from mmrl.objectives.contrastive_config import ClipNetworkConfig
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 
 
-
 def new_clip(config: ClipNetworkConfig, seed: int) -> nn.Module:
     """An open_clip model with new weights that depend on the seed only."""
     open_clip = installed("open_clip", "clip")

@@ -209,9 +209,15 @@ class Masked:
     def _answered(self, part: str, rows: Rows) -> Corrupted:
         scored, vocab = rows.weight > 0, self.sources[part].tasks.text.vocab
         return Corrupted(
-            part, rows.ids, rows.attention_mask, scored, rows.targets, rows.weight, vocab,
+            part,
+            rows.ids,
+            rows.attention_mask,
+            scored,
+            rows.targets,
+            rows.weight,
+            vocab,
             rows.position_ids,
-        )  # fmt: skip
+        )
 
     def _corrupted(
         self,

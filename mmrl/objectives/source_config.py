@@ -64,13 +64,16 @@ class ExampleConfig:
         check(self.max_length >= 2, f"{where}.max_length", self.max_length, "at least 2")
         check(
             padding is None or padding >= 0,
-            f"{where}.trained_padding", padding, "null or at least 0",
-        )  # fmt: skip
+            f"{where}.trained_padding",
+            padding,
+            "null or at least 0",
+        )
         check(
             (self.completion_length > 0) == (self.fill in ("completion", "blocks")),
-            f"{where}.completion_length", self.completion_length,
+            f"{where}.completion_length",
+            self.completion_length,
             "positive with fill: completion or blocks, and 0 without",
-        )  # fmt: skip
+        )
 
 
 @dataclass(kw_only=True)
@@ -102,11 +105,15 @@ class SourceConfig(ExampleConfig):
         continued = CORRUPTIONS[self.corruption["name"]].continued
         check(
             continued or self.fill == "none" or self.trained_padding is None,
-            f"{where}.trained_padding", self.trained_padding,
-            f"null with corruption {self.corruption['name']!r}", "It has no unwritten rest.",
-        )  # fmt: skip
+            f"{where}.trained_padding",
+            self.trained_padding,
+            f"null with corruption {self.corruption['name']!r}",
+            "It has no unwritten rest.",
+        )
         check(
             self.normalization == "sequence" or self.fill != "batch",
-            f"{where}.normalization", self.normalization, "sequence with fill: batch",
+            f"{where}.normalization",
+            self.normalization,
+            "sequence with fill: batch",
             "The mean length is not known beforehand.",
-        )  # fmt: skip
+        )

@@ -175,8 +175,10 @@ def _choose(network: MaskedTokenModel, config: CompletionConfig) -> None:
     )
     check(
         network.vision is not None or not config.train_vision_tower,
-        "objective.train_vision_tower", True, "false for a network without a vision tower",
-    )  # fmt: skip
+        "objective.train_vision_tower",
+        True,
+        "false for a network without a vision tower",
+    )
     check_patterns(network, wanted, "objective")
     network.requires_grad_(True)
     if isinstance(network.vision, Vision):

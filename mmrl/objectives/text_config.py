@@ -53,25 +53,34 @@ class CompletionConfig(SourceConfig):
         check(self.eval_examples >= 1, "objective.eval_examples", self.eval_examples, "at least 1")
         check(
             bool(self.model) != bool(self.tokenizer),
-            "objective.model, objective.tokenizer", (self.model, self.tokenizer),
+            "objective.model, objective.tokenizer",
+            (self.model, self.tokenizer),
             "a checkpoint to continue from, or a tokenizer for a new network",
-        )  # fmt: skip
+        )
         check(
             bool(self.model) or not self.vq,
-            "objective.vq", self.vq, "empty for a new network", "It reads no codes of images.",
-        )  # fmt: skip
+            "objective.vq",
+            self.vq,
+            "empty for a new network",
+            "It reads no codes of images.",
+        )
         check(
             bool(self.vq) or self.image_fit == "crop",
-            "objective.image_fit", self.image_fit, "crop without objective.vq",
+            "objective.image_fit",
+            self.image_fit,
+            "crop without objective.vq",
             "A vision tower tiles pictures of any shape.",
-        )  # fmt: skip
+        )
         check(
             self.vision is None or (not self.model and self.train_vision_tower),
-            "objective.vision", "given",
+            "objective.vision",
+            "given",
             "null with a model to continue, and with train_vision_tower without",
             "A new tower that is not trained stays random.",
-        )  # fmt: skip
+        )
         check(
             self.modules_to_train is None or bool(self.model),
-            "objective.modules_to_train", self.modules_to_train, "null for a new network",
-        )  # fmt: skip
+            "objective.modules_to_train",
+            self.modules_to_train,
+            "null for a new network",
+        )

@@ -125,10 +125,16 @@ def prompt_of(
 
 def is_conversation(value: Any) -> bool:
     """Whether a value is a list of messages."""
-    return bool(value) and isinstance(value, list) and all(
-        isinstance(turn, dict) and isinstance(turn.get("content"), str | list) and turn.get("role")
-        for turn in value
-    )  # fmt: skip
+    return (
+        bool(value)
+        and isinstance(value, list)
+        and all(
+            isinstance(turn, dict)
+            and isinstance(turn.get("content"), str | list)
+            and turn.get("role")
+            for turn in value
+        )
+    )
 
 
 def _pictures_in(messages: Sequence[Message]) -> int:

@@ -190,6 +190,8 @@ def _room(example: Example, config: ExampleConfig) -> int:
 def _cut(example: Example, room: int) -> Example:
     kept = min(len(example.completion), room)
     return replace(
-        example, completion=example.completion[:kept], order=example.order[:kept],
+        example,
+        completion=example.completion[:kept],
+        order=example.order[:kept],
         trained=min(example.trained, kept),
-    )  # fmt: skip
+    )

@@ -43,8 +43,10 @@ class VisionConfig:
         check(layers >= 2, f"{where}.num_hidden_layers", layers, "at least 2")
         check(
             self.hidden_size % heads == 0,
-            f"{where}.hidden_size", self.hidden_size, f"a multiple of {heads}, the heads",
-        )  # fmt: skip
+            f"{where}.hidden_size",
+            self.hidden_size,
+            f"a multiple of {heads}, the heads",
+        )
         fits = self.image_size % self.patch_size == 0
         check(fits, f"{where}.image_size", self.image_size, f"a multiple of {self.patch_size}")
         grids_between(self.image_grid_pinpoints)

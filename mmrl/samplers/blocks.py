@@ -57,12 +57,17 @@ def check_blocks(settings: SamplerConfig, length: int, where: str = "sampler") -
     """
     size = settings.block_size or max(1, length)
     check(
-        length % size == 0, f"{where}.block_size", size,
+        length % size == 0,
+        f"{where}.block_size",
+        size,
         f"a divisor of the {length} response positions",
-    )  # fmt: skip
+    )
     number = max(1, length // size)
     check(
-        settings.steps % number == 0, f"{where}.steps", settings.steps,
-        f"a multiple of the {number} blocks", "Every block takes the same number of steps.",
-    )  # fmt: skip
+        settings.steps % number == 0,
+        f"{where}.steps",
+        settings.steps,
+        f"a multiple of the {number} blocks",
+        "Every block takes the same number of steps.",
+    )
     return number

@@ -84,9 +84,19 @@ def write_block(
             break
         again = config.cache == "prefix" and network.passes > 0
         state = State(
-            step, block.steps, config.schedule, config.choice_temperature, block.positions, masked,
-            seeds, reference, opened, block.first, network.columns, 2 if again else 1,
-        )  # fmt: skip
+            step,
+            block.steps,
+            config.schedule,
+            config.choice_temperature,
+            block.positions,
+            masked,
+            seeds,
+            reference,
+            opened,
+            block.first,
+            network.columns,
+            2 if again else 1,
+        )
         where = block.positions if reference else rule.candidates(state)
         if not where.any():
             continue

@@ -92,9 +92,12 @@ def shared_logits(
     union = torch.zeros(len(kept), asked.shape[1], dtype=torch.int, device=tokens.device)
     union = union.index_add(0, twin, asked.int()).bool()
     logits = policy.model(
-        input_ids=tokens[kept], attention_mask=None if attend is None else attend[kept],
-        positions=union, columns=vocab, **embeddings_at(given, kept),
-    ).logits  # fmt: skip
+        input_ids=tokens[kept],
+        attention_mask=None if attend is None else attend[kept],
+        positions=union,
+        columns=vocab,
+        **embeddings_at(given, kept),
+    ).logits
     place = (union.flatten().cumsum(0) - 1).view_as(union)
     return logits[place[twin][asked]]
 

@@ -78,14 +78,20 @@ class SamplerConfig:
         if self.name != "dynamic":
             return
         check(
-            self.target != "random", "sampler.target", self.target,
-            "confidence, margin or neg_entropy for the dynamic rule", "Chance has no threshold.",
-        )  # fmt: skip
+            self.target != "random",
+            "sampler.target",
+            self.target,
+            "confidence, margin or neg_entropy for the dynamic rule",
+            "Chance has no threshold.",
+        )
         if self.target == "neg_entropy":
             check(
-                self.threshold <= 0, "sampler.threshold", self.threshold,
-                "at most 0 for neg_entropy", "It is a negative entropy in nats, such as -0.5.",
-            )  # fmt: skip
+                self.threshold <= 0,
+                "sampler.threshold",
+                self.threshold,
+                "at most 0 for neg_entropy",
+                "It is a negative entropy in nats, such as -0.5.",
+            )
         else:
             check(0 <= self.threshold <= 1, "sampler.threshold", self.threshold, "in [0, 1]")
 
@@ -94,9 +100,12 @@ class SamplerConfig:
             return
         check(self.window >= 0, "sampler.window", self.window, "null or at least 0")
         check(
-            self.cache != "none", "sampler.window", self.window, "null without a cache",
+            self.cache != "none",
+            "sampler.window",
+            self.window,
+            "null without a cache",
             "Set sampler.cache to prefix or dual.",
-        )  # fmt: skip
+        )
 
 
 _CHOICES = {

@@ -21,9 +21,24 @@ from .library import name_of, recipe_of
 TESTS = "tests"
 """Module name of the tests, and so of the classes they define."""
 _BY_OPERATOR = (
-    "eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "floordiv", "mod", "pow",
-    "neg", "getitem", "setitem", "contains",
-)  # fmt: skip
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "neg",
+    "getitem",
+    "setitem",
+    "contains",
+)
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in _BY_OPERATOR},
     **{"len": len, "iter": iter, "hash": hash, "bool": bool, "str": str, "repr": repr},

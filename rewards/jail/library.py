@@ -20,8 +20,20 @@ _NAMED = (
 )
 _VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
 _PLAIN_TYPES = (
-    int, float, complex, bool, str, bytes, list, tuple, set, frozenset, dict, range, type(None),
-)  # fmt: skip
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    bytes,
+    list,
+    tuple,
+    set,
+    frozenset,
+    dict,
+    range,
+    type(None),
+)
 PLAIN_TYPES = {kind.__name__: kind for kind in _PLAIN_TYPES}
 """Types that a candidate may answer with; whatever a test does with one is harmless."""
 

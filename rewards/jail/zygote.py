@@ -21,13 +21,28 @@ from .limits import Limits
 from .namespaces import enter_namespaces
 from .wire import send
 
-# fmt: off
 WARM = (
-    "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools",
-    "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
-    "textwrap", "traceback", "typing",
+    "bisect",
+    "cmath",
+    "collections",
+    "copy",
+    "datetime",
+    "decimal",
+    "fractions",
+    "functools",
+    "heapq",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "textwrap",
+    "traceback",
+    "typing",
 )
-# fmt: on
 """Modules solutions often import, loaded once and shared by all forks."""
 
 

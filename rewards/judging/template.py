@@ -64,9 +64,7 @@ class Template:
     @property
     def schema(self) -> dict[str, Any]:
         """JSON schema of the reply (reply: json)."""
-        score: dict[str, Any] = {
-            "type": "number", "minimum": self.lowest, "maximum": self.highest
-        }  # fmt: skip
+        score: dict[str, Any] = {"type": "number", "minimum": self.lowest, "maximum": self.highest}
         if self.whole:
             allowed = range(round(self.lowest), round(self.highest) + 1)
             score = {"type": "integer", "enum": list(allowed)}

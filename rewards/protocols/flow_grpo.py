@@ -82,15 +82,18 @@ class FlowGRPOReward(ClientReward):
         check(1 <= self.jpeg_quality <= 100, "jpeg_quality", self.jpeg_quality, "from 1 to 100")
         lenient = self.name == "geneval" and self.field == "rewards"
         check(
-            not (lenient and self.only_strict), f"{self.name}.field", self.field,
+            not (lenient and self.only_strict),
+            f"{self.name}.field",
+            self.field,
             "another list with only_strict: true, where the server leaves this one all False",
             "Set only_strict: false.",
-        )  # fmt: skip
+        )
         super().__post_init__()
         logger.info(
             "%s takes JPEG alone: its scores are of pictures at quality %d, not of every pixel",
-            self.name, self.jpeg_quality,
-        )  # fmt: skip
+            self.name,
+            self.jpeg_quality,
+        )
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where a prompt lacks what the server reads."""

@@ -38,8 +38,13 @@ class OpenAIReward(JudgeReward):
                 raise ConfigError(f"{self.name}.{key} is set; with mode: client it is {other}.")
         check(self.backend == "openai", f"{self.name}.backend", self.backend, "openai")
         check(bool(self.url), f"{self.name}.url", self.url, "one address or several")
-        check("/" not in self.name, "name", self.name, "without a slash",
-              "It names the metrics; the model's name belongs into model.")  # fmt: skip
+        check(
+            "/" not in self.name,
+            "name",
+            self.name,
+            "without a slash",
+            "It names the metrics; the model's name belongs into model.",
+        )
         self.urls, self.api_key_env = self.url, self.token_env
         self.model = self.model or self.name
         if self.model == "judge":

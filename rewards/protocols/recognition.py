@@ -33,11 +33,15 @@ def takes_posts_alone(answer: Any) -> bool:
 SIGNS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("/v1/health", _is_mmrl, "it is a reward server of mmrl: set protocol: mmrl"),
     ("/rewards", _is_unirl, "it is UniRL's reward service: set protocol: unirl"),
-    ("/v1/models", _lists_models, "it is a server of OpenAI's protocol at /v1: set protocol:"
-     " openai, with /v1 at the end of the URL"),
+    (
+        "/v1/models",
+        _lists_models,
+        "it is a server of OpenAI's protocol at /v1: set protocol:"
+        " openai, with /v1 at the end of the URL",
+    ),
     ("/models", _lists_models, "it is a server of OpenAI's protocol: set protocol: openai"),
     ("/", takes_posts_alone, "it may be a server of flow_grpo: set protocol: flow_grpo"),
-)  # fmt: skip
+)
 """Page, how it looks, and what to do."""
 
 

@@ -51,14 +51,26 @@ class Limits:
         for each in fields(self):
             value = getattr(self, each.name)
             check(value > 0, f"limits.{each.name}", value, "above 0")
-        check(self.max_pixels <= MOST_PIXELS, "limits.max_pixels", self.max_pixels,
-              f"at most {MOST_PIXELS}")  # fmt: skip
-        check(self.max_waiting >= self.max_items, "limits.max_waiting", self.max_waiting,
-              f"at least limits.max_items, which is {self.max_items}")  # fmt: skip
+        check(
+            self.max_pixels <= MOST_PIXELS,
+            "limits.max_pixels",
+            self.max_pixels,
+            f"at most {MOST_PIXELS}",
+        )
+        check(
+            self.max_waiting >= self.max_items,
+            "limits.max_waiting",
+            self.max_waiting,
+            f"at least limits.max_items, which is {self.max_items}",
+        )
         needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
-        check(self.memory >= needed, "limits.max_memory_mb", self.max_memory_mb,
-              f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
-              " and a picture of limits.max_pixels")  # fmt: skip
+        check(
+            self.memory >= needed,
+            "limits.max_memory_mb",
+            self.max_memory_mb,
+            f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
+            " and a picture of limits.max_pixels",
+        )
 
     @property
     def memory(self) -> int:
@@ -127,10 +139,13 @@ class ServerConfig:
     def __post_init__(self) -> None:
         check(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
         check(self.timeout_s > 0, "timeout_s", self.timeout_s, "above 0")
-        check(self.is_loopback or bool(self.token_env), "token_env", self.token_env,
-              f"the name of an environment variable with a token, because host is {self.host!r}",
-              "Name one, or set host to 127.0.0.1, which this machine alone can reach."
-              )  # fmt: skip
+        check(
+            self.is_loopback or bool(self.token_env),
+            "token_env",
+            self.token_env,
+            f"the name of an environment variable with a token, because host is {self.host!r}",
+            "Name one, or set host to 127.0.0.1, which this machine alone can reach.",
+        )
         self.entries()
 
     @property
@@ -172,16 +187,24 @@ def _entry(entry: Mapping[str, Any], where: str) -> Entry:
     serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
     rest = {key: value for key, value in entry.items() if key not in names}
     options = check_reward(rest, where)
-    check(not asks_policy(entry["name"]), f"{where}.name", entry["name"],
-          "a reward that asks no policy, because a server has none",
-          "Name it among the rewards of the run.")  # fmt: skip
+    check(
+        not asks_policy(entry["name"]),
+        f"{where}.name",
+        entry["name"],
+        "a reward that asks no policy, because a server has none",
+        "Name it among the rewards of the run.",
+    )
     _check_serving(serving, where)
     return Entry(serving, {"name": entry["name"], **options})
 
 
 def _check_serving(serving: Serving, where: str) -> None:
-    check(re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None, f"{where}.key",
-          serving.key, "at most 64 letters, digits, points, dashes and underscores")  # fmt: skip
+    check(
+        re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None,
+        f"{where}.key",
+        serving.key,
+        "at most 64 letters, digits, points, dashes and underscores",
+    )
     size, latency = serving.max_batch_size, serving.max_latency_ms
     check(size >= 1, f"{where}.max_batch_size", size, "at least 1")
     check(0 <= latency <= 60_000, f"{where}.max_latency_ms", latency, "from 0 to 60000")

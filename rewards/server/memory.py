@@ -65,9 +65,11 @@ class Lease:
         amount = max(amount, LEAST)
         if amount > self.budget.limit:
             raise Refusal(
-                413, "too_much_memory", f"The request needs {amount:,} bytes of memory, more than"
+                413,
+                "too_much_memory",
+                f"The request needs {amount:,} bytes of memory, more than"
                 f" the {self.budget.limit:,} there are. Send its items in several requests.",
-            )  # fmt: skip
+            )
         if not self.budget.change(amount - self.amount):
             raise Refusal(429, "busy", "The memory for requests is in use.", retry_after=1)
         self.amount = amount

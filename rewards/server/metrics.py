@@ -30,36 +30,52 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.requests = Counter(
-            "reward_server_requests", "Answers by path and status.", ["path", "status"],
+            "reward_server_requests",
+            "Answers by path and status.",
+            ["path", "status"],
             registry=registry,
-        )  # fmt: skip
+        )
         self.request_seconds = Histogram(
-            "reward_server_request_seconds", "From the head of a request to its answer.",
-            ["path"], buckets=SECONDS, registry=registry,
-        )  # fmt: skip
+            "reward_server_request_seconds",
+            "From the head of a request to its answer.",
+            ["path"],
+            buckets=SECONDS,
+            registry=registry,
+        )
         self.items = Counter(
-            "reward_server_items", "Items by reward and outcome: scored, none, or an error's code.",
-            ["reward", "outcome"], registry=registry,
-        )  # fmt: skip
+            "reward_server_items",
+            "Items by reward and outcome: scored, none, or an error's code.",
+            ["reward", "outcome"],
+            registry=registry,
+        )
         self.repeats = Counter(
-            "reward_server_repeats", "Requests answered as a second sending of another.",
+            "reward_server_repeats",
+            "Requests answered as a second sending of another.",
             registry=registry,
-        )  # fmt: skip
+        )
         self.batch_items = Histogram(
-            "reward_server_batch_items", "Items scored in one call.", ["reward"], buckets=ITEMS,
+            "reward_server_batch_items",
+            "Items scored in one call.",
+            ["reward"],
+            buckets=ITEMS,
             registry=registry,
-        )  # fmt: skip
+        )
         self.batch_seconds = Histogram(
-            "reward_server_batch_seconds", "Time of one call.", ["reward"], buckets=SECONDS,
+            "reward_server_batch_seconds",
+            "Time of one call.",
+            ["reward"],
+            buckets=SECONDS,
             registry=registry,
-        )  # fmt: skip
+        )
         self.ready = Gauge(
             "reward_server_ready", "1 once the reward is loaded.", ["reward"], registry=registry
         )
         self.waiting = Gauge(
-            "reward_server_waiting_items", "Items waiting for a batch.", ["reward"],
+            "reward_server_waiting_items",
+            "Items waiting for a batch.",
+            ["reward"],
             registry=registry,
-        )  # fmt: skip
+        )
         self.held = Gauge(
             "reward_server_held_bytes", "Memory counted for requests in work.", registry=registry
         )

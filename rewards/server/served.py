@@ -142,10 +142,11 @@ def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
             return [outcomes(reward, [sample])[0] for sample in samples]
         return [Problem(code="reward_failed", message=_text(error))]
     return [
-        score if score is None or isinstance(score, float)
+        score
+        if score is None or isinstance(score, float)
         else Problem(code="no_score", message=f"The reward {score}.")
         for score in scores
-    ]  # fmt: skip
+    ]
 
 
 def _text(error: BaseException) -> str:

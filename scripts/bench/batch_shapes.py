@@ -77,11 +77,14 @@ def compare(s: Config) -> list[dict[str, object]]:
         first, *others = (written(policy, prompts, size, s) for size in s.sizes)
         for size, other in zip(s.sizes[1:], others, strict=True):
             changed = first != other
-            lines.append({
-                "dtype": dtype, "sizes": [s.sizes[0], size],
-                "tokens": changed.float().mean().item(),
-                "canvases": changed.any(1).float().mean().item(),
-            })  # fmt: skip
+            lines.append(
+                {
+                    "dtype": dtype,
+                    "sizes": [s.sizes[0], size],
+                    "tokens": changed.float().mean().item(),
+                    "canvases": changed.any(1).float().mean().item(),
+                }
+            )
     return lines
 
 

@@ -178,15 +178,23 @@ def configured(s: Setting, folder: Path) -> RLConfig:
     """A run of one step on one question, with its checkpoint and image written to a folder."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(TOKENIZER)
     tower = {
-        "hidden_size": s.tower_width, "num_hidden_layers": s.tower_layers + 1,  # the last is unread
-        "num_attention_heads": s.tower_heads, "intermediate_size": s.tower_mlp,
-        "image_size": s.tile, "patch_size": s.patch,
-    }  # fmt: skip
+        "hidden_size": s.tower_width,
+        "num_hidden_layers": s.tower_layers + 1,  # the last is unread
+        "num_attention_heads": s.tower_heads,
+        "intermediate_size": s.tower_mlp,
+        "image_size": s.tile,
+        "patch_size": s.patch,
+    }
     config = {
-        "model_type": "llava_llada", "hidden_size": s.width, "num_hidden_layers": s.layers,
-        "num_attention_heads": s.heads, "intermediate_size": s.mlp, "rope_theta": 500000.0,
-        "vocab_size": len(tokenizer), "vision": tower,
-    }  # fmt: skip
+        "model_type": "llava_llada",
+        "hidden_size": s.width,
+        "num_hidden_layers": s.layers,
+        "num_attention_heads": s.heads,
+        "intermediate_size": s.mlp,
+        "rope_theta": 500000.0,
+        "vocab_size": len(tokenizer),
+        "vision": tower,
+    }
     save_model(new_model(core_config(config), config, generator("bench", "weights")), folder)
     tokenizer.save_pretrained(folder)
     picture = torch.randint(0, 256, (*reversed(s.image), 3), generator=generator("bench", "image"))
@@ -194,15 +202,22 @@ def configured(s: Setting, folder: Path) -> RLConfig:
     row = {"image": "image.png", "prompt": "how many red rings are there?"}
     (folder / "prompts.jsonl").write_text(json.dumps(row) + "\n")
     task = TaskConfig(
-        task="image_to_text", prompts=str(folder / "prompts.jsonl"), num_prompts=1,
-        num_generations=s.group, max_completion_length=s.length, sampler=SamplerConfig(steps=1),
+        task="image_to_text",
+        prompts=str(folder / "prompts.jsonl"),
+        num_prompts=1,
+        num_generations=s.group,
+        max_completion_length=s.length,
+        sampler=SamplerConfig(steps=1),
         rewards=[{"name": "alternating", "reward": alternating}],
         algorithm={"name": "mask_grpo_text", "num_iterations": 1, "kl_to": "reference"},
-    )  # fmt: skip
+    )
     return RLConfig(
-        model=ModelConfig(path=str(folder), vq=None), tasks={"questions": task}, max_steps=1,
-        per_device_train_batch_size=s.micro_batch, bf16=False,
-    )  # fmt: skip
+        model=ModelConfig(path=str(folder), vq=None),
+        tasks={"questions": task},
+        max_steps=1,
+        per_device_train_batch_size=s.micro_batch,
+        bf16=False,
+    )
 
 
 def alternating(samples: list[Sample]) -> list[float]:

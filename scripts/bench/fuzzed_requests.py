@@ -15,12 +15,26 @@ from typing import Any, NamedTuple
 from PIL import Image, PngImagePlugin
 
 TOKEN = "token-of-the-fuzzed-server"
-LIMITS = {"max_items": 16, "max_bytes": 300_000, "max_pixels": 65_536, "max_memory_mb": 24,
-          "max_waiting": 64, "body_seconds": 1}  # fmt: skip
+LIMITS = {
+    "max_items": 16,
+    "max_bytes": 300_000,
+    "max_pixels": 65_536,
+    "max_memory_mb": 24,
+    "max_waiting": 64,
+    "body_seconds": 1,
+}
 PATHS = (
-    "/etc/passwd", "../../../../etc/passwd", "file:///etc/passwd", "http://127.0.0.1:9/x.png",
-    "\\\\host\\share", "/proc/self/environ", "|id", "$(id)", "{CANARY}", "data:image/png;base64,AA",
-)  # fmt: skip
+    "/etc/passwd",
+    "../../../../etc/passwd",
+    "file:///etc/passwd",
+    "http://127.0.0.1:9/x.png",
+    "\\\\host\\share",
+    "/proc/self/environ",
+    "|id",
+    "$(id)",
+    "{CANARY}",
+    "data:image/png;base64,AA",
+)
 
 
 class Fuzzed(NamedTuple):
@@ -90,9 +104,14 @@ def _picture(random: Random) -> bytes:
 
 def _http(content: Any, headers: Mapping[str, str] | None = None, cut: int = 0) -> bytes:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    told = {"Host": "x", "Connection": "close", "Content-Type": "application/json",
-            "Authorization": f"Bearer {TOKEN}", "Content-Length": str(len(body) + cut),
-            **(headers or {})}  # fmt: skip
+    told = {
+        "Host": "x",
+        "Connection": "close",
+        "Content-Type": "application/json",
+        "Authorization": f"Bearer {TOKEN}",
+        "Content-Length": str(len(body) + cut),
+        **(headers or {}),
+    }
     lines = ["POST /v1/score HTTP/1.1", *(f"{key}: {value}" for key, value in told.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
 
@@ -235,9 +254,19 @@ def _read_ids(body: bytes) -> list[str]:
 
 def _token(random: Random, kind: str, canary: str) -> Fuzzed:
     given = random.choice(
-        ["", "Bearer", "Bearer  ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"Basic {TOKEN}",
-         f"Bearer {TOKEN}, Bearer {TOKEN}", "Bearer " + "x" * 9000, "Bearer \xe9", canary]
-    )  # fmt: skip
+        [
+            "",
+            "Bearer",
+            "Bearer  ",
+            f"Bearer {TOKEN[:-1]}",
+            f"Bearer {TOKEN}x",
+            f"Basic {TOKEN}",
+            f"Bearer {TOKEN}, Bearer {TOKEN}",
+            "Bearer " + "x" * 9000,
+            "Bearer \xe9",
+            canary,
+        ]
+    )
     raw = _http(_base(random), {"Authorization": given})
     return Fuzzed(kind, raw, ["an id that no answer has"])
 

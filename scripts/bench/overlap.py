@@ -88,14 +88,25 @@ def config(s: Setting, folder: Path, steps: int, overlap: bool, seconds: float) 
     [(name, task)] = base.tasks.items()
     slow = {"name": "slow", "reward": SlowReward(seconds, s.load)}
     changed = replace(
-        task, eval_prompts="", num_prompts=s.groups, num_generations=s.num_generations,
-        rollout_batch_size=s.num_generations, rewards=[slow], eval_rewards=[],
-    )  # fmt: skip
+        task,
+        eval_prompts="",
+        num_prompts=s.groups,
+        num_generations=s.num_generations,
+        rollout_batch_size=s.num_generations,
+        rewards=[slow],
+        eval_rewards=[],
+    )
     return replace(
-        base, output_dir=str(folder), tasks={name: changed}, max_steps=steps, eval_steps=0,
-        save_steps=0, resume_from_checkpoint=None, overlap_rewards=overlap,
+        base,
+        output_dir=str(folder),
+        tasks={name: changed},
+        max_steps=steps,
+        eval_steps=0,
+        save_steps=0,
+        resume_from_checkpoint=None,
+        overlap_rewards=overlap,
         per_device_train_batch_size=s.groups * s.num_generations,
-    )  # fmt: skip
+    )
 
 
 def lines(run: RLConfig) -> list[dict[str, float]]:

@@ -64,10 +64,14 @@ def config_of(s: Setting, words: list[str], folder: str) -> RLConfig:
     return load_config(
         RLConfig,
         [
-            path, f"output_dir={folder}", f"torch_compile={s.torch_compile}", *words,
-            f"tasks.{name}.num_prompts={s.prompts}", f"per_device_train_batch_size={rows}",
+            path,
+            f"output_dir={folder}",
+            f"torch_compile={s.torch_compile}",
+            *words,
+            f"tasks.{name}.num_prompts={s.prompts}",
+            f"per_device_train_batch_size={rows}",
         ],
-    )  # fmt: skip
+    )
 
 
 def steps(config: RLConfig, repeats: int) -> Iterator[dict[str, float]]:
@@ -99,13 +103,15 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
         best = min(rest, key=lambda line: line["step_s"])
         seconds[way] = best["step_s"]
         yield {
-            "bench": "precision", "way": way, "compiled": s.torch_compile,
+            "bench": "precision",
+            "way": way,
+            "compiled": s.torch_compile,
             "kernels": torch.backends.cpu.get_cpu_capability(),
             "native_bfloat16": native_bfloat16(torch.device("cpu")),
             "first_step_s": round(first["step_s"], 2),
             **{key: round(value, 3) for key, value in best.items()},
             "cpu_ratio": round(best["step_s"] / seconds["float32 sdpa"], 2),
-        }  # fmt: skip
+        }
 
 
 if __name__ == "__main__":

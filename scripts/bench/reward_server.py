@@ -205,8 +205,11 @@ def measure(c: Config) -> dict[str, Any]:
         started, cpu_here = sum(map(_cpu, servers)), 0.0
         for run in range(c.repeats):
             began, cpu = time.perf_counter(), time.process_time()
-            expected = [score for n in range(0, c.items, c.batch)
-                        for score in reward(samples[n : n + c.batch])]  # fmt: skip
+            expected = [
+                score
+                for n in range(0, c.items, c.batch)
+                for score in reward(samples[n : n + c.batch])
+            ]
             here.append(c.items / (time.perf_counter() - began))
             cpu_here += time.process_time() - cpu
             seconds, taken, items = ask(ports, runs[run], c.clients)

@@ -113,9 +113,15 @@ def group(s: Setting, way: str) -> Canvas:
     tokens = torch.cat((padding, prompt, image)).expand(s.batch, -1)
     twin = torch.cat((padding, torch.full((s.prompt_length - 3,), pad), prompt[-3:], image))
     canvas = Canvas(
-        tokens, tokens == mask_id, tokens != pad, (first, first + CODEBOOK), mask_id,
-        twin.expand(s.batch, -1), (twin != pad).expand(s.batch, -1), (s.grid, s.grid),
-    )  # fmt: skip
+        tokens,
+        tokens == mask_id,
+        tokens != pad,
+        (first, first + CODEBOOK),
+        mask_id,
+        twin.expand(s.batch, -1),
+        (twin != pad).expand(s.batch, -1),
+        (s.grid, s.grid),
+    )
     if s.mask_policy == "ignore":
         canvas.attend = canvas.uncond_attend = None
     elif way == "ours":

@@ -136,8 +136,9 @@ def test_who_does_not_look_is_right_as_often_as_chance(split: str) -> None:
 def test_the_words_of_a_training_question_do_not_tell_the_answer_of_a_test_question() -> None:
     """The best rule that reads no picture: the answer that was most frequent in training for the
     same tag, and the same shapes, colours and sides in the words of the question."""
-    names = re.compile(r"left|right|above|below|over|under|" + "|".join(
-        (*render.SHAPES, *render.COLORS)))  # fmt: skip
+    names = re.compile(
+        r"left|right|above|below|over|under|" + "|".join((*render.SHAPES, *render.COLORS))
+    )
     rule: dict[tuple, Counter] = defaultdict(Counter)
     for row in rows_of("train"):
         for word in names.findall(row["question"].split("\n")[0]):

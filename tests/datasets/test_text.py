@@ -96,8 +96,10 @@ def test_there_are_288_grids_in_12_families_and_every_puzzle_has_one_solution() 
     assert len(sudoku.grids()) == 288 == len(set(sudoku.grids()))
     assert Counter(Counter(map(sudoku.family, sudoku.grids())).values()) == {24: 12}
     assert {name: len(grids) for name, grids in sudoku.split_grids().items()} == {
-        "train": 216, "validation": 24, "test": 48,
-    }  # fmt: skip
+        "train": 216,
+        "validation": 24,
+        "test": 48,
+    }
     assert sudoku.count_solutions("0" * 16) == 288
     for row in rows_of("sudoku", "test"):
         given = zip(row["puzzle"], row["solution"], strict=True)
@@ -127,8 +129,10 @@ def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
         assert path.read_bytes() == (FOLDER / path.name).read_bytes(), path.name
     pairs = read_table(tmp_path / "train_pairs.parquet").to_pylist()
     assert [pair["set"] for pair in pairs[:6]] == [
-        "countdown_small", *["sudoku"] * 2, *["arithmetic_small"] * 3,
-    ]  # fmt: skip
+        "countdown_small",
+        *["sudoku"] * 2,
+        *["arithmetic_small"] * 3,
+    ]
     assert Counter(pair["set"] for pair in pairs)["arithmetic_small"] == 150
     held_out = {r["prompt"] for name in write.COMMITTED for r in rows_of(name, "test")}
     assert not held_out & {pair["prompt"] for pair in pairs}
@@ -179,8 +183,13 @@ def test_every_digit_and_every_tag_is_a_token_and_texts_are_short() -> None:
     written = "<reasoning>0123456789+10</reasoning><answer>7*(8-9)/6</answer>"
     ids = tokenizer(written, add_special_tokens=False)["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == [
-        "<reasoning>", *"0123456789+10", "</reasoning>", "<answer>", *"7*(8-9)/6", "</answer>",
-    ]  # fmt: skip
+        "<reasoning>",
+        *"0123456789+10",
+        "</reasoning>",
+        "<answer>",
+        *"7*(8-9)/6",
+        "</answer>",
+    ]
     assert tokenizer.decode(ids, skip_special_tokens=True) == written
     limits = {**dict.fromkeys(write.COMMITTED, (32, 40)), "countdown_four": (37, 60)}
     for name, longest in limits.items():

@@ -40,8 +40,10 @@ def test_groups_of_a_key_with_one_value_each_add_up_to_all() -> None:
 
 def test_a_prompt_counts_under_each_value_of_a_list_and_under_none_that_it_lacks() -> None:
     assert sizes(PROMPTS, ["skills", "level", "form"]) == {
-        "skills": {"sums": 1, "charts": 2}, "level": {"2": 1}, "form": {"short": 3},
-    }  # fmt: skip
+        "skills": {"sums": 1, "charts": 2},
+        "level": {"2": 1},
+        "form": {"short": 3},
+    }
 
 
 def test_what_does_not_tell_prompts_apart_is_no_group_unless_it_is_asked_for() -> None:

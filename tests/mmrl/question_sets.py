@@ -27,61 +27,123 @@ def on_the_hub(folder: Path, rows: list[dict[str, Any]], types: dict[str, Any], 
 
 TEXT = Value("string")
 SEED_TYPES = {
-    "answer": TEXT, "choice_a": TEXT, "choice_b": TEXT, "choice_c": TEXT, "choice_d": TEXT,
-    "data_id": TEXT, "data_type": TEXT, "question": TEXT, "question_id": TEXT,
-    "question_type_id": Value("int16"), "image": List(ImageFeature(decode=False)),
+    "answer": TEXT,
+    "choice_a": TEXT,
+    "choice_b": TEXT,
+    "choice_c": TEXT,
+    "choice_d": TEXT,
+    "data_id": TEXT,
+    "data_type": TEXT,
+    "question": TEXT,
+    "question_id": TEXT,
+    "question_type_id": Value("int16"),
+    "image": List(ImageFeature(decode=False)),
     "segment": List(Value("int64")),
-}  # fmt: skip
+}
 SEED: dict[str, Any] = {
-    "answer": "C", "choice_a": "One", "choice_b": "Two", "choice_c": "Three", "choice_d": "Four",
-    "data_id": "1454426_2591111986", "data_type": "image", "question": "How many towels?",
-    "question_id": "101669", "question_type_id": 5,
-}  # fmt: skip
+    "answer": "C",
+    "choice_a": "One",
+    "choice_b": "Two",
+    "choice_c": "Three",
+    "choice_d": "Four",
+    "data_id": "1454426_2591111986",
+    "data_type": "image",
+    "question": "How many towels?",
+    "question_id": "101669",
+    "question_type_id": 5,
+}
 
 
 MMMU_TYPES = {
-    "id": TEXT, "question": TEXT, "options": TEXT, "explanation": TEXT,
+    "id": TEXT,
+    "question": TEXT,
+    "options": TEXT,
+    "explanation": TEXT,
     **{f"image_{n}": ImageFeature(decode=False) for n in range(1, 8)},
-    "img_type": TEXT, "answer": TEXT, "topic_difficulty": TEXT, "question_type": TEXT,
+    "img_type": TEXT,
+    "answer": TEXT,
+    "topic_difficulty": TEXT,
+    "question_type": TEXT,
     "subfield": TEXT,
-}  # fmt: skip
+}
 MMMU: dict[str, Any] = {
-    "id": "validation_Art_Theory_12", "question": "<image 1> Which of <image 2> is older?",
-    "options": "['the left one', \"the right one's\"]", "explanation": "", "image_1": picture(1),
-    "image_2": picture(2), "img_type": "['Paintings']", "answer": "B", "topic_difficulty": "Easy",
-    "question_type": "multiple-choice", "subfield": "Art Theory",
-}  # fmt: skip
+    "id": "validation_Art_Theory_12",
+    "question": "<image 1> Which of <image 2> is older?",
+    "options": "['the left one', \"the right one's\"]",
+    "explanation": "",
+    "image_1": picture(1),
+    "image_2": picture(2),
+    "img_type": "['Paintings']",
+    "answer": "B",
+    "topic_difficulty": "Easy",
+    "question_type": "multiple-choice",
+    "subfield": "Art Theory",
+}
 OPEN: dict[str, Any] = {
-    **MMMU, "id": "validation_Finance_3", "question": "What rate does <image 1> show?",
-    "options": "[]", "answer": "['24.55', 'about a quarter']", "question_type": "open",
+    **MMMU,
+    "id": "validation_Finance_3",
+    "question": "What rate does <image 1> show?",
+    "options": "[]",
+    "answer": "['24.55', 'about a quarter']",
+    "question_type": "open",
     "image_2": None,
-}  # fmt: skip
+}
 
 
 ABOUT = {
-    "category": "math-targeted-vqa", "context": "table", "grade": "high school", "img_height": 4,
-    "img_width": 4, "language": "english", "skills": ["algebraic reasoning", "arithmetic"],
-    "source": "TabMWP", "split": "testmini", "task": "math word problem",
-}  # fmt: skip
+    "category": "math-targeted-vqa",
+    "context": "table",
+    "grade": "high school",
+    "img_height": 4,
+    "img_width": 4,
+    "language": "english",
+    "skills": ["algebraic reasoning", "arithmetic"],
+    "source": "TabMWP",
+    "split": "testmini",
+    "task": "math word problem",
+}
 VISTA_TYPES = {
-    "pid": TEXT, "question": TEXT, "image": TEXT, "decoded_image": ImageFeature(decode=False),
-    "choices": List(TEXT), "unit": TEXT, "precision": Value("float64"), "answer": TEXT,
-    "question_type": TEXT, "answer_type": TEXT,
+    "pid": TEXT,
+    "question": TEXT,
+    "image": TEXT,
+    "decoded_image": ImageFeature(decode=False),
+    "choices": List(TEXT),
+    "unit": TEXT,
+    "precision": Value("float64"),
+    "answer": TEXT,
+    "question_type": TEXT,
+    "answer_type": TEXT,
     "metadata": {
         key: List(TEXT) if key == "skills" else Value("int64") if key[:3] == "img" else TEXT
         for key in ABOUT
     },
     "query": TEXT,
-}  # fmt: skip
+}
 VISTA: dict[str, Any] = {
-    "pid": "1", "question": "How far is it?", "image": "images/1.jpg", "decoded_image": picture(1),
-    "choices": None, "unit": "m", "precision": 1.0, "answer": "1.2", "question_type": "free_form",
-    "answer_type": "float", "metadata": ABOUT, "query": "Hint: … Question: How far is it?",
-}  # fmt: skip
+    "pid": "1",
+    "question": "How far is it?",
+    "image": "images/1.jpg",
+    "decoded_image": picture(1),
+    "choices": None,
+    "unit": "m",
+    "precision": 1.0,
+    "answer": "1.2",
+    "question_type": "free_form",
+    "answer_type": "float",
+    "metadata": ABOUT,
+    "query": "Hint: … Question: How far is it?",
+}
 VISTAS = [
     VISTA,
     {**VISTA, "pid": "2", "unit": None, "precision": None, "answer": "4", "answer_type": "integer"},
     {**VISTA, "pid": "3", "unit": None, "answer": "[2007, 2008]", "answer_type": "list"},
-    {**VISTA, "pid": "4", "unit": None, "choices": ["-1", "+1", "√2", "2"], "answer": "√2",
-     "question_type": "multi_choice", "answer_type": "text"},
-]  # fmt: skip
+    {
+        **VISTA,
+        "pid": "4",
+        "unit": None,
+        "choices": ["-1", "+1", "√2", "2"],
+        "answer": "√2",
+        "question_type": "multi_choice",
+        "answer_type": "text",
+    },
+]

@@ -31,12 +31,15 @@ ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
 RL = {
     "full": {"algorithm": {"beta": 0.1}},
     "lora": {
-        "algorithm": {"beta": 0.1}, "lora": LORA, "model": {"gradient_checkpointing": True},
-        "optimizer": "sgd", "learning_rate": 0.1,
+        "algorithm": {"beta": 0.1},
+        "lora": LORA,
+        "model": {"gradient_checkpointing": True},
+        "optimizer": "sgd",
+        "learning_rate": 0.1,
     },
     "value": {"algorithm": {**TRACE, "value": {"backbone": "shared"}}},
     "value-copy": {"algorithm": {**TRACE, "value": {"backbone": "copy"}}, "lora": LORA},
-}  # fmt: skip
+}
 """Runs of four steps: a frozen reference, and one with the adapter off and another optimiser; a
 value head on the policy, and one on a copy that shares its frozen weights."""
 BATCH = Masked.batch
@@ -96,15 +99,27 @@ def supervise(world: SimpleNamespace, output: Path, **changes: Any) -> bool:
     """Four steps of the masked objective on four examples each; averaged weights are saved."""
     size = {"d_model": 32, "n_layers": 2, "n_heads": 2, "mlp_hidden_size": 64}
     objective = {
-        "name": "masked", "data": str(pairs(world)), "tokenizer": str(SHAPES / "tokenizer"),
-        "vq": VQ, "image_size": 32, "max_prompt_length": 24, "network": size,
+        "name": "masked",
+        "data": str(pairs(world)),
+        "tokenizer": str(SHAPES / "tokenizer"),
+        "vq": VQ,
+        "image_size": 32,
+        "max_prompt_length": 24,
+        "network": size,
         "save_dtype": "float32",
-    }  # fmt: skip
+    }
     values = {
-        "max_steps": 4, "save_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 2,
-        "eval_steps": 2, "learning_rate": 1e-3, "ema_decay": 0.5, "adam_epsilon": 1e-3,
-        "save_total_limit": None, "bf16": False,
-    }  # fmt: skip
+        "max_steps": 4,
+        "save_steps": 2,
+        "logging_steps": 1,
+        "per_device_train_batch_size": 2,
+        "eval_steps": 2,
+        "learning_rate": 1e-3,
+        "ema_decay": 0.5,
+        "adam_epsilon": 1e-3,
+        "save_total_limit": None,
+        "bf16": False,
+    }
     config = sft.SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Masked, "evaluate", loss_of_one_batch)

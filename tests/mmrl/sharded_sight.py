@@ -53,11 +53,15 @@ def lengths(samples: list[Sample]) -> list[float]:
 def reinforce(world: Path, output: Path, kind: str) -> None:
     """Two steps on questions and on words, evaluated on three questions one by one."""
     options: dict[str, Any] = {
-        "num_prompts": 2, "num_generations": 2, "rollout_batch_size": 1, "eval_limit": 3,
-        "max_completion_length": 8, "rewards": [{"name": "length", "reward": lengths}],
+        "num_prompts": 2,
+        "num_generations": 2,
+        "rollout_batch_size": 1,
+        "eval_limit": 3,
+        "max_completion_length": 8,
+        "rewards": [{"name": "length", "reward": lengths}],
         "sampler": SamplerConfig(name="static", steps=4, eos="leave"),
         "algorithm": {"name": "mask_grpo", "num_iterations": 2, "beta": 0.1},
-    }  # fmt: skip
+    }
     prompts = str(world / "sight.jsonl")
     tasks = {
         "sight": TaskConfig(
@@ -82,7 +86,7 @@ def reinforce(world: Path, output: Path, kind: str) -> None:
             eval_steps=2,
             save_steps=0,
             bf16=False,
-        )  # fmt: skip
+        )
     )
 
 
@@ -90,9 +94,14 @@ def supervise(world: Path, output: Path, batch_size: int) -> None:
     """Four steps on two rows each, of which one process may see and the other read words alone."""
     data = str(world / "mixed.jsonl")
     objective = {
-        "name": "text", "data": data, "eval_data": data, "model": str(world / "policy"),
-        "train_vision_tower": True, "max_length": 500, "save_dtype": "float32",
-    }  # fmt: skip
+        "name": "text",
+        "data": data,
+        "eval_data": data,
+        "model": str(world / "policy"),
+        "train_vision_tower": True,
+        "max_length": 500,
+        "save_dtype": "float32",
+    }
     sft.train(
         sft.SFTConfig(
             output_dir=str(output),
@@ -105,7 +114,7 @@ def supervise(world: Path, output: Path, batch_size: int) -> None:
             learning_rate=1e-2,
             adam_epsilon=1e-3,
             bf16=False,
-        )  # fmt: skip
+        )
     )
 
 

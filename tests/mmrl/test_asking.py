@@ -54,9 +54,13 @@ def samples(policy: Policy, count: int = 8) -> list[Sample]:
     asked = [
         {"include": [{"class": "ring", "count": 1, "color": "red"}]},
         {"include": [{"class": "circle", "count": 2}]},
-        {"include": [{"class": "ring", "count": 1},
-                     {"class": "cross", "count": 1, "position": ["left of", 0]}]},
-    ]  # fmt: skip
+        {
+            "include": [
+                {"class": "ring", "count": 1},
+                {"class": "cross", "count": 1, "position": ["left of", 0]},
+            ]
+        },
+    ]
     prompts = [Prompt(str(n), "text_to_image", "a ring") for n in range(count)]
     draws = [generator("drawn", n) for n in range(count)]
     rollout = sample(policy, policy.canvas(prompts), SamplerConfig(steps=3), draws)
@@ -138,9 +142,11 @@ def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_quest
 def cyclic(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
     task = {
         "rewards": [{**CYCLE, "sampler": {"temperature": 1.0}}],
-        "eval_prompts": world.held_out, "eval_limit": 3, "num_prompts": 6,
+        "eval_prompts": world.held_out,
+        "eval_limit": 3,
+        "num_prompts": 6,
         "eval_rewards": [{**CYCLE, "ask": ["count"]}],
-    }  # fmt: skip
+    }
     config = run_config(world, output, task=task, **{"eval_steps": 2, "max_steps": 2, **changes})
     config.model.max_prompt_length = 64
     return config

@@ -33,9 +33,13 @@ def test_chunks_end_behind_so_many_tokens_and_the_end_belongs_to_the_last() -> N
     assert found == [
         (Chunk(4, "", "abc"), Chunk(7, "abc", "def"), Chunk(10, "abcdef", "gh")),
         (Chunk(5, "", "abc"),),
-        (Chunk(4, "", "abc"), Chunk(7, "abc", "def"), Chunk(10, "abcdef", "ghi"),
-         Chunk(13, "abcdefghi", "jkl")),
-    ]  # fmt: skip
+        (
+            Chunk(4, "", "abc"),
+            Chunk(7, "abc", "def"),
+            Chunk(10, "abcdef", "ghi"),
+            Chunk(13, "abcdefghi", "jkl"),
+        ),
+    ]
 
 
 def test_one_chunk_holds_what_is_shorter_and_without_words_there_is_none() -> None:
@@ -93,9 +97,12 @@ def test_padding_on_the_left_moves_positions_and_nothing_else() -> None:
     padded = Canvas(
         torch.nn.functional.pad(row.tokens, (4, 0)),
         torch.nn.functional.pad(row.response, (4, 0)),
-        None, row.vocab, 0, stop_ids=row.stop_ids,
+        None,
+        row.vocab,
+        0,
+        stop_ids=row.stop_ids,
         valid=torch.nn.functional.pad(row.scorable, (4, 0)),
-    )  # fmt: skip
+    )
     moved = [chunk._replace(end=chunk.end + 4) for chunk in cut(BYTES, row, Cutting(3))[0]]
     assert cut(BYTES, padded, Cutting(3)) == [tuple(moved)]
 

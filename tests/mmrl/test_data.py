@@ -157,8 +157,10 @@ def test_prompts_that_are_too_long_leave_with_all_that_is_theirs_and_are_counted
     prompts = _load(tmp_path, "\n".join(map(json.dumps, rows)))
     kept = fitting(prompts, lambda prompt: len(prompt.text) <= 3, "rows.jsonl")
     assert [(p.id, len(p.text), p.answer, p.metadata["level"]) for p in kept] == [
-        ("rows-0", 3, "3", 3), ("rows-2", 1, "1", 1), ("rows-4", 2, "2", 2),
-    ]  # fmt: skip
+        ("rows-0", 3, "3", 3),
+        ("rows-2", 1, "1", 1),
+        ("rows-4", 2, "2", 2),
+    ]
     assert "rows.jsonl: 2 of 5 prompts are longer than model.max_prompt_length" in caplog.text
     assert fitting(prompts, lambda _: True, "rows.jsonl") == prompts
     assert len(caplog.records) == 1

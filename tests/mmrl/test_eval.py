@@ -54,11 +54,18 @@ def config(world: SimpleNamespace, prompts: str, out: Path, **changes: Any) -> E
 def words(world: SimpleNamespace, prompts: str, out: Path) -> list[str]:
     """The same as a command line, with a reward of its own."""
     return [
-        f"output_dir={out}", f"model.path={world.policy}", "model.vq=null",
-        "model.max_prompt_length=40", f"prompts={prompts}", "num_samples=2", "batch_size=3",
-        "max_completion_length=8", "sampler={name: static, steps: 4, block_size: 4}",
-        "settings=[{label: long}, {max_completion_length: 4, steps: 2}]", "rewards=[{name: math}]",
-    ]  # fmt: skip
+        f"output_dir={out}",
+        f"model.path={world.policy}",
+        "model.vq=null",
+        "model.max_prompt_length=40",
+        f"prompts={prompts}",
+        "num_samples=2",
+        "batch_size=3",
+        "max_completion_length=8",
+        "sampler={name: static, steps: 4, block_size: 4}",
+        "settings=[{label: long}, {max_completion_length: 4, steps: 2}]",
+        "rewards=[{name: math}]",
+    ]
 
 
 def numbers(out: Path) -> dict[str, Any]:
@@ -76,8 +83,11 @@ def test_a_row_holds_what_its_completions_add_up_to(
     assert rows is not None and list(rows) == ["static", "short"]
     found = numbers(tmp_path / "out")
     assert found["left_out"] == 1 and {s["id"] for s in found["samples"]["short"]} == {
-        "p0", "p1", "p3", "p4"
-    }  # fmt: skip
+        "p0",
+        "p1",
+        "p3",
+        "p4",
+    }
     for label, length, steps in (("static", 8, 4), ("short", 4, 2)):
         row, samples = rows[label], found["samples"][label]
         scores = [sample["scores"]["even"] for sample in samples]

@@ -130,8 +130,10 @@ def test_a_human_eval_prompt_sets_up_what_stands_before_its_function(tmp_path: P
     prompt = read(tmp_path, HUMANEVAL, "humaneval")
     assert prompt.text == HUMANEVAL["prompt"]
     assert prompt.metadata == {
-        "setup": "from typing import List", "tests": [HUMANEVAL["test"]], "entry_point": "first",
-    }  # fmt: skip
+        "setup": "from typing import List",
+        "tests": [HUMANEVAL["test"]],
+        "entry_point": "first",
+    }
 
 
 @pytest.mark.parametrize(
@@ -199,8 +201,9 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(tmp_path: Path
     text += "<|startoftext|><|start_header_id|>assistant<|end_header_id|>\n"
     prompt = read(tmp_path, {"prompt": text, "response": "2"}, "dllm_rl_sft")
     assert prompt.messages == [
-        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"},
-    ]  # fmt: skip
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "1+1?"},
+    ]
     assert (prompt.text, prompt.metadata) == ("1+1?", {"completion": "2"})
 
 

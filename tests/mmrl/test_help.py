@@ -19,9 +19,13 @@ from rewards.server.config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    "mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "rewards.server.__main__",
+    "mmrl.rl",
+    "mmrl.sft",
+    "mmrl.eval",
+    "mmrl.eval_v",
+    "rewards.server.__main__",
     "rewards.probe.__main__",
-)  # fmt: skip
+)
 SCRIPTS = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("scripts/*.py", "scripts/bench/*.py", "datasets/*/*.py")
@@ -79,9 +83,13 @@ def answers() -> dict[str, list[Any]]:
     calls += [["module", "mmrl.rl", "--help", "tasks.rewards"]]
     calls += [["module", "mmrl.rl", *words.split(" ", 1)] for words in MISSPELT]
     ran = subprocess.run(
-        [sys.executable, "-c", ANSWERS], input=json.dumps(calls), stdout=subprocess.PIPE,
-        text=True, check=True, cwd=ROOT,
-    )  # fmt: skip
+        [sys.executable, "-c", ANSWERS],
+        input=json.dumps(calls),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     return json.loads(ran.stdout)
 
 

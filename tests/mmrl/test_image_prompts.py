@@ -113,10 +113,12 @@ def test_conversations_of_a_published_set_keep_pictures_and_order(folder: Path) 
     """As vision-language sets lie on the hub: messages with bare parts, pictures beside them."""
     parts = [{"type": "image", "text": None}, {"type": "text", "text": "Which?"}]
     rows = [
-        {"messages": [{"role": "user", "content": parts[:1] * n + parts[1:]}],
-         "images": [stored(color) for color in ("blue", "red")[:n]]}
+        {
+            "messages": [{"role": "user", "content": parts[:1] * n + parts[1:]}],
+            "images": [stored(color) for color in ("blue", "red")[:n]],
+        }
         for n in (1, 2)
-    ]  # fmt: skip
+    ]
     content = List({"type": Value("string"), "text": Value("string")})
     features = Features(
         {

@@ -142,9 +142,11 @@ def test_a_run_trains_evaluates_by_tag_and_looks_once_per_prompt_and_step(
 
 def test_a_resumed_run_is_the_run(sight: Sight, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
-        "save_steps": 1, "save_total_limit": None, "model": sight.all_trained,
+        "save_steps": 1,
+        "save_total_limit": None,
+        "model": sight.all_trained,
         "task": {"rewards": [{"name": "length", "reward": lengths}]},
-    }  # fmt: skip
+    }
     whole = train(questions(sight, tmp_path, **changes))
     changes |= {"resume_from_checkpoint": str(whole / "checkpoints" / "1")}
     again = train(questions(sight, tmp_path / "again", **changes))
@@ -216,11 +218,18 @@ def test_a_benchmark_gives_accuracy_and_averages_over_samples(
 ) -> None:
     def settings(path: str, vq: str | None) -> EvalConfig:
         return EvalConfig(
-            output_dir=str(tmp_path), task="image_to_text", prompts=sight.held_out,
-            model=ModelConfig(path=path, vq=vq, max_prompt_length=400), limit=2,
-            data=DataConfig(format="dllm_rl"), sampler=SAMPLER, max_completion_length=8,
-            rewards=[{"name": "answer"}], num_samples=2, device="cpu",
-        )  # fmt: skip
+            output_dir=str(tmp_path),
+            task="image_to_text",
+            prompts=sight.held_out,
+            model=ModelConfig(path=path, vq=vq, max_prompt_length=400),
+            limit=2,
+            data=DataConfig(format="dllm_rl"),
+            sampler=SAMPLER,
+            max_completion_length=8,
+            rewards=[{"name": "answer"}],
+            num_samples=2,
+            device="cpu",
+        )
 
     rows = benchmark.run(settings(sight.policy, sight.vq))
     assert rows is not None

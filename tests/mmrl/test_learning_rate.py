@@ -26,11 +26,13 @@ VALUES = [
     ("linear", {}, [0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
     ("cosine", {}, [0, 0.5, *((1 + math.cos(math.pi * n / 6)) / 2 for n in range(7))]),
     ("warmup_stable_decay", WSD, [0.1, 0.55, 1, 1, 1, 0.775, 0.55, 0.325, 0.1]),
-    ("cosine_with_min_lr", {"min_lr": 0.05},
-     [0, 0.5, *(0.1 + 0.9 * (1 + math.cos(math.pi * n / 6)) / 2 for n in range(7))]),
-    ("polynomial", {"lr_end": 0.05},
-     [0, 0.5, *(0.1 + 0.9 * (1 - n / 6) for n in range(7))]),
-]  # fmt: skip
+    (
+        "cosine_with_min_lr",
+        {"min_lr": 0.05},
+        [0, 0.5, *(0.1 + 0.9 * (1 + math.cos(math.pi * n / 6)) / 2 for n in range(7))],
+    ),
+    ("polynomial", {"lr_end": 0.05}, [0, 0.5, *(0.1 + 0.9 * (1 - n / 6) for n in range(7))]),
+]
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), VALUES, ids=lambda value: str(value))

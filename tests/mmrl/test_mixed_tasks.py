@@ -42,9 +42,10 @@ def prompts(world: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) ->
 def mixed(world: SimpleNamespace, prompts: dict[str, str], output: Path) -> RLConfig:
     """Two steps of two prompts with two rollouts each of every task."""
     text: dict[str, Any] = {
-        "sampler": WRITER, "max_completion_length": 8,
+        "sampler": WRITER,
+        "max_completion_length": 8,
         "rewards": [{"name": "length", "reward": lengths}],
-    }  # fmt: skip
+    }
     own: dict[str, dict[str, Any]] = {
         "drawn": {"sampler": SamplerConfig(steps=3), "rewards": [RED]},
         "asked": {**text, "data": DataConfig(format="dllm_rl"), "algorithm": {"name": "unigrpo"}},
@@ -52,17 +53,27 @@ def mixed(world: SimpleNamespace, prompts: dict[str, str], output: Path) -> RLCo
     }
     tasks = {
         name: TaskConfig(
-            task=task, prompts=prompts[name], eval_prompts=prompts[name], eval_limit=2,
-            num_prompts=2, num_generations=2,
+            task=task,
+            prompts=prompts[name],
+            eval_prompts=prompts[name],
+            eval_limit=2,
+            num_prompts=2,
+            num_generations=2,
             **{**own[name], "algorithm": {"num_iterations": 1, **own[name].get("algorithm", {})}},
         )
         for name, task in TASKS.items()
-    }  # fmt: skip
+    }
     return RLConfig(
-        output_dir=str(output), model=ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64),
-        tasks=tasks, per_device_train_batch_size=4, learning_rate=1e-3, max_steps=2,
-        save_steps=0, eval_steps=2, bf16=False,
-    )  # fmt: skip
+        output_dir=str(output),
+        model=ModelConfig(path=world.policy, vq=VQ, max_prompt_length=64),
+        tasks=tasks,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        max_steps=2,
+        save_steps=0,
+        eval_steps=2,
+        bf16=False,
+    )
 
 
 def test_three_tasks_train_one_policy_and_each_has_its_metrics(

@@ -128,9 +128,16 @@ def test_a_run_is_the_same_with_and_without_overlap(world: SimpleNamespace, tmp_
     ]
     task = {**GROUPS, "rewards": rewards, "max_failures": 0.9, "eval_prompts": world.held_out}
     for name, overlap in (("with", True), ("without", False)):
-        train(run_config(
-            world, tmp_path / name, task=task, overlap_rewards=overlap, eval_steps=2, max_steps=3,
-        ))  # fmt: skip
+        train(
+            run_config(
+                world,
+                tmp_path / name,
+                task=task,
+                overlap_rewards=overlap,
+                eval_steps=2,
+                max_steps=3,
+            )
+        )
     lines = metrics(tmp_path / "with")
     assert lines == metrics(tmp_path / "without") and len(lines) == 6
     assert sum(line.get("rewards/uneven/failures", 0) for line in lines) > 0
@@ -161,11 +168,16 @@ def test_two_processes_with_overlap_give_the_run_of_one_without(
     world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
     words = [
-        *command_line(world, tmp_path), "max_steps=2", "save_steps=0", "eval_steps=2",
-        "tasks.shapes.num_prompts=4", "tasks.shapes.rollout_batch_size=4",
+        *command_line(world, tmp_path),
+        "max_steps=2",
+        "save_steps=0",
+        "eval_steps=2",
+        "tasks.shapes.num_prompts=4",
+        "tasks.shapes.rollout_batch_size=4",
         "tasks.shapes.rewards=[{name: shapes, mode: partial}, {name: shapes, key: strict}]",
-        f"tasks.shapes.eval_prompts={world.held_out}", "tasks.shapes.eval_limit=4",
-    ]  # fmt: skip
+        f"tasks.shapes.eval_prompts={world.held_out}",
+        "tasks.shapes.eval_limit=4",
+    ]
     pair.same_as_one(tmp_path, words, "overlap_rewards=false")
     timed = RunDirectory(tmp_path / "two").read_metrics()[1]
     assert timed["rewards/strict/queue"] >= 4 and timed["rewards/shapes/latency_s"] > 0

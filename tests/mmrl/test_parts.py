@@ -21,15 +21,18 @@ METHODS: dict[str, dict[str, Any]] = {
     "quadrature": {"name": "gdpo", "num_draws": 3},
     "sandwich": {"name": "spg", "num_draws": 4, "block_size": 16},
     "position": {
-        "name": "step_merge", "num_slices": 4, "position_term": "plackett_luce",
-        "ratio_level": "sequence", "aggregation": "gspo",
+        "name": "step_merge",
+        "num_slices": 4,
+        "position_term": "plackett_luce",
+        "ratio_level": "sequence",
+        "aggregation": "gspo",
     },
     "gmpo": {"name": "trace_rl", "slice_size": 1, "aggregation": "gmpo", "beta": 0.1},
     "block": {"name": "trace_rl", "slice_size": 1, "ratio_level": "block", "block_size": 4},
     "token": {"name": "coupled_grpo"},
     "additive": {"name": "bgpo", "num_draws": 4},
     "left to right": {"name": "just_grpo", "slice_size": 16},
-}  # fmt: skip
+}
 
 
 def end_early(batch: RolloutBatch, lengths: list[int]) -> None:

@@ -68,10 +68,14 @@ def test_a_rotated_photograph_stands_upright(orientation: int, form: str) -> Non
     upright.paste(RED, (0, 0, 8, 12))
     upright.paste(BLUE, (8, 0, 16, 12))
     undo = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_270,
-    }  # fmt: skip
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
     stored = upright.transpose(undo[orientation]) if orientation in undo else upright
     exif = Image.Exif()
     exif[0x0112] = orientation

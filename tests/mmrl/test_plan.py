@@ -57,12 +57,18 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
     assert time.perf_counter() - started < 5
     said = " ".join(capsys.readouterr().out.split())
     for promise in (
-        "learning_rate: 0.001", "6 to train on, 0 held out", "2 prompts x 4 = 8 a step",
-        "emerge, 3 denoising steps of 16 rows (guidance 2)", "mask_grpo: masks random",
-        "2 optimiser steps of 2 micro-batches of 4 rollouts", "3 forward and 1 backward passes",
-        "tasks.shapes.rewards, on 2 stand-ins", "1 x shapes 2 0 ", "total",
+        "learning_rate: 0.001",
+        "6 to train on, 0 held out",
+        "2 prompts x 4 = 8 a step",
+        "emerge, 3 denoising steps of 16 rows (guidance 2)",
+        "mask_grpo: masks random",
+        "2 optimiser steps of 2 micro-batches of 4 rollouts",
+        "3 forward and 1 backward passes",
+        "tasks.shapes.rewards, on 2 stand-ins",
+        "1 x shapes 2 0 ",
+        "total",
         "no evaluation, checkpoint every 50 steps",
-    ):  # fmt: skip
+    ):
         assert promise in said, promise
     assert not (tmp_path / "run").exists()
 
@@ -101,14 +107,22 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
 @pytest.mark.parametrize(
     ("groups", "world_size", "size"),
     [
-        ([(2, 4)], 1, 8), ([(2, 4)], 2, 4), ([(16, 8)], 1, 16), ([(4, 9)], 1, 12),
-        ([(2, 17)], 1, 2), ([(3, 8), (4, 9)], 1, 12), ([(2, 4), (3, 4)], 1, 4),
+        ([(2, 4)], 1, 8),
+        ([(2, 4)], 2, 4),
+        ([(16, 8)], 1, 16),
+        ([(4, 9)], 1, 12),
+        ([(2, 17)], 1, 2),
+        ([(3, 8), (4, 9)], 1, 12),
+        ([(2, 4), (3, 4)], 1, 4),
     ],
-)  # fmt: skip
+)
 def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
-    groups: list[tuple[int, int]], world_size: int, size: int,
-    world: SimpleNamespace, tmp_path: Path,
-) -> None:  # fmt: skip
+    groups: list[tuple[int, int]],
+    world_size: int,
+    size: int,
+    world: SimpleNamespace,
+    tmp_path: Path,
+) -> None:
     tasks = {
         f"task{n}": task_config(world, num_prompts=prompts, num_generations=generations)
         for n, (prompts, generations) in enumerate(groups)

@@ -60,8 +60,9 @@ def test_a_torch_without_onednn_computes_no_bfloat16_natively(
     pretend(monkeypatch, avx512_bf16=True)
     monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: False)
     assert native_bfloat16(CPU) == (
-        False, "this torch has no oneDNN to use the AVX512-BF16 instructions of this CPU"
-    )  # fmt: skip
+        False,
+        "this torch has no oneDNN to use the AVX512-BF16 instructions of this CPU",
+    )
 
 
 @pytest.mark.parametrize(

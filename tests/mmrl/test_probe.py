@@ -40,9 +40,12 @@ def words_of(world: SimpleNamespace, output: Path) -> list[str]:
 
 
 def test_recorded_samples_are_scored_as_the_run_did_and_nothing_is_written(
-    world: SimpleNamespace, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    world: SimpleNamespace,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("models.policy.load_model", lambda *_, **__: pytest.fail("a model loaded"))
     path = run / "samples" / "completions_shapes_000001.parquet"
     before = sorted(run.rglob("*"))
@@ -73,9 +76,11 @@ def test_a_dry_run_tries_recorded_samples_and_without_them_stand_ins(
 
 
 def test_a_reward_that_only_fails_is_exit_status_one(
-    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    world: SimpleNamespace,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setitem(REWARDS, "broken", f"{__name__}:AlwaysFails")
     words = command_line(world, tmp_path / "run")
     assert main([*words, "tasks.shapes.rewards=[{name: broken}, {name: shapes}]"]) == 1
@@ -135,9 +140,12 @@ def test_rewards_of_ones_own_are_tried_before_the_run(
     ],
 )
 def test_samples_that_are_none_are_refused(
-    word: str, named: str, world: SimpleNamespace, tmp_path: Path,
+    word: str,
+    named: str,
+    world: SimpleNamespace,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     assert main([*command_line(world, tmp_path / "run"), word]) == 1
     assert named in capsys.readouterr().err
 

@@ -174,10 +174,11 @@ def test_groups_whose_chunks_differ_are_kept_where_their_sums_are_equal(
     class Opposed(Vowels):
         def __call__(self, samples: list[Sample]) -> list[Any]:
             return [
-                [0.0] * len(s.chunks or ()) if len(s.chunks or ()) < 2
+                [0.0] * len(s.chunks or ())
+                if len(s.chunks or ()) < 2
                 else [1.0 - n % 2 * 2, n % 2 * 2 - 1.0, *[0.0] * (len(s.chunks or ()) - 2)]
                 for n, s in enumerate(samples)
-            ]  # fmt: skip
+            ]
 
     for backbone, kept in (("copy", True), (None, False)):
         rewards = [{"name": "chunks", "reward": Opposed()}]
@@ -231,13 +232,26 @@ def test_two_processes_give_the_run_of_one(
     prompts.write_text("\n".join(json.dumps({"prompt": text}) for text in texts))
     reward = f"{{name: judge, model: right, urls: ['{url}'], chunk_size: 2}}"
     value = "{name: trace_rl, slice_size: 1, value: {backbone: copy, lam: 0.9}}"
-    words = [f"tasks.shapes.{word}" for word in (
-        "task=text", f"prompts={prompts}", "max_completion_length=8", "num_generations=4",
-        "sampler={name: static, steps: 4, block_size: 4, eos: stop}", f"algorithm={value}",
-        f"rewards=[{reward}]",
-    )]  # fmt: skip
-    common = ["max_steps=2", "save_steps=0", "learning_rate=1e-4", "adam_epsilon=1e-3",
-              "model.max_prompt_length=40", "per_device_train_batch_size=4"]  # fmt: skip
+    words = [
+        f"tasks.shapes.{word}"
+        for word in (
+            "task=text",
+            f"prompts={prompts}",
+            "max_completion_length=8",
+            "num_generations=4",
+            "sampler={name: static, steps: 4, block_size: 4, eos: stop}",
+            f"algorithm={value}",
+            f"rewards=[{reward}]",
+        )
+    ]
+    common = [
+        "max_steps=2",
+        "save_steps=0",
+        "learning_rate=1e-4",
+        "adam_epsilon=1e-3",
+        "model.max_prompt_length=40",
+        "per_device_train_batch_size=4",
+    ]
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *[*words, *common]])
 
 

@@ -40,12 +40,21 @@ def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: P
     assert run == tmp_path / "run"
     found = {str(path.relative_to(run)) for path in run.rglob("*")}
     assert found >= {
-        "config.yaml", "env.txt", "train.log", "metrics.jsonl", "report.html",
-        "samples/completions_shapes_000004.parquet", "samples/eval_shapes_000000.png",
-        "samples/eval_shapes_000002.png", "samples/eval_shapes_000004.png",
-        "checkpoints/4/trainer_state.pt", "checkpoints/4/model.safetensors",
-        "final/model.safetensors", "final/config.json", "final/tokenizer.json",
-    }  # fmt: skip
+        "config.yaml",
+        "env.txt",
+        "train.log",
+        "metrics.jsonl",
+        "report.html",
+        "samples/completions_shapes_000004.parquet",
+        "samples/eval_shapes_000000.png",
+        "samples/eval_shapes_000002.png",
+        "samples/eval_shapes_000004.png",
+        "checkpoints/4/trainer_state.pt",
+        "checkpoints/4/model.safetensors",
+        "final/model.safetensors",
+        "final/config.json",
+        "final/tokenizer.json",
+    }
     assert checkpoint_steps(run / "checkpoints") == [4]
     assert not [name for name in found if "partial" in name]
     lines = metrics(run)
@@ -53,10 +62,19 @@ def test_a_run_leaves_its_directory_complete(world: SimpleNamespace, tmp_path: P
     assert [line["step"] for line in lines if "eval/shapes/redness" in line] == [0, 2, 4]
     trained = next(line for line in lines if "loss" in line)
     assert trained.keys() >= {
-        "reward", "reward_std", "frac_reward_zero_std", "rewards/redness/mean", "ratio", "kl",
-        "clip_ratio/low_mean", "clip_ratio/high_mean", "entropy", "grad_norm", "learning_rate",
+        "reward",
+        "reward_std",
+        "frac_reward_zero_std",
+        "rewards/redness/mean",
+        "ratio",
+        "kl",
+        "clip_ratio/low_mean",
+        "clip_ratio/high_mean",
+        "entropy",
+        "grad_norm",
+        "learning_rate",
         "sampling/sampling_logp_difference/mean",
-    }  # fmt: skip
+    }
     assert load_policy(run / "final", VQ).mask_id == load_policy(world.policy, VQ).mask_id
     log = (run / "train.log").read_text()
     assert "finished" in log and "huggingface" not in log
@@ -93,9 +111,14 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:
     changes = {
-        "lora": lora, "algorithm": {"beta": 0.05}, "logging_steps": 3, "bf16": lora is None,
-        "task": {"eval_prompts": world.held_out}, "eval_steps": 1, "warmup_steps": 3,
-    }  # fmt: skip
+        "lora": lora,
+        "algorithm": {"beta": 0.05},
+        "logging_steps": 3,
+        "bf16": lora is None,
+        "task": {"eval_prompts": world.held_out},
+        "eval_steps": 1,
+        "warmup_steps": 3,
+    }
     train(run_config(world, tmp_path / "whole", max_steps=6, **changes))
     train(run_config(world, tmp_path / "parts", max_steps=2, **changes))
     for steps in (4, 6):
@@ -184,10 +207,12 @@ def test_two_processes_train_on_the_same_uncertain_tokens_as_one(
 ) -> None:
     fast = "{name: just_grpo, slice_size: 8, top_entropy_quantile: 0.25, num_iterations: 2}"
     words = [
-        "max_steps=2", f"tasks.shapes.algorithm={fast}", "tasks.shapes.algorithm.beta=0.1",
+        "max_steps=2",
+        f"tasks.shapes.algorithm={fast}",
+        "tasks.shapes.algorithm.beta=0.1",
         "tasks.shapes.algorithm.aggregation=dr_grpo",
         "tasks.shapes.rewards=[{name: tests/mmrl/runs.py:redness}]",
-    ]  # fmt: skip
+    ]
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *words])
     assert all(line["grad_norm"] > 0 for line in metrics(tmp_path / "one") if "loss" in line)
 
@@ -196,11 +221,16 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
     world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
     common = [
-        "max_steps=2", "save_steps=1", "eval_steps=2", "eval_images=3", "learning_rate=1e-4",
+        "max_steps=2",
+        "save_steps=1",
+        "eval_steps=2",
+        "eval_images=3",
+        "learning_rate=1e-4",
         "model.dtype=float64",
-        "tasks.shapes.algorithm.beta=0.1", f"tasks.shapes.eval_prompts={world.held_out}",
+        "tasks.shapes.algorithm.beta=0.1",
+        f"tasks.shapes.eval_prompts={world.held_out}",
         f"tasks.shapes.rewards=[{CLIP}]",
-    ]  # fmt: skip
+    ]
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     for step in (1, 2):
         one, two = (completions(tmp_path / name, step) for name in ("one", "two"))
@@ -221,14 +251,22 @@ def test_the_mean_reward_rises_and_with_shuffled_advantages_it_does_not(
     world: SimpleNamespace, tmp_path: Path, shuffled: bool
 ) -> None:
     task = {
-        "num_prompts": 4, "num_generations": 8, "sampler": SamplerConfig(steps=2),
+        "num_prompts": 4,
+        "num_generations": 8,
+        "sampler": SamplerConfig(steps=2),
         "shuffle_advantages": shuffled,
-    }  # fmt: skip
+    }
     algorithm = {"num_iterations": 1, "min_mask_rate": 0.5, "beta": 0.0}
     config = run_config(
-        world, tmp_path / "run", task=task, algorithm=algorithm, learning_rate=1e-2,
-        per_device_train_batch_size=32, max_steps=15, save_steps=0,
-    )  # fmt: skip
+        world,
+        tmp_path / "run",
+        task=task,
+        algorithm=algorithm,
+        learning_rate=1e-2,
+        per_device_train_batch_size=32,
+        max_steps=15,
+        save_steps=0,
+    )
     train(config)
     rewards = [line["reward"] for line in metrics(tmp_path / "run")]
     gain = sum(rewards[-3:]) / 3 - sum(rewards[:3]) / 3

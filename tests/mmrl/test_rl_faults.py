@@ -250,9 +250,12 @@ def test_a_line_of_metrics_without_a_step_does_not_hinder_a_resumed_run(
 
 @pytest.mark.parametrize("what", ["weights", "moments"])
 def test_a_last_step_that_diverges_is_not_saved(
-    what: str, world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     update = Trainer.update
 
     def diverging(self: Trainer, batches: Any) -> dict[str, float]:

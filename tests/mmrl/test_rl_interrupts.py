@@ -140,9 +140,14 @@ class Interrupting:
     ],
 )
 def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(
-    phase: str, left_at: int, forwards: int, whole: Path, world: SimpleNamespace, tmp_path: Path,
+    phase: str,
+    left_at: int,
+    forwards: int,
+    whole: Path,
+    world: SimpleNamespace,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     handler = signal.getsignal(signal.SIGINT)  # a shell's background job ignores the signal
     with monkeypatch.context() as patch:
         interrupting = Interrupting(phase, patch)

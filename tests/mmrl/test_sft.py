@@ -74,10 +74,17 @@ def test_its_progress_shows_the_loss_and_the_report_what_was_learned(
     assert 0.2 < float(shown) / logged[-1] < 5  # of one step, beside the mean of three
     page = (run / "report.html").read_text()
     for promise in (
-        "6 steps in", "Mean loss: ", "<td>pixel_l1</td><td>step 3: ", "<td>step 6: ",
-        "Images: reconstruction", "<figcaption>Loss</figcaption>", "<figcaption>eval/pixel_l1<",
-        "<figcaption>Parts of the loss<", "<figcaption>grad_norm<", "<figcaption>learning_rate<",
-    ):  # fmt: skip
+        "6 steps in",
+        "Mean loss: ",
+        "<td>pixel_l1</td><td>step 3: ",
+        "<td>step 6: ",
+        "Images: reconstruction",
+        "<figcaption>Loss</figcaption>",
+        "<figcaption>eval/pixel_l1<",
+        "<figcaption>Parts of the loss<",
+        "<figcaption>grad_norm<",
+        "<figcaption>learning_rate<",
+    ):
         assert promise in page, promise
     assert page.count("data:image/png;base64,") == 2 and "Reward" not in page
     assert f"report: {run / 'report.html'}" in (run / "train.log").read_text()

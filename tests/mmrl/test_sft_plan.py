@@ -27,10 +27,13 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(
     said = " ".join(capsys.readouterr().out.split())
     count = sum(p.numel() for p in MagvitV2(MagvitConfig(**NETWORK)).parameters())
     for promise in (
-        "4 steps from the first step", f"reconstruction: 12 images of {images}",
-        f"network {count:,} parameters", "15 examples: 3 micro-batches of 5",
-        "adamw, learning rate 0.01, cosine after 1 steps of warm-up", "checkpoint every 2 steps",
-    ):  # fmt: skip
+        "4 steps from the first step",
+        f"reconstruction: 12 images of {images}",
+        f"network {count:,} parameters",
+        "15 examples: 3 micro-batches of 5",
+        "adamw, learning rate 0.01, cosine after 1 steps of warm-up",
+        "checkpoint every 2 steps",
+    ):
         assert promise in said, promise
     assert not (tmp_path / "run").exists()
 

@@ -189,9 +189,13 @@ def test_the_settings_for_gpus_are_those_that_the_cpus_of_this_test_follow() -> 
     ids=["zero", "fsdp1", "offload", "mixed-precision", "unit"],
 )
 def test_other_ways_of_sharding_are_refused_before_anything_loads(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], variables: dict[str, str], named: list[str],
-) -> None:  # fmt: skip
+    world: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    named: list[str],
+) -> None:
     settings = yaml.safe_load((ACCELERATE / "fsdp2.yaml").read_text())["fsdp_config"]
     given = {
         "FSDP_VERSION": settings["fsdp_version"],
@@ -228,10 +232,11 @@ def test_muon_is_refused_where_the_model_is_sharded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for variable, value in (
-        ("ACCELERATE_USE_FSDP", "true"), ("FSDP_VERSION", "2"),
+        ("ACCELERATE_USE_FSDP", "true"),
+        ("FSDP_VERSION", "2"),
         ("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),
         ("FSDP_TRANSFORMER_CLS_TO_WRAP", "Block"),
-    ):  # fmt: skip
+    ):
         monkeypatch.setenv(variable, value)
     words = ["objective.name=masked", "objective.data=none", "objective.vq=none", "optimizer=muon"]
     words += ["objective.tokenizer=none", f"output_dir={tmp_path / 'run'}"]

@@ -72,8 +72,10 @@ def test_completions_of_a_group_meet_the_answer_of_their_prompt(
     assert sorted(prompt.answer or "" for prompt in task.prompts) == ["0", "1", "3"]
     batch = roll_out(task, policy, 0, 0, 0, 1)
     assert {(p.text, p.answer) for p in batch.prompts} == {
-        ("a red circle", "0"), ("two green squares", "1"), ("a purple ring", "3"),
-    }  # fmt: skip
+        ("a red circle", "0"),
+        ("two green squares", "1"),
+        ("a purple ring", "3"),
+    }
     assert all(isinstance(completion, str) for completion in batch.completions)
     assert batch.rollout.canvas.valid is not None and batch.rollout.canvas.valid.shape[0] == 12
     assert batch.rollout.settings["eos"] == "stop" and batch.rollout.settings["cache"] == "prefix"

@@ -103,9 +103,14 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
     results = {}
     for size in (8, 2, 1):
         config = run_config(
-            world, tmp_path, lora=lora, algorithm=algorithm, per_device_train_batch_size=size,
-            adam_epsilon=1e-3, model={"dtype": "float64"},  # the same tokens are the uncertain ones
-        )  # fmt: skip
+            world,
+            tmp_path,
+            lora=lora,
+            algorithm=algorithm,
+            per_device_train_batch_size=size,
+            adam_epsilon=1e-3,
+            model={"dtype": "float64"},  # the same tokens are the uncertain ones
+        )
         trainer, values = updated(config)
         results[size] = weights(trainer), values
     for size in (2, 1):
@@ -125,9 +130,13 @@ def test_compiled_blocks_change_nothing_but_rounding(
     results = []
     for compiled in (False, True):
         config = run_config(
-            world, tmp_path, lora=lora, algorithm={"beta": 0.1}, torch_compile=compiled,
+            world,
+            tmp_path,
+            lora=lora,
+            algorithm={"beta": 0.1},
+            torch_compile=compiled,
             adam_epsilon=1e-3,
-        )  # fmt: skip
+        )
         trainer, values = updated(config, steps=2)
         results.append((weights(trainer), values["loss"], values["kl"]))
     (plain, *numbers), (other, *others) = results
@@ -141,9 +150,14 @@ def test_sgd_steps_as_far_as_the_gradient_is_large_and_keeps_its_momentum(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(
-        world, tmp_path, optimizer="sgd", learning_rate=0.1, momentum=0.5, max_grad_norm=0,
+        world,
+        tmp_path,
+        optimizer="sgd",
+        learning_rate=0.1,
+        momentum=0.5,
+        max_grad_norm=0,
         algorithm={"num_iterations": 1, "beta": 0},
-    )  # fmt: skip
+    )
     trainer = trainer_of(config)
     before = weights(trainer)
     values = trainer.update(rollouts(config, trainer))

@@ -144,9 +144,13 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(
     results = {}
     for size in (8, 2, 1):
         config = config_of(
-            world, tmp_path, algorithm, lora=lora, per_device_train_batch_size=size,
+            world,
+            tmp_path,
+            algorithm,
+            lora=lora,
+            per_device_train_batch_size=size,
             adam_epsilon=1e-3,
-        )  # fmt: skip
+        )
         trainer, work = prepared(config)
         work["shapes"][1].rewards[3] = torch.nan
         trainer.update(work)

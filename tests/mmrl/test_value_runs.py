@@ -33,9 +33,12 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
 ) -> None:
     changes = {
-        "algorithm": {**method(backbone, lam=0.9), "num_iterations": 2}, "lora": lora,
-        "bf16": lora is None, "save_total_limit": None, "warmup_steps": 3,
-    }  # fmt: skip
+        "algorithm": {**method(backbone, lam=0.9), "num_iterations": 2},
+        "lora": lora,
+        "bf16": lora is None,
+        "save_total_limit": None,
+        "warmup_steps": 3,
+    }
     train(config_of(world, tmp_path / "whole", **changes))
     train(config_of(world, tmp_path / "parts", max_steps=2, **changes))
     train(config_of(world, tmp_path / "parts", resume_from_checkpoint="auto", **changes))
@@ -91,15 +94,27 @@ def test_a_task_without_it_trains_beside_one_with_it_on_one_or_two_processes(
 ) -> None:
     value = f"{{name: trace_rl, slice_size: 1, num_iterations: 2, value: {{backbone: {backbone}}}}}"
     reward = f"rewards=[{{name: clip, model: '{SHAPES / 'checkpoints' / 'clip'}'}}]"
-    other = [f"tasks.other.{word}" for word in (
-        f"prompts={world.prompts}", "num_prompts=2", "num_generations=2", "sampler.steps=3",
-        reward, "algorithm={num_iterations: 2}",
-    )]  # fmt: skip
+    other = [
+        f"tasks.other.{word}"
+        for word in (
+            f"prompts={world.prompts}",
+            "num_prompts=2",
+            "num_generations=2",
+            "sampler.steps=3",
+            reward,
+            "algorithm={num_iterations: 2}",
+        )
+    ]
     common = [
-        *other, "max_steps=2", "save_steps=1", "learning_rate=1e-4", "adam_epsilon=1e-3",
-        "per_device_train_batch_size=2", f"tasks.shapes.algorithm={value}",
+        *other,
+        "max_steps=2",
+        "save_steps=1",
+        "learning_rate=1e-4",
+        "adam_epsilon=1e-3",
+        "per_device_train_batch_size=2",
+        f"tasks.shapes.algorithm={value}",
         f"tasks.shapes.{reward}",
-    ]  # fmt: skip
+    ]
     pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *common])
     for line in metrics(tmp_path / "one"):
         assert line["shapes/loss/value_avg"] > 0 and "other/loss/value_avg" not in line

@@ -208,9 +208,12 @@ def write_small_mmada(directory: Path) -> Path:
     model = small_network(seed=4, vocab_size=len(tokenizer) + vq.codebook_size)
     sizes = {key: model.core.vocab_size for key in ("vocab_size", "embedding_size")}
     model.public_config = {
-        **CONFIG, **sizes, "model_type": "mmada", "num_vq_tokens": 16,
+        **CONFIG,
+        **sizes,
+        "model_type": "mmada",
+        "num_vq_tokens": 16,
         "codebook_size": vq.codebook_size,
         "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
-    }  # fmt: skip
+    }
     save_model(model, directory)
     return directory

@@ -132,8 +132,11 @@ def test_missing_unexpected_and_misshaped_tensors_are_listed(saved: Path) -> Non
     save_file(tensors, saved / "model.safetensors")
     with pytest.raises(ValueError) as caught:
         load_model(saved)
-    for part in ("missing: model.transformer.ln_f", "unexpected: model.transformer.extra",
-                 "blocks.0.q_proj.weight is (32, 31), expected (32, 32)"):  # fmt: skip
+    for part in (
+        "missing: model.transformer.ln_f",
+        "unexpected: model.transformer.extra",
+        "blocks.0.q_proj.weight is (32, 31), expected (32, 32)",
+    ):
         assert part in str(caught.value)
 
 

@@ -96,9 +96,14 @@ def test_a_conversation_is_llada_vs_with_the_image_in_its_place(policy: Policy) 
     # the newline behind the image is lost, as in the public code; other newlines this tokenizer,
     # which knows none, renders as question marks
     assert words == (
-        "<|startoftext|>" + head.format("system") + SYSTEM.replace(" ", "") + "<|eot_id|>"
-        + head.format("user") + "whichcolour?<|eot_id|>" + head.format("assistant")
-    )  # fmt: skip
+        "<|startoftext|>"
+        + head.format("system")
+        + SYSTEM.replace(" ", "")
+        + "<|eot_id|>"
+        + head.format("user")
+        + "whichcolour?<|eot_id|>"
+        + head.format("assistant")
+    )
     count = eyes(policy).tiling.rows(*prompt.images[0].size)
     assert at[at >= 0].tolist() == list(range(count)) and len(canvas.features.rows) == count
     first = int((at >= 0).int().argmax())

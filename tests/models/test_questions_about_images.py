@@ -21,8 +21,9 @@ from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SETTINGS = SamplerConfig(name="static", steps=4)
 WRITERS: dict[str, Callable[[Path], Path]] = {
-    "llada_v": write_small_llada_v, "mmada": write_small_mmada,
-}  # fmt: skip
+    "llada_v": write_small_llada_v,
+    "mmada": write_small_mmada,
+}
 
 
 def load(directory: Path) -> Policy:
@@ -75,10 +76,14 @@ def test_what_is_shown_changes_what_is_written(policy: Policy) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {}, {"cfg_scale": 1.0}, {"block_size": 4, "cache": "prefix"},
-        {"block_size": 4, "cache": "dual"}, {"name": "emerge"}, {"eos": "leave"},
+        {},
+        {"cfg_scale": 1.0},
+        {"block_size": 4, "cache": "prefix"},
+        {"block_size": 4, "cache": "dual"},
+        {"name": "emerge"},
+        {"eos": "leave"},
     ],
-)  # fmt: skip
+)
 def test_a_row_equals_the_row_alone_whatever_the_others_show(
     settings: dict[str, object], policy: Policy
 ) -> None:

@@ -29,8 +29,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.save_pretrained(path)
     model = small_network(vocab_size=len(tokenizer) + 9)
     model.public_config = {
-        **CONFIG, "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
-    }  # fmt: skip
+        **CONFIG,
+        "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
+    }
     save_model(model, path)
     return path
 

@@ -31,16 +31,41 @@ def score(
 @pytest.mark.parametrize(
     "completion",
     [
-        "B", "b", "(B)", "B.", " B\n", "**B**", "B)", "B. Two", "B: two", "(B) Two.", "Option B",
-        "The answer is B.", "Answer: B", "answer: b", "the answer is (b).", "The answer is **B**.",
-        "I choose B.", "The correct option is B because A is too few.", "Two", "two.", "2",
-        "There are two towels.", "<think>A or C?</think>B", r"so \boxed{B}", r"\boxed{\text{(B)}}",
-        "A. is wrong. <answer>B</answer>", "A or B? <answer>two</answer>",
-        "The answer is B, not A.", "A towel hangs on each side, so B.", "It must be B: two towels.",
-        "The answer is B. The answer is B.", "One here, three there. The answer is two.",
+        "B",
+        "b",
+        "(B)",
+        "B.",
+        " B\n",
+        "**B**",
+        "B)",
+        "B. Two",
+        "B: two",
+        "(B) Two.",
+        "Option B",
+        "The answer is B.",
+        "Answer: B",
+        "answer: b",
+        "the answer is (b).",
+        "The answer is **B**.",
+        "I choose B.",
+        "The correct option is B because A is too few.",
+        "Two",
+        "two.",
+        "2",
+        "There are two towels.",
+        "<think>A or C?</think>B",
+        r"so \boxed{B}",
+        r"\boxed{\text{(B)}}",
+        "A. is wrong. <answer>B</answer>",
+        "A or B? <answer>two</answer>",
+        "The answer is B, not A.",
+        "A towel hangs on each side, so B.",
+        "It must be B: two towels.",
+        "The answer is B. The answer is B.",
+        "One here, three there. The answer is two.",
         "Three? No. Answer: two",
     ],
-)  # fmt: skip
+)
 def test_the_choice_that_is_named_counts(completion: str) -> None:
     for answer in ("B", "Two", "two"):
         assert score(completion, answer, COUNTS) == 1.0
@@ -50,16 +75,44 @@ def test_the_choice_that_is_named_counts(completion: str) -> None:
 @pytest.mark.parametrize(
     "completion",
     [
-        "", "   ", "E", "Five", "I do not know.", "A or B", "A, B", "A and B", "B or A", "B/C",
-        "The answer is A or B.", "The answer is B, A.", "The answer is B and C.",
-        "The answer is A. The answer is B.", "B. Three", "The answer is B. Three", "not B",
-        "It is not B.", "The answer is not B.", "There are not two.", "two or three",
-        "One, two, three, four", "A B C D", "Any of (A), (B), (C), (D).", r"\boxed{A, B}",
-        r"B, so \boxed{", "<answer>B", "<think>The answer is B", "<answer></answer>",
-        "isn't it B?", "neither A nor B", "BB", "Answer:", "Three. The answer is not two.",
-        "The answer is two. The answer is three.", "One or three. The answer is two or so, one.",
+        "",
+        "   ",
+        "E",
+        "Five",
+        "I do not know.",
+        "A or B",
+        "A, B",
+        "A and B",
+        "B or A",
+        "B/C",
+        "The answer is A or B.",
+        "The answer is B, A.",
+        "The answer is B and C.",
+        "The answer is A. The answer is B.",
+        "B. Three",
+        "The answer is B. Three",
+        "not B",
+        "It is not B.",
+        "The answer is not B.",
+        "There are not two.",
+        "two or three",
+        "One, two, three, four",
+        "A B C D",
+        "Any of (A), (B), (C), (D).",
+        r"\boxed{A, B}",
+        r"B, so \boxed{",
+        "<answer>B",
+        "<think>The answer is B",
+        "<answer></answer>",
+        "isn't it B?",
+        "neither A nor B",
+        "BB",
+        "Answer:",
+        "Three. The answer is not two.",
+        "The answer is two. The answer is three.",
+        "One or three. The answer is two or so, one.",
     ],
-)  # fmt: skip
+)
 def test_who_names_none_several_or_what_it_is_not_has_not_answered(completion: str) -> None:
     assert [score(completion, letter, COUNTS) for letter in "ABCD"] == [0.0] * 4
 
@@ -171,9 +224,19 @@ def test_a_short_answer_that_says_more_or_else_is_wrong(completion: str, answer:
 
 @pytest.mark.parametrize(
     ("completion", "right"),
-    [("B", True), ("Two", True), ("<answer>B</answer>", True), (" B ", True), ("b", False),
-     ("(B)", False), ("B.", False), ("two", False), ("The answer is B.", False), ("C", False)],
-)  # fmt: skip
+    [
+        ("B", True),
+        ("Two", True),
+        ("<answer>B</answer>", True),
+        (" B ", True),
+        ("b", False),
+        ("(B)", False),
+        ("B.", False),
+        ("two", False),
+        ("The answer is B.", False),
+        ("C", False),
+    ],
+)
 def test_an_exact_match_takes_the_letter_or_the_text_as_it_stands(
     completion: str, right: bool
 ) -> None:

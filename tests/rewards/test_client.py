@@ -41,8 +41,10 @@ def samples(number: int) -> list[Sample]:
 def scored(asked: Asked, change: Callable[[list[Any]], Any] = lambda items: items) -> Answered:
     """The length of every completion, as the server of the project answers."""
     content = json.loads(asked.body)
-    items = [{"id": item["id"], "score": len(item["completion"]), "components": {}, "error": None}
-             for item in content["items"]]  # fmt: skip
+    items = [
+        {"id": item["id"], "score": len(item["completion"]), "components": {}, "error": None}
+        for item in content["items"]
+    ]
     answer = {"id": content["id"], "reward": content["reward"], "version": "1"}
     return Answered(json.dumps({**answer, "items": change(items)}).encode())
 
@@ -171,16 +173,28 @@ def test_every_picture_is_a_png_of_the_same_pixels_encoded_once(
     def answer(asked: Asked) -> Answered:
         items = json.loads(asked.body)["items"]
         seen.extend(items)
-        return scored(Asked("", "", {}, json.dumps(
-            {**json.loads(asked.body), "items": [{"completion": "", **item} for item in items]}
-        ).encode(), 0))  # fmt: skip
+        return scored(
+            Asked(
+                "",
+                "",
+                {},
+                json.dumps(
+                    {
+                        **json.loads(asked.body),
+                        "items": [{"completion": "", **item} for item in items],
+                    }
+                ).encode(),
+                0,
+            )
+        )
 
     with scripted(answer) as server:
         client(server.url, concurrency=1, batch_size=2)(batch)
     assert set(encoded.values()) == {1} and len(encoded) == 2
     for item in seen:
-        for sent, image in zip((*item["images"], *item["reference_images"]), (shared, *asked_about),
-                               strict=True):  # fmt: skip
+        for sent, image in zip(
+            (*item["images"], *item["reference_images"]), (shared, *asked_about), strict=True
+        ):
             assert sent["mime"] == "image/png"
             decoded = Image.open(io.BytesIO(base64.b64decode(sent["data"])))
             assert decoded.format == "PNG" and decoded.mode == image.mode

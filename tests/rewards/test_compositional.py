@@ -65,17 +65,33 @@ def grounding_dino(tmp_path_factory: pytest.TempPathFactory) -> Path:
     GroundingDinoProcessor(pixels, BertTokenizer(vocab=vocabulary)).save_pretrained(directory)
     config = GroundingDinoConfig(
         backbone_config={
-            "model_type": "swin", "embed_dim": 8, "depths": [1, 1, 1, 1], "image_size": 64,
-            "num_heads": [1, 1, 1, 1], "window_size": 4, "out_indices": [2, 3, 4],
+            "model_type": "swin",
+            "embed_dim": 8,
+            "depths": [1, 1, 1, 1],
+            "image_size": 64,
+            "num_heads": [1, 1, 1, 1],
+            "window_size": 4,
+            "out_indices": [2, 3, 4],
         },
         text_config={
-            **TINY, "model_type": "bert", "intermediate_size": 16, "vocab_size": 1040,
+            **TINY,
+            "model_type": "bert",
+            "intermediate_size": 16,
+            "vocab_size": 1040,
             "max_position_embeddings": 32,
         },
-        d_model=32, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, num_queries=12,
-        encoder_n_points=2, decoder_n_points=2, max_text_len=32,
-    )  # fmt: skip
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        num_queries=12,
+        encoder_n_points=2,
+        decoder_n_points=2,
+        max_text_len=32,
+    )
     network = randomised(GroundingDinoForObjectDetection(config), seed=1)
     network.save_pretrained(directory)
     return directory

@@ -78,9 +78,7 @@ TWO = {
 
 
 def test_a_right_image_read_rightly_scores_one() -> None:
-    samples = [
-        drawn(prompts.compositions(tag)[n], n) for tag in prompts.TAGS for n in range(4)
-    ]  # fmt: skip
+    samples = [drawn(prompts.compositions(tag)[n], n) for tag in prompts.TAGS for n in range(4)]
     assert reward()(samples) == [1.0] * len(samples)
 
 

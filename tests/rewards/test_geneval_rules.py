@@ -94,12 +94,13 @@ def test_the_strict_verdict_is_the_published_one() -> None:
         objects = kept(found, 0.1, 16, 1.0)
         conditions = [
             *include_conditions(
-                metadata["include"], objects,
+                metadata["include"],
+                objects,
                 {"color": lambda taken, _, colors=colors: [colors[item] for item in taken]},
                 lambda a, b: relative_position(a.box, b.box),
             ),
             *exclude_conditions(metadata.get("exclude", ()), objects),
-        ]  # fmt: skip
+        ]
         verdict = all(holds for holds, _ in conditions)
         assert verdict == published_verdict(objects, colors, metadata)
         passed += verdict

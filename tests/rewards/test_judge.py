@@ -20,10 +20,16 @@ from tests.rewards.judge_server import counts, judge_server
 
 SECRET = "sk-very-secret-0123456789"
 FAULTS = {
-    "prose": "is no JSON", "nan": "NaN is no number", "high": "the score 6, and 1 to 5",
-    "bool": "the score True", "more": "not an object of reason and score", "cut": "is no JSON",
-    "refusal": "I cannot judge this", "empty": "no chat completion", "garbage": "no JSON",
-}  # fmt: skip
+    "prose": "is no JSON",
+    "nan": "NaN is no number",
+    "high": "the score 6, and 1 to 5",
+    "bool": "the score True",
+    "more": "not an object of reason and score",
+    "cut": "is no JSON",
+    "refusal": "I cannot judge this",
+    "empty": "no chat completion",
+    "garbage": "no JSON",
+}
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +160,15 @@ def test_a_server_that_recovers_gives_the_score(url: str, fault: str) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [("broken", "500"), ("half", "IncompleteRead"), ("silent", "RemoteDisconnected"),
-     ("slow", "TimeoutError"), ("drip", "TimeoutError"), ("hours", "503")],
-)  # fmt: skip
+    [
+        ("broken", "500"),
+        ("half", "IncompleteRead"),
+        ("silent", "RemoteDisconnected"),
+        ("slow", "TimeoutError"),
+        ("drip", "TimeoutError"),
+        ("hours", "503"),
+    ],
+)
 def test_a_server_that_does_not_is_a_counted_failure_before_the_deadline_is_long_past(
     url: str, fault: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,9 +32,15 @@ from rewards.service import Deadline
 
 REPLY = '{"reason": "as built", "score": 4}'
 SPECIAL = [
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
-    "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
-]  # fmt: skip
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+]
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
@@ -66,20 +72,34 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids = {token: words.convert_tokens_to_ids(token) for token in [*SPECIAL, REPLY]}
     config = Qwen2_5_VLConfig(
         text_config={
-            "vocab_size": len(words), "hidden_size": 32, "intermediate_size": 32,
-            "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
-                                "mrope_section": [2, 3, 3]},
-            "bos_token_id": ids["<|im_start|>"], "eos_token_id": ids["<|im_end|>"],
+            "vocab_size": len(words),
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "mrope_section": [2, 3, 3],
+            },
+            "bos_token_id": ids["<|im_start|>"],
+            "eos_token_id": ids["<|im_end|>"],
             "pad_token_id": ids["<|endoftext|>"],
         },
         vision_config={
-            "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
-            "out_hidden_size": 32, "fullatt_block_indexes": [0],
+            "depth": 1,
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_heads": 2,
+            "out_hidden_size": 32,
+            "fullatt_block_indexes": [0],
         },
-        image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
-        vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"],
-    )  # fmt: skip
+        image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+    )
     torch.manual_seed(0)
     network = Qwen2_5_VLForConditionalGeneration(config)
     state: dict[str, Any] = dict(network.named_parameters())
@@ -139,15 +159,28 @@ def test_all_images_of_a_batch_go_through_the_tower_and_a_deadline_holds(checkpo
         lambda _, args, kwargs, out: grids.append(kwargs["grid_thw"].tolist()), with_kwargs=True
     )
     sides, files = [(140, 84), (84, 140), (112, 112)], Files(partial(data_url, max_pixels=10**6))
-    samples = [Sample("", "", images=[Image.new("RGB", size) for size in some])
-               for some in (sides[:2], sides[2:], [])]  # fmt: skip
+    samples = [
+        Sample("", "", images=[Image.new("RGB", size) for size in some])
+        for some in (sides[:2], sides[2:], [])
+    ]
     requests = [
-        {"messages": [{"role": "user", "content": [
-            *({"type": "image_url", "image_url": {"url": url}} for url in files.shown(sample)),
-            {"type": "text", "text": "x" * n},
-        ]}], "max_tokens": 4}
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        *(
+                            {"type": "image_url", "image_url": {"url": url}}
+                            for url in files.shown(sample)
+                        ),
+                        {"type": "text", "text": "x" * n},
+                    ],
+                }
+            ],
+            "max_tokens": 4,
+        }
         for n, sample in enumerate(samples)
-    ]  # fmt: skip
+    ]
     assert isinstance(local.ask(requests, Deadline(0))[0], TimeoutError) and not grids
     assert local.ask(requests, Deadline(600)) == [REPLY] * 3
     assert [[row[2] * 14, row[1] * 14] for row in grids[0]] == [list(side) for side in sides]

@@ -140,14 +140,23 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pixels = GotOcr2ImageProcessor(size={"height": 1024, "width": 1024})
     GotOcr2Processor(pixels, words).save_pretrained(directory)
     vision = {
-        "hidden_size": 8, "output_channels": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
-        "mlp_dim": 8, "global_attn_indexes": [],
-    }  # fmt: skip
+        "hidden_size": 8,
+        "output_channels": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "mlp_dim": 8,
+        "global_attn_indexes": [],
+    }
     text = {
-        "model_type": "qwen2", "vocab_size": len(vocabulary), "hidden_size": 16,
-        "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "num_key_value_heads": 2, "max_position_embeddings": 1024,
-    }  # fmt: skip
+        "model_type": "qwen2",
+        "vocab_size": len(vocabulary),
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+    }
     config = GotOcr2Config(
         vision_config=vision, text_config=text, image_token_index=vocabulary["<imgpad>"]
     )

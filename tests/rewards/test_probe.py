@@ -29,9 +29,14 @@ def test_range_deviation_none_failures_and_seconds_are_shown() -> None:
     row = probed(uneven)
     found = cells(row)
     assert {key: found[key] for key in list(found)[:7]} == {
-        "n": "6", "min": "1", "mean": "2.5", "max": "4", "deviation": "1.291", "none": "1",
+        "n": "6",
+        "min": "1",
+        "mean": "2.5",
+        "max": "4",
+        "deviation": "1.291",
+        "none": "1",
         "failures": "1",
-    }  # fmt: skip
+    }
     assert float(found["s/call"]) == pytest.approx(3 * float(found["s/sample"]), rel=0.1)
     assert row.calls == 2 and not row.failed
     assert row.warnings == ["failed on 1 of 6, first: returned nan"]

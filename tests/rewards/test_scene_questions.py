@@ -27,8 +27,9 @@ def said(include: list[dict[str, Any]], *kinds: str) -> list[tuple[str, str]]:
 
 def test_a_clause_is_asked_about_by_count_colour_side_and_existence() -> None:
     assert said([RING], "count", "color") == [
-        ("how many red rings are there?", "1"), ("what color is the ring?", "red"),
-    ]  # fmt: skip
+        ("how many red rings are there?", "1"),
+        ("what color is the ring?", "red"),
+    ]
     assert said([{"class": "bench", "count": 3}]) == [("how many benches are there?", "3")]
     assert said([RING, LEFT], "relation") == [
         ("on which side of the red ring is the cross: left, right, above or below?", "left")
@@ -43,8 +44,9 @@ def test_what_does_not_say_which_thing_is_meant_is_not_asked() -> None:
     both = [RING, {**RING, "color": "blue", "count": 2}]
     assert said(both, "color") == []
     assert [text for text, _ in said(both, "count")] == [
-        "how many red rings are there?", "how many blue rings are there?",
-    ]  # fmt: skip
+        "how many red rings are there?",
+        "how many blue rings are there?",
+    ]
     bare = [{"class": "ring", "count": 1}, RING]
     assert [text for text, _ in said(bare, "count")] == ["how many red rings are there?"]
     everything = [{**RING, "color": color} for color in COLORS[1:]]

@@ -107,8 +107,10 @@ def test_no_more_requests_are_under_way_than_allowed_and_answers_keep_their_orde
 ) -> None:
     with judge_server() as own:
         service = impatient(own, concurrency=3)
-        parts = [{"type": "text", "text": f"<completion 0>\n{'a' * n}\n</completion 0>"}
-                 for n in range(20)]  # fmt: skip
+        parts = [
+            {"type": "text", "text": f"<completion 0>\n{'a' * n}\n</completion 0>"}
+            for n in range(20)
+        ]
         contents: list[Any] = [
             {"model": "right", "messages": [{"role": "user", "content": [part]}]} for part in parts
         ]

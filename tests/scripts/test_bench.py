@@ -75,8 +75,12 @@ def test_text_sampling_prints_a_line_per_cache_and_window_with_speed_and_agreeme
     setting = bench.Setting(**sizes, length=12, block_size=4, steps=6, prompt_length=5)
     lines = list(bench.measure(setting))
     assert [(line["cache"], line["window"]) for line in lines] == [
-        ("none", None), ("prefix", None), ("prefix", 32), ("dual", None), ("dual", 32),
-    ]  # fmt: skip
+        ("none", None),
+        ("prefix", None),
+        ("prefix", 32),
+        ("dual", None),
+        ("dual", 32),
+    ]
     assert lines[0]["ratio"] == lines[0]["same_tokens"] == 1
     assert all(line["tokens_per_s"] > 0 and line["cpu_ratio"] > 0 for line in lines)
     # the first block of two steps is one exact step and one with the prompt's cache
@@ -111,9 +115,13 @@ def test_overlap_prints_steps_per_second_of_both_ways_and_that_their_results_are
     words = [word for word in command_line(world, tmp_path / "run") if "rewards" not in word]
     (tmp_path / "run.yaml").write_text(OmegaConf.to_yaml(OmegaConf.from_dotlist(words)))
     setting = bench.Setting(
-        run=str(tmp_path / "run.yaml"), groups=3, num_generations=2, steps=2, repeats=1,
+        run=str(tmp_path / "run.yaml"),
+        groups=3,
+        num_generations=2,
+        steps=2,
+        repeats=1,
         group_s=0.02,
-    )  # fmt: skip
+    )
     line = bench.measure(setting, tmp_path)
     assert line["same_results"] and len(line["reward"]) == 2
     assert set(line["steps_per_s"]) == set(line["time/reward_wait_s"]) == {"overlap", "in_turn"}

@@ -102,8 +102,10 @@ def test_a_return_is_the_sum_of_what_is_paid_from_its_step_on(
     paid = position_rewards(earned, scored)
     returns, _ = estimate(paid, torch.zeros_like(paid), scored, 1.0, 1.0)
     for row in range(len(earned)):
-        at = [int(scored[:, row, place].int().argmax()) if scored[:, row, place].any() else -1
-              for place in range(earned.shape[1])]  # fmt: skip
+        at = [
+            int(scored[:, row, place].int().argmax()) if scored[:, row, place].any() else -1
+            for place in range(earned.shape[1])
+        ]
         for place, step in enumerate(at):
             later = [n for n in range(len(at)) if max(at[: n + 1]) >= max(step, 0)]
             expected = float(sum(earned[row, n] for n in later)) if step >= 0 else 0.0

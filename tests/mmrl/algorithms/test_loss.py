@@ -173,9 +173,13 @@ def test_parts_of_a_batch_add_up_to_its_loss_and_metrics(columns: dict) -> None:
         full = inputs(reference=REFERENCE)
         assert full.reference is not None
         part = LossInputs(
-            full.passes[row], full.new[:, row], full.old[:, row], full.reference[:, row],
-            full.entropy[:, row], full.advantages[row],
-        )  # fmt: skip
+            full.passes[row],
+            full.new[:, row],
+            full.old[:, row],
+            full.reference[:, row],
+            full.entropy[:, row],
+            full.advantages[row],
+        )
         value, some = loss(part, size, beta=0.1, **columns)
         total = total + value
         sums = {name: sums[name] + float(some[name]) for name in sums}

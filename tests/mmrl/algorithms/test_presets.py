@@ -29,10 +29,22 @@ def test_the_published_rows_differ_where_the_papers_do() -> None:
 
 def test_every_published_method_has_its_preset() -> None:
     assert set(PRESETS) == {
-        "bgpo", "coupled_grpo", "diffu_grpo", "espo", "gdpo", "just_grpo", "mask_grpo",
-        "mask_grpo_text", "random_masking", "spg", "step_merge", "trace_rl", "trace_rl_value",
-        "unigrpo", "wd1",
-    }  # fmt: skip
+        "bgpo",
+        "coupled_grpo",
+        "diffu_grpo",
+        "espo",
+        "gdpo",
+        "just_grpo",
+        "mask_grpo",
+        "mask_grpo_text",
+        "random_masking",
+        "spg",
+        "step_merge",
+        "trace_rl",
+        "trace_rl_value",
+        "unigrpo",
+        "wd1",
+    }
 
 
 @pytest.mark.parametrize("name", PRESETS)

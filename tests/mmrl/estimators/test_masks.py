@@ -200,9 +200,13 @@ def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:
 
 
 CHANGED = {
-    "min_mask_rate": 0.9, "max_mask_rate": 0.7, "include_full": True,
-    "slice_size": 2, "num_slices": 2, "sampled_slices": 1,
-}  # fmt: skip
+    "min_mask_rate": 0.9,
+    "max_mask_rate": 0.7,
+    "include_full": True,
+    "slice_size": 2,
+    "num_slices": 2,
+    "sampled_slices": 1,
+}
 
 
 @pytest.mark.parametrize("setting", CHANGED)

@@ -57,8 +57,10 @@ def write(path: Path, rows: Sequence[Any]) -> Path:
 def settings(data: Path, /, **changes: Any) -> dict[str, Any]:
     """Options of an objective that sees; those of a new network where no model is named."""
     values: dict[str, Any] = {
-        "max_length": 200, "prompt_column": "question", "completion_column": "answer",
-    }  # fmt: skip
+        "max_length": 200,
+        "prompt_column": "question",
+        "completion_column": "answer",
+    }
     if "model" not in changes:
         values |= {"vision": VisionConfig(**TOWER), "train_vision_tower": True}
     tokenizer = "" if "model" in changes else str(WORDS)

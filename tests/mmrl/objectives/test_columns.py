@@ -49,10 +49,12 @@ def test_whatever_wrote_an_image_it_is_shown_right(tmp_path: Path, plain: bool) 
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 3
     values = [
-        saved(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "TIFF"), saved(grey),
-        saved(Image.new("RGBA", (8, 8), (0, 0, 0, 0))), saved(sideways, exif=exif),
+        saved(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "TIFF"),
+        saved(grey),
+        saved(Image.new("RGBA", (8, 8), (0, 0, 0, 0))),
+        saved(sideways, exif=exif),
         saved(Image.new("P", (8, 8), 0)),
-    ]  # fmt: skip
+    ]
     images = load_images(written(tmp_path, values, plain), "image", 4)
     black = (-1.0, -1.0, -1.0)
     assert colours(images.pixels([0, 1, 2, 3, 4])) == [RED, WHITE, WHITE, WHITE, black]

@@ -215,8 +215,10 @@ def test_questions_and_completions_are_trained_as_they_are_sampled(
     masked = objective(pairs, batch_size=10, **answers)
     parts = {part.part: part for part in masked.batch(0, 0, 1)}
     assert {name: len(part.ids) for name, part in parts.items()} == {
-        "text_to_image": 4, "image_to_text": 4, "text": 2,
-    }  # fmt: skip
+        "text_to_image": 4,
+        "image_to_text": 4,
+        "text": 2,
+    }
     eos = masked.policy.tokenizer.eos_token_id
     config = masked.config.questions
     assert config is not None

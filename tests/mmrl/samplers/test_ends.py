@@ -90,9 +90,11 @@ def test_fill_writes_what_is_open_after_an_end_at_once() -> None:
     done = sample(wants_to_end(), canvas, sampler, generators(8))
     filled = 0
     for tokens, at, logprobs in zip(
-        done.canvas.tokens[:, -LENGTH:], done.written_at[:, -LENGTH:], done.logprobs[:, -LENGTH:],
+        done.canvas.tokens[:, -LENGTH:],
+        done.written_at[:, -LENGTH:],
+        done.logprobs[:, -LENGTH:],
         strict=True,
-    ):  # fmt: skip
+    ):
         ends = [n for n in range(LENGTH) if int(tokens[n]) in (EOS, EOT)]
         later = [n for end in ends for n in range(end + 1, LENGTH) if at[n] >= at[end]]
         assert all(int(tokens[n]) == EOS and float(logprobs[n]) == 0 for n in later)
@@ -148,9 +150,11 @@ def test_leave_writes_nothing_after_an_end_until_the_text_is_whole() -> None:
     done = sample(wants_to_end(), canvas_of([3] * 8), sampler, generators(8))
     left = 0
     for tokens, at, logprobs in zip(
-        done.canvas.tokens[:, -LENGTH:], done.written_at[:, -LENGTH:], done.logprobs[:, -LENGTH:],
+        done.canvas.tokens[:, -LENGTH:],
+        done.written_at[:, -LENGTH:],
+        done.logprobs[:, -LENGTH:],
         strict=True,
-    ):  # fmt: skip
+    ):
         ends = [n for n in range(LENGTH) if int(tokens[n]) in (EOS, EOT)]
         later = [n for end in ends[:1] for n in range(end + 1, LENGTH) if at[n] >= at[end]]
         assert all(int(tokens[n]) == EOS and float(logprobs[n]) == 0 for n in later)

@@ -50,9 +50,16 @@ def test_static_is_llada_vs_sampler(
     response[:, 7:15] = True
     end = CASES["stop"].get(case, 126348)
     canvas = Canvas(
-        tokens, response, None, (0, 126464), MASK, torch.full_like(tokens, MASK), None,
-        stop_ids=(end,), banned=BANNED,
-    )  # fmt: skip
+        tokens,
+        response,
+        None,
+        (0, 126464),
+        MASK,
+        torch.full_like(tokens, MASK),
+        None,
+        stop_ids=(end,),
+        banned=BANNED,
+    )
     options = {"name": "static", "temperature": 0.0, "steps": 4} | settings
     config = SamplerConfig(rng="reference", **options)
     done = sample(policy, canvas, config, Generator().manual_seed(0)).canvas

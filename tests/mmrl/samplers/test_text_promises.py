@@ -47,9 +47,13 @@ def test_prompts_of_different_lengths_get_together_what_each_gets_alone(
         one = canvas[row : row + 1]
         first = one.tokens.shape[1] - own - LENGTH
         short = replace(
-            one, attend=None, uncond_attend=None, tokens=one.tokens[:, first:],
-            response=one.response[:, first:], uncond_tokens=one.uncond_tokens[:, first:],
-        )  # fmt: skip
+            one,
+            attend=None,
+            uncond_attend=None,
+            tokens=one.tokens[:, first:],
+            response=one.response[:, first:],
+            uncond_tokens=one.uncond_tokens[:, first:],
+        )
         draws = generators(len(widths), seed)[row : row + 1]
         alone = sample(EXACT, short, sampler, draws)
         assert torch.equal(alone.canvas.tokens, together.canvas.tokens[row : row + 1, first:])

@@ -48,8 +48,15 @@ def honest(asked: Asked) -> Answered:
         assert [each["tag"] for each in request["meta_datas"]] == ["counting"] * len(found)
         strict = [float(n % 2) for n in range(len(found))]
         group = {"counting": strict, "colors": [-10.0] * len(found)}
-        return pickled({"scores": found, "rewards": [0.0] * len(found), "strict_rewards": strict,
-                        "group_rewards": group, "group_strict_rewards": group})  # fmt: skip
+        return pickled(
+            {
+                "scores": found,
+                "rewards": [0.0] * len(found),
+                "strict_rewards": strict,
+                "group_rewards": group,
+                "group_strict_rewards": group,
+            }
+        )
     if "prompts" in request:
         assert all(prompt.startswith("prompt ") for prompt in request["prompts"])
         return pickled({"scores": np.array(found, np.float32)})
@@ -76,8 +83,10 @@ def test_a_request_names_nothing_at_all() -> None:
     class Text(str):
         """A text that is more than one."""
 
-    batch = [Sample(Text(s.prompt), s.completion, {**s.metadata, Text("by"): Text("me")})
-             for s in pictures(2)]  # fmt: skip
+    batch = [
+        Sample(Text(s.prompt), s.completion, {**s.metadata, Text("by"): Text("me")})
+        for s in pictures(2)
+    ]
     with scripted(honest) as server:
         for name in ("geneval", "hpsv3"):
             build_reward(entry(server, name))(batch)
@@ -230,4 +239,4 @@ def test_the_log_says_once_that_pictures_are_jpeg(caplog: pytest.LogCaptureFixtu
         assert reward.ready() == ""  # type: ignore[attr-defined]
     assert [r.message for r in caplog.records].count(
         "deqa takes JPEG alone: its scores are of pictures at quality 95, not of every pixel"
-    ) == 1  # fmt: skip
+    ) == 1

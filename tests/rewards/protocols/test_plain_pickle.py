@@ -20,20 +20,26 @@ from rewards.protocols.plain_pickle import MAX_BYTES, MAX_DEPTH, PickleRefused, 
 
 PROTOCOLS = (2, 3, 4, 5)
 LEAVES = (
-    st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats(allow_nan=False)
-    | st.text(st.characters(), max_size=300) | st.binary(max_size=300)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**200), 2**200)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(), max_size=300)
+    | st.binary(max_size=300)
     | st.complex_numbers(allow_nan=False)
-)  # fmt: skip
+)
 KEYS = st.text() | st.integers(-(2**40), 2**40) | st.booleans()
 NUMBERS = st.sampled_from([np.dtype(order + kind) for kind in TYPES for order in "<>"])
 
 
 def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return (
-        st.lists(inner, max_size=5) | st.lists(inner, max_size=5).map(tuple)
-        | st.dictionaries(KEYS, inner, max_size=5) | st.sets(KEYS, max_size=4)
+        st.lists(inner, max_size=5)
+        | st.lists(inner, max_size=5).map(tuple)
+        | st.dictionaries(KEYS, inner, max_size=5)
+        | st.sets(KEYS, max_size=4)
         | st.frozensets(KEYS, max_size=4)
-    )  # fmt: skip
+    )
 
 
 @settings(deadline=None, max_examples=150)
@@ -44,8 +50,11 @@ def test_any_plain_value_comes_through(value: Any, protocol: int) -> None:
 
 
 @settings(deadline=None, max_examples=150)
-@given(NUMBERS.flatmap(lambda d: st_numpy.arrays(d, st_numpy.array_shapes(min_dims=0, min_side=0))),
-       st.sampled_from(PROTOCOLS), st.sampled_from("CF"))  # fmt: skip
+@given(
+    NUMBERS.flatmap(lambda d: st_numpy.arrays(d, st_numpy.array_shapes(min_dims=0, min_side=0))),
+    st.sampled_from(PROTOCOLS),
+    st.sampled_from("CF"),
+)
 def test_any_array_of_numbers_comes_through(array: np.ndarray, protocol: int, order: Any) -> None:
     array = np.asarray(array, order=order)
     found, scalar = read_pickle(pickle.dumps((array, array.reshape(-1)[:1]), protocol))
@@ -266,7 +275,8 @@ CRAFTED = {
     "an array without content": (EMPTY + b".", "without content"),
     "an array of another class": (FRESH + b"cbuiltins\nset\nK\x00\x85C\x01b\x87R.", "of array of"),
     "an array made large at once": (
-        FRESH + b"cnumpy\nndarray\n" + whole(10**12) + b"\x85C\x01b\x87R.", "of array of"
+        FRESH + b"cnumpy\nndarray\n" + whole(10**12) + b"\x85C\x01b\x87R.",
+        "of array of",
     ),
     "an array of 10^12": (array(whole(10**12) + b"\x85", b"\0" * 8), "shape"),
     "an array of 10^9": (array(whole(10**9) + b"\x85", b"\0" * 8), "claims 8,000,000,000 bytes"),
@@ -276,15 +286,23 @@ CRAFTED = {
     "an array of nothing known": (EMPTY + b"(K\x01K\x01\x85N\x89C\x01atb.", "an array of"),
     "a number with too few bytes": (SCALAR + TYPE + b"C\x01a\x86R.", "of number of"),
     "copies of a text": (
-        text("a" * 2**22) + b"q\x00" + ENCODE + b"q\x01" + text("latin1") + b"q\x02]"
-        + b"h\x01h\x00h\x02\x86Ra" * 64 + b".", "again and again",
+        text("a" * 2**22)
+        + b"q\x00"
+        + ENCODE
+        + b"q\x01"
+        + text("latin1")
+        + b"q\x02]"
+        + b"h\x01h\x00h\x02\x86Ra" * 64
+        + b".",
+        "again and again",
     ),
     "too many instructions": (b"]" + b"Na" * 2**18 + b".", "instructions"),
     "too many bytes": (b"B" + struct.pack("<I", MAX_BYTES) + b"\0" * MAX_BYTES + b".", "are read"),
     "colliding keys": (
-        b"}(" + b"".join(whole(MODULUS * n) + b"N" for n in range(999)) + b"u.", "as a key"
+        b"}(" + b"".join(whole(MODULUS * n) + b"N" for n in range(999)) + b"u.",
+        "as a key",
     ),
-}  # fmt: skip
+}
 """Pickles written by hand, and a word of why each is refused."""
 
 

@@ -111,8 +111,10 @@ def test_items_pixels_depth_and_words_are_limited(small_server: Live) -> None:
     right = picture("c", "p", Image.new("RGB", (64, 64)), score=1)
     found = small_server.score("moody", [large, bomb, right])
     assert [item["error"] and item["error"]["code"] for item in found] == [
-        "too_many_pixels", "too_many_pixels", None,
-    ]  # fmt: skip
+        "too_many_pixels",
+        "too_many_pixels",
+        None,
+    ]
 
 
 def test_more_requests_than_memory_are_told_to_come_again(small_server: Live) -> None:
@@ -157,11 +159,13 @@ def test_items_without_a_score_in_time_are_an_error_by_name(small_server: Live) 
         (request({"id": 1, "prompt": "p"}), (422, "invalid_request")),
         (request({"id": "a"}), (422, "invalid_request")),
         (request({"id": "a", "prompt": "p", "metadta": {}}), (422, "invalid_request")),
-        (json.dumps(request(words("a", x="!"))).replace('"!"', "1e999").encode(),
-         (422, "invalid_request")),
+        (
+            json.dumps(request(words("a", x="!"))).replace('"!"', "1e999").encode(),
+            (422, "invalid_request"),
+        ),
         (request(words("a"), reward="../../etc/passwd"), (404, "unknown_reward")),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_request_is_refused_by_name(
     small_server: Live, body: Any, expected: tuple[int, str]
 ) -> None:
@@ -192,8 +196,9 @@ def test_nothing_but_health_is_told_without_the_token(
 
 def test_unknown_paths_and_methods_have_the_form_of_all_errors(small_server: Live) -> None:
     assert small_server.get("/etc/passwd") == (
-        404, {"error": {"code": "not_found", "message": "Not Found"}},
-    )  # fmt: skip
+        404,
+        {"error": {"code": "not_found", "message": "Not Found"}},
+    )
     status, body = small_server.get("/v1/score")
     assert (status, body["error"]["code"]) == (405, "method_not_allowed")
 

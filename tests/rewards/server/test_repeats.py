@@ -39,8 +39,10 @@ def test_errors_are_tried_again() -> None:
         with pytest.raises(Refusal, match="later"):
             await repeats.answer(b"k", work)
         assert [(await repeats.answer(b"k", work)).is_final for _ in range(3)] == [
-            False, True, True,
-        ]  # fmt: skip
+            False,
+            True,
+            True,
+        ]
         assert len(list(results)) == 1, "the third answer was kept"
 
     asyncio.run(run())

@@ -100,8 +100,11 @@ def test_text_rewards_score_as_they_do_here(server: Live) -> None:
         asked = [words(f"i{n}", text, answer="12") for n, text in enumerate(texts)]
         assert scores(server.score(name, asked, name)) == expected
         assert server.score(name, [words("none")], f"{name} none")[0] == {
-            "id": "none", "score": None, "components": {}, "error": None,
-        }  # fmt: skip
+            "id": "none",
+            "score": None,
+            "components": {},
+            "error": None,
+        }
         wrong = server.score(name, [words("bad", answer="")], f"{name} bad")[0]
         assert wrong["error"]["code"] == "bad_metadata"
 
@@ -132,8 +135,9 @@ def test_sixteen_clients_get_each_their_own_scores_from_fewer_batches(
     requests = [items(batch[a:b], a) for a, b in zip(starts, starts[1:], strict=False)]
     before = server.value("reward_server_batch_items_count", reward="clip")
     with ThreadPoolExecutor(16) as clients:
-        found = list(clients.map(lambda n: server.score("clip", requests[n], f"{n}"),
-                                 range(len(requests))))  # fmt: skip
+        found = list(
+            clients.map(lambda n: server.score("clip", requests[n], f"{n}"), range(len(requests)))
+        )
     answered = [item for answer in found for item in answer]
     # batches of other sizes: up to the rounding of float32
     assert {item["id"]: item["score"] for item in answered} == pytest.approx(expected, abs=1e-5)
@@ -196,16 +200,21 @@ def test_wrong_kinds_of_completions_fail_alone(server: Live) -> None:
 
 def test_a_text_that_is_too_long_fails_alone() -> None:
     limits, budget = Limits(), Budget(2**24)
-    texts = [Item(id=f"{n}", prompt="p", completion="x" * length)
-             for n, length in enumerate((1, MAX_TEXT, MAX_TEXT + 1))]  # fmt: skip
+    texts = [
+        Item(id=f"{n}", prompt="p", completion="x" * length)
+        for n, length in enumerate((1, MAX_TEXT, MAX_TEXT + 1))
+    ]
     asked = Item(id="a", prompt="x" * (MAX_TEXT + 1), completion="")
     body = {"id": "r", "reward": "math", "items": [item.model_dump() for item in (*texts, asked)]}
     items = read_request(json.dumps(body).encode(), 4).items
     with budget.lease() as lease:
         found = samples_of(items, 2**20, limits, lease)
     assert [each.code if isinstance(each, Problem) else "" for each in found] == [
-        "", "", "too_long", "too_long",
-    ]  # fmt: skip
+        "",
+        "",
+        "too_long",
+        "too_long",
+    ]
 
 
 def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
