@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

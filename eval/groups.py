@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.text import Row, quality
+from eval.text_table import Row, quality
 from mmrl.config import ConfigError
 from mmrl.types import Prompt
 
@@ -55,7 +55,7 @@ def by_group(
 
     Args:
         prompts: one per score.
-        scores: see `eval.text.quality`, which makes every row.
+        scores: see `eval.text_table.quality`, which makes every row.
         num_samples: completions per prompt.
         keys: see `sizes`.
     """

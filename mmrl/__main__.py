@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmrl.command import HELP, write_out
-from mmrl.help import commands
+from mmrl.config.command import HELP, write_out
+from mmrl.config.help import commands
 
 
 def main(arguments: Sequence[str]) -> int:

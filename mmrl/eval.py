@@ -5,7 +5,7 @@
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
 
 Writes `scores.json` (every completion and score) and `table.txt` into `output_dir`; what is sampled
-already is in its `samples/`, see `mmrl.benchmark`. `mmrl.eval_v` runs the same on questions about
+already is in its `samples/`, see `eval.benchmark`. `mmrl.eval_v` runs the same on questions about
 images.
 """
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from eval.text_config import EvalConfig
 from mmrl import begin
-from mmrl.activity import activity, displayed
-from mmrl.command import Usage, run_command
-from mmrl.eval_config import EvalConfig
-from mmrl.inputs import load_ready
-from rewards.scoring import RewardError
+from mmrl.config.command import Usage, run_command
+from mmrl.config.inputs import load_ready
+from mmrl.runtime.activity import activity, displayed
+from rewards.scoring.scorer import RewardError
 
 USAGE = Usage("python -m mmrl.eval", __doc__, EvalConfig, "eval")
 
@@ -31,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         config = load_ready(EvalConfig, arguments)
         with activity("importing torch"):
-            from mmrl.benchmark import command
-            from mmrl.text_benchmark import plan_of, run
+            from eval.benchmark import command
+            from eval.text_benchmark import plan_of, run
 
         begin()
         command(config, plan_of, run)

@@ -5,7 +5,7 @@
     accelerate launch --config_file … -m mmrl.eval_v config=configs/eval/….yaml
 
 Both write `scores.json` and `table.txt` into `output_dir`; what is sampled already is in its
-`samples/`, see `mmrl.benchmark`. Images (`text_to_image`, the default) also get a grid and, where
+`samples/`, see `eval.benchmark`. Images (`text_to_image`, the default) also get a grid and, where
 asked, GenEval's folders. Questions about images (`image_to_text`) are a benchmark of texts, see
 `mmrl.eval`.
 """
@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from eval.benchmark_config import BenchmarkConfig
+from eval.image_config import EvalConfig
+from eval.text_config import EvalConfig as TextConfig
 from mmrl import begin
-from mmrl.activity import activity, displayed
-from mmrl.benchmark_config import BenchmarkConfig
-from mmrl.command import Usage, run_command
 from mmrl.config import check_choice, stated
-from mmrl.eval_config import EvalConfig as TextConfig
-from mmrl.eval_v_config import EvalConfig
-from mmrl.inputs import load_ready
-from rewards.scoring import RewardError
+from mmrl.config.command import Usage, run_command
+from mmrl.config.inputs import load_ready
+from mmrl.runtime.activity import activity, displayed
+from rewards.scoring.scorer import RewardError
 
 
 class Benchmark(NamedTuple):
@@ -37,8 +37,8 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "text_to_image": Benchmark(EvalConfig, "mmrl.image_benchmark"),
-    "image_to_text": Benchmark(TextConfig, "mmrl.text_benchmark"),
+    "text_to_image": Benchmark(EvalConfig, "eval.image_benchmark"),
+    "image_to_text": Benchmark(TextConfig, "eval.text_benchmark"),
 }
 """The benchmarks by their task."""
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         config = load(arguments)
         with activity("importing torch"):
-            from mmrl.benchmark import command
+            from eval.benchmark import command
 
             kind = import_module(BENCHMARKS[config.task].module)
         begin()

@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any, Literal
 
 from mmrl.config import ConfigError, check
-from mmrl.lora_config import LoraSettings
+from mmrl.training.lora_config import LoraSettings
 from mmrl.types import Prompt
-from models.magvit_config import MagvitConfig
+from models.image_tokenizers.magvit_config import MagvitConfig
 from models.task import ImageFit
 
 PUBLIC_VQ = "showlab/magvitv2"
@@ -46,7 +46,7 @@ class ModelConfig:
     """Whether padding is attended to; null follows the checkpoint."""
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
-    `models.attention`. Sampling always takes `sdpa`."""
+    `models.network.attention`. Sampling always takes `sdpa`."""
     gradient_checkpointing: bool = False
     """Recompute blocks, and layers of a vision tower that is trained, in the backward pass: less
     memory, more time."""
@@ -91,9 +91,9 @@ def check_checkpoints(model: ModelConfig) -> None:
         ConfigError: one that is neither a directory nor possibly on the hub.
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
-    from mmrl.trainable import check_patterns
+    from mmrl.training.trainable import check_patterns
     from models.checkpoint import outline
-    from models.magvit import vq_outline
+    from models.image_tokenizers.magvit import vq_outline
 
     if model.train_vision_tower:
         check_sight(model, "to train its vision tower")

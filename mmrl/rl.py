@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl import begin
-from mmrl.activity import activity, displayed
-from mmrl.checkpoint import CheckpointError, recover_checkpoints
-from mmrl.command import Usage, run_command
-from mmrl.divergence import DivergenceError
-from mmrl.inputs import load_ready
-from mmrl.interrupt import Interrupted, StopRequest, check
+from mmrl.config.command import Usage, run_command
+from mmrl.config.inputs import load_ready
 from mmrl.model_config import policy_options
-from mmrl.peers import PeerLostError, end_with_launcher, told_of_peers
-from mmrl.reward_versions import read_versions
 from mmrl.rl_config import RLConfig
-from rewards.scoring import RewardError
+from mmrl.run.checkpoint import CheckpointError, recover_checkpoints
+from mmrl.runtime.activity import activity, displayed
+from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.interrupt import Interrupted, StopRequest, check
+from mmrl.runtime.peers import PeerLostError, end_with_launcher, told_of_peers
+from mmrl.training.reward_versions import read_versions
+from rewards.scoring.scorer import RewardError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from mmrl.run_directory import RunDirectory
+    from mmrl.run.run_directory import RunDirectory
 
 __all__ = ["RLConfig", "main", "train"]
 
@@ -62,9 +62,9 @@ def train(config: RLConfig) -> Path:
         from accelerate import Accelerator
         from accelerate.utils import ProjectConfiguration
 
-        from mmrl.compilation import check_compiler
-        from mmrl.launch import check_launch
-        from mmrl.run_directory import RunDirectory
+        from mmrl.run.run_directory import RunDirectory
+        from mmrl.runtime.compilation import check_compiler
+        from mmrl.runtime.launch import check_launch
 
     begin()
     end_with_launcher()
@@ -73,7 +73,7 @@ def train(config: RLConfig) -> Path:
     accelerator = Accelerator(
         # without a device, launched processes find each other only where the CPU is asked for
         cpu=not torch.accelerator.is_available(),
-        mixed_precision="no",  # bf16 is autocast around the network alone, see mmrl.precision
+        mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
         log_with=list[Any](config.report_to) or None,
         project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
@@ -87,15 +87,15 @@ def train(config: RLConfig) -> Path:
 
 def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> None:
     """The run, in a directory that no other writes into."""
-    from mmrl.computation import choose_together
-    from mmrl.launch import any_process
-    from mmrl.progress import Progress
-    from mmrl.rollout import rewarded, sample_groups
-    from mmrl.run_directory import RunLog
-    from mmrl.tasks import Task
-    from mmrl.trainer import Trainer
+    from mmrl.rollouts.rollout import rewarded, sample_groups
+    from mmrl.rollouts.tasks import Task
+    from mmrl.run.run_directory import RunLog
+    from mmrl.runtime.computation import choose_together
+    from mmrl.runtime.launch import any_process
+    from mmrl.training.progress import Progress
+    from mmrl.training.trainer import Trainer
     from models import load_policy
-    from rewards.overlap import Overlap
+    from rewards.scoring.overlap import Overlap
 
     rank, world_size = accelerator.process_index, accelerator.num_processes
     tasks = {name: Task(name, options) for name, options in config.tasks.items()}
@@ -148,9 +148,9 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> None:
     config = load_ready(RLConfig, arguments)
     if config.dry_run:
-        from mmrl.compilation import check_compiler
-        from mmrl.launch import check_launch
-        from mmrl.plan import describe
+        from mmrl.preflight.plan import describe
+        from mmrl.runtime.compilation import check_compiler
+        from mmrl.runtime.launch import check_launch
 
         check_launch(config.optimizer)
         check_compiler(config.torch_compile)

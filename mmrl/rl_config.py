@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.learning_rate import check_schedule
 from mmrl.model_config import ModelConfig, check_checkpoints, check_task
-from mmrl.optimizer_config import check_optimizer
+from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers.blocks import check_blocks
-from mmrl.task_config import TaskConfig
+from mmrl.training.learning_rate import check_schedule
+from mmrl.training.optimizer_config import check_optimizer
 from models.task import MAX_COMPLETION_LENGTH, TASKS, writes_images
 
 TRACKERS = ("tensorboard", "wandb")
@@ -30,7 +30,7 @@ class RLConfig:
     choices: ClassVar = {"report_to": TRACKERS}
 
     output_dir: str = "runs/rl"
-    """Run directory, see `mmrl.run_directory`."""
+    """Run directory, see `mmrl.run.run_directory`."""
     seed: int = 0
     """Names every draw of the run."""
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -74,11 +74,12 @@ class RLConfig:
     """Gradients are scaled down to this norm; 0 leaves them."""
     bf16: Literal["auto", True, False] = "auto"
     """Sample and train under bfloat16 autocast; `auto` does so where the device computes bfloat16
-    natively, see `mmrl.precision`."""
+    natively, see `mmrl.runtime.precision`."""
     torch_compile: Literal["auto", True, False] = "auto"
-    """Compile the repeated blocks of the network; `auto` is explained in `mmrl.compilation`. On a
-    CPU it needs a C++ compiler. With and without gradient are compiled apart, so that the ratio at
-    the start of several inner iterations is 1 up to rounding."""
+    """Compile the repeated blocks of the network; `auto` is explained in
+    `mmrl.runtime.compilation`. On a CPU it needs a C++ compiler. With and without gradient are
+    compiled apart, so that the ratio at the start of several inner iterations is 1 up to
+    rounding."""
     logging_steps: int = 1
     """Steps between lines of metrics."""
     eval_steps: int = 0
@@ -164,7 +165,7 @@ class RLConfig:
 
     def check_model(self) -> None:
         """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
-        from mmrl.asking import check_asking
+        from eval.asking import check_asking
 
         check_checkpoints(self.model)
         for name, task in self.tasks.items():

@@ -17,28 +17,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl import begin
-from mmrl.activity import activity, displayed
-from mmrl.checkpoint import (
+from mmrl.config import component
+from mmrl.config.command import Usage, run_command
+from mmrl.config.inputs import load_ready
+from mmrl.objectives import OBJECTIVES
+from mmrl.run.checkpoint import (
     CheckpointError,
     prune_checkpoints,
     recover_checkpoints,
     write_directory,
 )
-from mmrl.command import Usage, run_command
-from mmrl.config import component
-from mmrl.divergence import DivergenceError
-from mmrl.inputs import load_ready
-from mmrl.interrupt import Interrupted, StopRequest
-from mmrl.objectives import OBJECTIVES
-from mmrl.peers import PeerLostError, end_with_launcher, told_of_peers
-from mmrl.report import write_report
+from mmrl.run.report import write_report
+from mmrl.runtime.activity import activity, displayed
+from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.interrupt import Interrupted, StopRequest
+from mmrl.runtime.peers import PeerLostError, end_with_launcher, told_of_peers
 from mmrl.sft_config import SFTConfig
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from mmrl.run_directory import RunDirectory
-    from mmrl.supervised_trainer import SupervisedTrainer
+    from mmrl.run.run_directory import RunDirectory
+    from mmrl.training.supervised_trainer import SupervisedTrainer
 
 logger = logging.getLogger(__name__)
 USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
@@ -54,9 +54,9 @@ def _run(arguments: Sequence[str]) -> int:
     config = load_ready(SFTConfig, arguments)
     if not config.dry_run:
         return 0 if train(config) else 130
-    from mmrl.compilation import check_compiler
-    from mmrl.launch import check_launch
-    from mmrl.sft_plan import describe
+    from mmrl.preflight.sft_plan import describe
+    from mmrl.runtime.compilation import check_compiler
+    from mmrl.runtime.launch import check_launch
 
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
@@ -81,9 +81,9 @@ def train(config: SFTConfig) -> bool:
         import torch
         from accelerate import Accelerator
 
-        from mmrl.compilation import check_compiler
-        from mmrl.launch import check_launch
-        from mmrl.run_directory import RunDirectory
+        from mmrl.run.run_directory import RunDirectory
+        from mmrl.runtime.compilation import check_compiler
+        from mmrl.runtime.launch import check_launch
 
     begin()
     end_with_launcher()
@@ -92,7 +92,7 @@ def train(config: SFTConfig) -> bool:
     check_compiler(config.torch_compile)
     # without a device, launched processes find each other only where the CPU is asked for
     cpu = not torch.accelerator.is_available()
-    accelerator = Accelerator(cpu=cpu, mixed_precision="no")  # see mmrl.precision
+    accelerator = Accelerator(cpu=cpu, mixed_precision="no")  # see mmrl.runtime.precision
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     with run.locked(), told_of_peers():
         return _learn(config, options, accelerator, run)
@@ -100,9 +100,9 @@ def train(config: SFTConfig) -> bool:
 
 def _learn(config: SFTConfig, options: Any, accelerator: Accelerator, run: RunDirectory) -> bool:
     """The run, in a directory that no other writes into."""
-    from mmrl.computation import choose_together
-    from mmrl.run_directory import RunLog
-    from mmrl.supervised_trainer import SupervisedTrainer
+    from mmrl.run.run_directory import RunLog
+    from mmrl.runtime.computation import choose_together
+    from mmrl.training.supervised_trainer import SupervisedTrainer
 
     recover_checkpoints(run.checkpoints)
     checkpoint = run.starting_point(config.resume_from_checkpoint)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mmrl.config import check, component
-from mmrl.learning_rate import check_schedule
 from mmrl.objectives import OBJECTIVES
-from mmrl.optimizer_config import check_optimizer
+from mmrl.training.learning_rate import check_schedule
+from mmrl.training.optimizer_config import check_optimizer
 
 
 @dataclass(kw_only=True)
@@ -16,7 +16,7 @@ class SFTConfig:
     """Settings of `python -m mmrl.sft`, named as in transformers and TRL."""
 
     output_dir: str = "runs/sft"
-    """Run directory, see `mmrl.run_directory`."""
+    """Run directory, see `mmrl.run.run_directory`."""
     objective: dict[str, Any] = field(
         default_factory=dict, metadata={"holds": "mmrl.objectives:OBJECTIVES"}
     )
@@ -56,10 +56,10 @@ class SFTConfig:
     """Decay of an average of the weights, which is what is saved and evaluated; 0 is off."""
     bf16: Literal["auto", True, False] = "auto"
     """Run forward passes under bfloat16 autocast; `auto` does so where the device computes bfloat16
-    natively, see `mmrl.precision`."""
+    natively, see `mmrl.runtime.precision`."""
     torch_compile: Literal["auto", True, False] = "auto"
-    """Compile the repeated blocks of the network; `auto` is explained in `mmrl.compilation`. On a
-    CPU it needs a C++ compiler."""
+    """Compile the repeated blocks of the network; `auto` is explained in
+    `mmrl.runtime.compilation`. On a CPU it needs a C++ compiler."""
     seed: int = 0
     """Seed of new weights, of the order of examples and of every draw."""
     logging_steps: int = 10

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from PIL import Image
 
-from mmrl.chunks import Chunk, Cutting
 from mmrl.features import Features, Shown
 
 if TYPE_CHECKING:
@@ -31,6 +30,27 @@ __all__ = [
     "Sample",
     "Shown",
 ]
+
+
+class Chunk(NamedTuple):
+    """A chunk of a response.
+
+    `end` is its last position in the row, `before` the text of the response up to it, `text` its
+    own. A character whose bytes are cut in two is left to the later chunk.
+    """
+
+    end: int
+    before: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How responses are cut: behind every `size` tokens, or with `at: lines` at the first end of a
+    line from there on. A chunk of blanks alone is never cut off."""
+
+    size: int
+    at: Literal["tokens", "lines"] = "tokens"
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from models.checkpoint import load_model, save_model
-    from models.magvit import load_vq
+    from models.image_tokenizers.magvit import load_vq
     from models.policy import Policy, load_policy
 
 __all__ = ["Policy", "load_model", "load_policy", "load_vq", "save_model"]
@@ -14,7 +14,7 @@ _MODULES = {
     "Policy": "policy",
     "load_model": "checkpoint",
     "load_policy": "policy",
-    "load_vq": "magvit",
+    "load_vq": "image_tokenizers.magvit",
     "save_model": "checkpoint",
 }
 

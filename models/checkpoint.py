@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models import llada, llada_v, mmada
-from models.core import CoreConfig, MaskedTokenModel
+from models.families import llada, llada_v, mmada
+from models.network.core import CoreConfig, MaskedTokenModel
 from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, write_weights
 

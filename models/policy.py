@@ -15,16 +15,16 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
 from models.checkpoint import FAMILIES, load_model, outline, read_config, save_model
-from models.core import MaskedTokenModel
-from models.image_chat import ImageChat
-from models.image_codes_chat import ImageCodesChat
-from models.layouts import Layouts, token_ids
-from models.magvit import MagvitV2, load_vq
+from models.image_tokenizers.magvit import MagvitV2, load_vq
+from models.layouts.image_chat import ImageChat
+from models.layouts.image_codes_chat import ImageCodesChat
+from models.layouts.mmada_rows import Layouts, token_ids
+from models.layouts.text import Text
+from models.layouts.text_to_image import MaskPolicy, TextToImage
+from models.network.core import MaskedTokenModel
+from models.network.vision import Vision
 from models.source import find_directory
 from models.task import MAX_COMPLETION_LENGTH, ImageFit, Task
-from models.text import Text
-from models.text_to_image import MaskPolicy, TextToImage
-from models.vision import Vision
 
 
 @dataclass
@@ -144,7 +144,7 @@ def load_policy(
         image_size: side of the images in pixels; None follows `num_vq_tokens` of the checkpoint.
         mask_policy: `ignore` or `key_padding`; None follows the checkpoint's `mask_policy`, and
             `ignore` where it names none, as the public weights were trained.
-        attn_implementation: `sdpa`, `eager`, or `auto`, see `models.attention`.
+        attn_implementation: `sdpa`, `eager`, or `auto`, see `models.network.attention`.
         max_completion_length: response positions of a text.
         chat_template: whether a text prompt goes through the chat template; None where there is
             one. Messages always do.

@@ -6,10 +6,10 @@ A new reward is one file with a class whose constructor takes its options as typ
 arguments, and one line in `REWARDS`. The class is imported when the reward is first named and its
 heavy imports belong inside the constructor, so listing rewards and checking a configuration stay
 cheap. A score of None means "this reward does not apply to this sample"; a failure is an exception
-and never a number (`rewards.scoring` counts it). A reward with `cutting` judges the chunks of a
-completion and returns a list of scores for each sample, one per chunk. An entry with `mode: client`
-names a reward that a server gives (`rewards.protocols`); a name with a colon is that of a function
-or class of one's own (`rewards.own`).
+and never a number (`rewards.scoring.scorer` counts it). A reward with `cutting` judges the chunks
+of a completion and returns a list of scores for each sample, one per chunk. An entry with `mode:
+client` names a reward that a server gives (`rewards.http.protocols`); a name with a colon is that
+of a function or class of one's own (`rewards.own`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from mmrl.by_name import find, is_by_name
 from mmrl.config import ConfigError, check_choice
+from mmrl.config.by_name import find, is_by_name
 from mmrl.types import Cutting, Sample
 from rewards import own
+from rewards.http.protocols import client_of, is_client
 from rewards.options import check_options
-from rewards.protocols import client_of, is_client
 
 REWARDS: dict[str, str] = {
     "aesthetic": "rewards.aesthetic:AestheticReward",
@@ -171,7 +171,8 @@ def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
     """Build the reward an entry describes; what the call returns are raw scores.
 
     Args:
-        entry: see `check_reward`; weight, scale and offset are left to `rewards.scoring.Scorer`.
+        entry: see `check_reward`; weight, scale and offset are left to
+            `rewards.scoring.scorer.Scorer`.
         where: dotted key of the entry, for messages.
 
     Raises:

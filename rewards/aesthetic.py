@@ -2,9 +2,9 @@
 
     score = MLP(f(image)),   f of length one, by OpenAI's CLIP ViT-L/14
 
-The layers are those of `rewards.score_layers`, 768 to 1024 to 128 to 64 to 16 to 1; the picture is
-prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to 6.5. It knows nothing of the
-prompt, so it must never be the only reward of a run.
+The layers are those of `rewards.networks.score_layers`, 768 to 1024 to 128 to 64 to 16 to 1; the
+picture is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to 6.5. It knows
+nothing of the prompt, so it must never be the only reward of a run.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import ClassVar, Literal
 from PIL import Image
 
 from mmrl.types import Sample
-from rewards.checkpoints import fill_network, find_checkpoint, read_weights
-from rewards.open_clip_encoder import open_clip_encoder
-from rewards.pictures import picture_of
-from rewards.score_layers import score_layers
+from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
+from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.networks.score_layers import score_layers
+from rewards.parsing.images import picture_of
 
 FILE = "aesthetic-model.pth"
 """Name of sac+logos+ava1-l14-linearMSE.pth at the hub id that is the default."""

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
-from rewards.extraction import cut_off, extract
-from rewards.metadata import read, values
-from rewards.stated_number import equal, number, stated_number
-from rewards.wording import mentions, words_of, yes_or_no
+from rewards.parsing.extraction import cut_off, extract
+from rewards.parsing.metadata import read, values
+from rewards.parsing.stated_number import equal, number, stated_number
+from rewards.parsing.wording import mentions, words_of, yes_or_no
 
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
 _LISTED = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from mmrl.types import Sample
-from rewards.open_clip_encoder import open_clip_encoder
-from rewards.pictures import picture_of
+from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.parsing.images import picture_of
 
 
 class CLIPReward:

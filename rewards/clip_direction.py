@@ -19,8 +19,8 @@ from PIL import Image
 
 from mmrl.config import check
 from mmrl.types import Sample
-from rewards.open_clip_encoder import open_clip_encoder
-from rewards.pictures import as_rgb, picture_of
+from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.parsing.images import as_rgb, picture_of
 
 if TYPE_CHECKING:
     from torch import Tensor

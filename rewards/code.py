@@ -1,6 +1,7 @@
 """The code reward: does the program in a completion pass its tests?
 
-The code is run by `rewards.sandbox` or, with a `url`, by `rewards.remote_sandbox`, nowhere else.
+The code is run by `rewards.sandbox.sandbox` or, with a `url`, by `rewards.sandbox.remote_sandbox`,
+nowhere else.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.types import Sample
 from rewards import PartialFailure
-from rewards.extraction import tagged
-from rewards.jail.judge import compiled
-from rewards.metadata import read
-from rewards.remote_sandbox import RemoteSandbox
-from rewards.sandbox import ISOLATION, Job, Sandbox, Verdict
+from rewards.parsing.extraction import tagged
+from rewards.parsing.metadata import read
+from rewards.sandbox.jail.judge import compiled
+from rewards.sandbox.remote_sandbox import RemoteSandbox
+from rewards.sandbox.sandbox import ISOLATION, Job, Sandbox, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class CodeReward:
 
     Args:
         partial: score the share of tests passed instead of all or nothing.
-        isolation: `full` or `process`, see `rewards.sandbox`; for the local sandbox.
+        isolation: `full` or `process`, see `rewards.sandbox.sandbox`; for the local sandbox.
         url: address of a remote sandbox; empty runs the code on this machine.
         timeout: seconds on the clock for loading the code and for each test.
         cpu_seconds: processor time of one program.

@@ -26,7 +26,6 @@ from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.dual_encoder import DualEncoder
 from rewards.geneval import (
     COLORS,
     MODES,
@@ -37,13 +36,14 @@ from rewards.geneval import (
     include_conditions,
     relative_position,
 )
-from rewards.open_clip_encoder import open_clip_encoder
-from rewards.pictures import picture_of
+from rewards.networks.dual_encoder import DualEncoder
+from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.parsing.images import picture_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rewards.object_detectors import Found
+    from rewards.networks.object_detectors import Found
 
 _ATTRIBUTES = {"class": None, "color": COLORS}
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
@@ -96,7 +96,7 @@ class CompositionalReward:
         batch_size: int = 8,
         fill: int = 1,
     ) -> None:
-        from rewards.object_detectors import ObjectDetector
+        from rewards.networks.object_detectors import ObjectDetector
 
         check_choice("compositional.mode", mode, MODES)
         self.mode, self.exact = mode, exact

@@ -17,9 +17,9 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 from mmrl.types import Sample
-from rewards.extraction import extract
 from rewards.math import check_partial
-from rewards.metadata import read, values
+from rewards.parsing.extraction import extract
+from rewards.parsing.metadata import read, values
 
 MAX_CHARS = 300
 _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {

@@ -2,11 +2,11 @@
 
     score = questions about the image that the policy answers as the prompt has it / questions
 
-The questions follow from the prompt's metadata (`rewards.scene_questions`) and the policy answers
-them as prompts of the task image_to_text, without the prompt the image was made for: from the
-pixels, encoded anew. Asking questions is TIFA's way (arXiv:2303.11897), whose reader is a model of
-its own; here the policy reads what it drew, so a reader that errs rewards what it misreads. Keep a
-reward that the policy has no part in among `eval_rewards`.
+The questions follow from the prompt's metadata (`rewards.judging.scene_questions`) and the policy
+answers them as prompts of the task image_to_text, without the prompt the image was made for: from
+the pixels, encoded anew. Asking questions is TIFA's way (arXiv:2303.11897), whose reader is a model
+of its own; here the policy reads what it drew, so a reader that errs rewards what it misreads. Keep
+a reward that the policy has no part in among `eval_rewards`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mmrl.config import check, check_choice
 from mmrl.types import Prompt, Sample
 from rewards import PartialFailure
 from rewards.answer import AnswerReward
-from rewards.asking import Answer, Asking
-from rewards.pictures import picture_of
-from rewards.scene_questions import KINDS, Question, questions
+from rewards.judging.asking import Answer, Asking
+from rewards.judging.scene_questions import KINDS, Question, questions
+from rewards.parsing.images import picture_of
 
 GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
 """Of the sampler where nothing else is said: the likeliest answer, written in as many steps as it

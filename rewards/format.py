@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from mmrl.types import Sample
-from rewards.extraction import boxed
-from rewards.metadata import read
+from rewards.parsing.extraction import boxed
+from rewards.parsing.metadata import read
 
 MODES = ("soft", "strict", "boxed")
 

@@ -19,10 +19,10 @@ from PIL import Image
 
 from mmrl.config import installed
 from mmrl.types import Sample
-from rewards.architectures import resolve_architecture
-from rewards.checkpoints import fill_network, find_checkpoint, read_weights
-from rewards.dual_encoder import DualEncoder
-from rewards.pictures import OPENAI_MEAN, OPENAI_STD, picture_of
+from rewards.networks.architectures import resolve_architecture
+from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
+from rewards.networks.dual_encoder import DualEncoder
+from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, picture_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,9 +3,9 @@
     score = (layers(BLIP(image, prompt)) - 0.16717) / 1.03334
 
 BLIP's text encoder reads the prompt and attends to the states of its ViT-L/16 of the picture; its
-first state goes through `rewards.score_layers`. The score is raw, about -2 to 2, mean 0 and
-deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset: 0.5`). The
-picture is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's mean and
+first state goes through `rewards.networks.score_layers`. The score is raw, about -2 to 2, mean 0
+and deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset: 0.5`).
+The picture is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's mean and
 deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabulary.
 """
 
@@ -18,11 +18,11 @@ from PIL import Image
 
 from mmrl.config import check, installed
 from mmrl.types import Sample
-from rewards.checkpoints import find_checkpoint, read_weights
-from rewards.device import resolve_device, resolve_dtype
-from rewards.dual_encoder import filled
-from rewards.pictures import OPENAI_MEAN, OPENAI_STD, picture_of
-from rewards.pretrained import load_part
+from rewards.networks.checkpoints import find_checkpoint, read_weights
+from rewards.networks.dual_encoder import filled
+from rewards.networks.placement import resolve_device, resolve_dtype
+from rewards.networks.pretrained import load_part
+from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, picture_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ class ImageRewardReward:
         transforms = installed("torchvision.transforms", "clip")
         from transformers import AutoTokenizer
 
-        from rewards.imagereward_network import network_of
+        from rewards.networks.imagereward_network import network_of
 
         path = find_checkpoint(checkpoint, FILE, "imagereward.checkpoint")
         self.tokenizer = load_part(AutoTokenizer, tokenizer, "imagereward.tokenizer")

@@ -17,7 +17,7 @@ from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.pictures import picture_of
+from rewards.parsing.images import picture_of
 
 
 class JPEGReward:

@@ -22,13 +22,13 @@ from typing import Any, ClassVar, Literal, Protocol
 from mmrl.config import ConfigError, check
 from mmrl.types import Chunk, Cutting, Sample
 from rewards import PartialFailure
+from rewards.http.service import Deadline, Service, Unreadable
 from rewards.judging.cache import ReplyCache, key_of
 from rewards.judging.data_url import data_url
 from rewards.judging.endpoint import Endpoint
 from rewards.judging.reply import ReplyError, score_of
 from rewards.judging.template import Template, load_template
-from rewards.pictures import Files
-from rewards.service import Deadline, Service, Unreadable
+from rewards.parsing.images import Files
 
 AGAIN = (ReplyError, Unreadable)
 """What a second request may turn out better; everything else was tried again, or is final."""

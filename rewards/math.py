@@ -3,7 +3,7 @@ r"""The math reward: is the answer of a completion the reference answer?
 The answer is read from the last `\boxed{…}`, else `<answer>…</answer>` (where a box may be misspelt
 or empty), else after `####`, else it is the last number. It is right if it reads the same, if both
 are plain numbers of the same value (words after the written one are its unit), or if math-verify
-finds them equal (reference first); of percent signs `rewards.percent` knows what they say.
+finds them equal (reference first); of percent signs `rewards.parsing.percent` knows what they say.
 References come as they stand in GSM8K (`… #### 72`) and MATH (a solution with a box), as a bare
 answer, or as a number.
 """
@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
-from rewards.extraction import SOURCES, boxed, extract, hashed
-from rewards.metadata import read, values
-from rewards.percent import readings
-from rewards.verifier import Verifier
+from rewards.parsing.extraction import SOURCES, boxed, extract, hashed
+from rewards.parsing.metadata import read, values
+from rewards.parsing.percent import readings
+from rewards.parsing.verifier import Verifier
 
 MAX_ANSWER_CHARS = 1000
 _PLAIN = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{1,40})?")

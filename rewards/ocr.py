@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.ocr_engines import ENGINES, Settings, require
-from rewards.pictures import picture_of
+from rewards.networks.ocr_engines import ENGINES, Settings, require
+from rewards.parsing.images import picture_of
 
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from PIL import Image
 
 from mmrl.types import Sample
-from rewards.dual_encoder import DualEncoder
-from rewards.pictures import picture_of
-from rewards.pretrained import load_network, load_part
+from rewards.networks.dual_encoder import DualEncoder
+from rewards.networks.pretrained import load_network, load_part
+from rewards.parsing.images import picture_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ class PickScoreReward:
     ) -> None:
         from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-        from rewards.pickscore_network import Towers
+        from rewards.networks.pickscore_network import Towers
 
         # Resized as published, on the PIL image.
         pictures = load_part(AutoImageProcessor, processor, "pickscore.processor", backend="pil")

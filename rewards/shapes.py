@@ -1,8 +1,8 @@
 """The shapes reward: does the image show what a GenEval prompt of the shapes world asks for?
 
-The rules are GenEval's (`rewards/geneval.py`), on what `rewards/shapes_detector.py` finds. One is
-added: the image must show nothing that the prompt does not ask for. Without it a policy learns to
-fill its images, because an extra object can only help. `exact=False` is GenEval's rule.
+The rules are GenEval's (`rewards/geneval.py`), on what `rewards/networks/shapes_detector.py` finds.
+One is added: the image must show nothing that the prompt does not ask for. Without it a policy
+learns to fill its images, because an extra object can only help. `exact=False` is GenEval's rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rewards.geneval import (
     shortened_offset,
 )
 from rewards.geneval import check_metadata as check_clauses
-from rewards.shapes_detector import (
+from rewards.networks.shapes_detector import (
     BACKGROUNDS,
     COLORS,
     SHAPES,

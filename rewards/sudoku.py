@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmrl.types import Sample
-from rewards.extraction import tagged
-from rewards.metadata import read, values
+from rewards.parsing.extraction import tagged
+from rewards.parsing.metadata import read, values
 
 
 class SudokuReward:

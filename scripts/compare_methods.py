@@ -28,14 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tqdm import tqdm  # noqa: E402
 
-from mmrl.activity import Display, activity, write  # noqa: E402
 from mmrl.algorithms import forwards, load_algorithm  # noqa: E402
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, check_choice, load_config  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.model_config import known_config  # noqa: E402
-from mmrl.report import read_metrics  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from rewards.terms import key_of  # noqa: E402
+from mmrl.run.report import read_metrics  # noqa: E402
+from mmrl.runtime.activity import Display, activity, write  # noqa: E402
+from rewards.scoring.terms import key_of  # noqa: E402
 
 CONTROL = "shuffled"
 HEAD = (
@@ -232,7 +232,7 @@ def held_out(run: Run, task: str, lines: list[dict[str, Any]]) -> list[float]:
 
 def _forwards(config: RLConfig) -> float:
     """Forwards of a rollout in an update, the mean over inner iterations."""
-    from mmrl.tasks import completion_length
+    from mmrl.rollouts.tasks import completion_length
 
     [options] = config.tasks.values()
     method = load_algorithm(options.algorithm)

@@ -24,9 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from PIL import Image, ImageDraw  # noqa: E402
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
-from mmrl.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.model_config import (  # noqa: E402
     ModelConfig,
     check_checkpoints,
@@ -34,6 +33,7 @@ from mmrl.model_config import (  # noqa: E402
     policy_options,
 )
 from mmrl.randomness import generator  # noqa: E402
+from mmrl.run.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
 from mmrl.samplers.blocks import check_blocks  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
@@ -114,7 +114,7 @@ USAGE = Usage("python scripts/generate_images.py", __doc__, Config)
 
 def generate(config: Config) -> list[Path]:
     """Sample and write the pictures; return their paths."""
-    from mmrl.device import find_device
+    from mmrl.runtime.device import find_device
     from models import load_policy
 
     prompts = checked(config)
@@ -136,8 +136,8 @@ def generate(config: Config) -> list[Path]:
 
 def checked(config: Config) -> list[Prompt]:
     """The prompts, once everything is checked that is known before the policy loads."""
-    from mmrl.device import find_device
-    from mmrl.run_directory import check_writable
+    from mmrl.run.run_directory import check_writable
+    from mmrl.runtime.device import find_device
 
     check_writable("out", Path(config.out))
     check_checkpoints(config.policy)
@@ -231,7 +231,7 @@ def still(
 
 def _prompts(config: Config) -> list[Prompt]:
     if config.prompts:
-        from mmrl.data import load_prompts
+        from mmrl.data.prompts import load_prompts
 
         return load_prompts(config.prompts, TASK, limit=config.limit)
     texts = [text.strip() for text in config.prompt.split("|") if text.strip()]

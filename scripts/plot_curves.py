@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
-from mmrl.curves import Series, line_plot  # noqa: E402
-from mmrl.report import read_metrics, series  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
+from mmrl.run.curves import Series, line_plot  # noqa: E402
+from mmrl.run.report import read_metrics, series  # noqa: E402
 
 BLUE, GREY = "#1f5fbf", "#777777"
 

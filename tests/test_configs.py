@@ -11,13 +11,13 @@ from PIL import Image
 
 from mmrl.algorithms import load_algorithm, passes_per_rollout
 from mmrl.config import load_config
-from mmrl.data import load_prompts
+from mmrl.config.shipped import first_line
+from mmrl.data.prompts import load_prompts
 from mmrl.eval import EvalConfig as TextEvalConfig
 from mmrl.eval_v import load
-from mmrl.plan import describe
+from mmrl.preflight.plan import describe
 from mmrl.rl_config import RLConfig
 from mmrl.sft_config import SFTConfig
-from mmrl.shipped import first_line
 from rewards.judging.template import load_template
 
 ROOT = Path(__file__).resolve().parents[1]

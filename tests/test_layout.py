@@ -96,15 +96,20 @@ def test_every_package_is_imported_from_this_checkout(package: str) -> None:
 
 @pytest.mark.parametrize("package", ["models", "rewards", "eval"])
 def test_models_rewards_and_eval_know_only_the_records_of_mmrl(package: str) -> None:
-    configuration = {"mmrl.config", "mmrl.by_name", "mmrl.written_name", "mmrl.shipped"}
+    configuration = {
+        "mmrl.config",
+        "mmrl.config.by_name",
+        "mmrl.config.written_name",
+        "mmrl.config.shipped",
+    }
     allowed = {"mmrl.types", "mmrl.randomness", *configuration}
     # the probe reads what a run is configured by
     of_entry_points = {
-        "mmrl.command",
-        "mmrl.probe",
-        "mmrl.probe_config",
+        "mmrl.config.command",
+        "mmrl.preflight.probe",
+        "mmrl.preflight.probe_config",
         "mmrl.begin",
-        "mmrl.inputs",
+        "mmrl.config.inputs",
     }
     wrong = [
         f"{path} imports {name}"
@@ -120,7 +125,7 @@ SETTINGS = [
     "mmrl.sft",
     "mmrl.eval",
     "mmrl.eval_v",
-    "rewards.server.config",
+    "rewards.server.server_config",
     *(
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for folder in PACKAGES

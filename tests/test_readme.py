@@ -14,10 +14,10 @@ import pytest
 from mmrl import eval_v
 from mmrl.config import load_config
 from mmrl.eval import EvalConfig as TextEvalConfig
-from mmrl.probe import ProbeConfig
+from mmrl.preflight.probe import ProbeConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
-from rewards.server.config import ServerConfig
+from rewards.server.server_config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -20,8 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 
 logger = logging.getLogger("geneval")
 

@@ -21,7 +21,7 @@ from byte_tokenizer import Config, build, run  # noqa: E402
 from question_pairs import DESCRIBE  # noqa: E402
 from render import BACKGROUNDS, SIZES  # noqa: E402
 
-from mmrl.command import Usage  # noqa: E402
+from mmrl.config.command import Usage  # noqa: E402
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -44,7 +44,7 @@ def words() -> set[str]:
 
 def train() -> PreTrainedTokenizerFast:
     """The tokenizer."""
-    from models.image_chat import SYSTEM
+    from models.layouts.image_chat import SYSTEM
 
     return build(words(), gap="\\n\\n", tags=[SYSTEM])
 

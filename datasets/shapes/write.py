@@ -27,8 +27,8 @@ from prompts import (  # noqa: E402
 )
 from render import render  # noqa: E402
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 
 logger = logging.getLogger("shapes")
 

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from question_pairs import pairs  # noqa: E402
 from questions import ROWS, data_url, picture, question_rows  # noqa: E402
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 
 logger = logging.getLogger("shapes")
 SHARES = ("descriptions", "careless", "letters")

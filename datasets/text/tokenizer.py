@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from byte_tokenizer import Config, build, run  # noqa: E402
 
-from mmrl.command import Usage  # noqa: E402
+from mmrl.config.command import Usage  # noqa: E402
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

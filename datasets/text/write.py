@@ -27,8 +27,8 @@ import countdown  # noqa: E402
 import sudoku  # noqa: E402
 from splits import SPLITS  # noqa: E402
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 
 logger = logging.getLogger("text")
 

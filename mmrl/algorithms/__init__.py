@@ -13,7 +13,7 @@ from mmrl.algorithms.algorithm_config import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.combinations import follows_blocks, unread
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
 from mmrl.algorithms.value_config import ValueConfig
-from mmrl.lazy import lazy_names
+from mmrl.config.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from mmrl.algorithms.advantages import (

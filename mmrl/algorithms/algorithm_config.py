@@ -19,8 +19,8 @@ from mmrl.algorithms.kl import KL
 from mmrl.algorithms.ratios import RATIO_LEVELS
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.config import ConfigError, check, check_choice, merge
+from mmrl.config.shipped import configs
 from mmrl.estimators import BOUNDS, MASKS, Draw, View, bounds
-from mmrl.shipped import configs
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from mmrl.config.lazy_names import lazy_names
 from mmrl.estimators.bounds import BOUNDS, Quantity, View
 from mmrl.estimators.masks import MASKS, Draw, Strategy
-from mmrl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mmrl.estimators.entropy import highest

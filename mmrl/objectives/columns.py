@@ -1,7 +1,7 @@
 """Columns of parquet files: images as pixel tensors, opened when they are needed, and texts.
 
-Images are opened as those of prompts are (`mmrl.pictures`), whatever wrote them; one that cannot be
-read is refused with its row.
+Images are opened as those of prompts are (`mmrl.data.images`), whatever wrote them; one that cannot
+be read is refused with its row.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mmrl.arrow_bytes import holds_bytes
 from mmrl.config import ConfigError
-from mmrl.picture_sources import find_picture
-from models.pixels import image_to_pixels
+from mmrl.data.arrow_bytes import holds_bytes
+from mmrl.data.image_sources import find_picture
+from models.layouts.pixels import image_to_pixels
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.captions import load_captions, near_miss
 from mmrl.objectives.clip_network import new_clip, save_clip, train_tokenizer
 from mmrl.objectives.columns import ImageRows, load_images
 from mmrl.objectives.contrastive_config import ContrastiveConfig
 from mmrl.objectives.objective import without_weights
 from mmrl.randomness import generator
-from mmrl.stream import stream_positions, stream_rows
 
 MAX_SCALE = 100.0
 

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import load_images, load_texts
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
 from mmrl.objectives.masked_policy import (
@@ -41,13 +42,12 @@ from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.text_source import Source
 from mmrl.randomness import generator, stable_seed
-from mmrl.stream import stream_positions, stream_rows
 from models.checkpoint import outline
-from models.core import MaskedTokenModel
-from models.llada import core_config
-from models.magvit import MagvitConfig, MagvitV2, vq_outline
+from models.families.llada import core_config
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, vq_outline
+from models.layouts.text_to_image import TextToImage
+from models.network.core import MaskedTokenModel
 from models.policy import load_tokenizer
-from models.text_to_image import TextToImage
 
 EPS = 1e-3
 

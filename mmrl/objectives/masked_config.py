@@ -68,7 +68,7 @@ class MaskedConfig:
     completions: CompletionsConfig | None = None
     """What the text part learns instead of captions: rows with a prompt and a completion."""
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
-    """Attention kernel; `auto` follows device and precision, see `models.attention`."""
+    """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Stored precision of the saved weights."""
 

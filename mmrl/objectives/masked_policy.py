@@ -11,13 +11,13 @@ from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.text_rows import Tasks
 from mmrl.randomness import generator
 from models.checkpoint import new_model
-from models.image_codes_chat import ImageCodesChat
-from models.layouts import Layouts
-from models.llada import BACKBONE, core_config
-from models.magvit import MagvitV2, load_vq
+from models.families.llada import BACKBONE, core_config
+from models.image_tokenizers.magvit import MagvitV2, load_vq
+from models.layouts.image_codes_chat import ImageCodesChat
+from models.layouts.mmada_rows import Layouts
+from models.layouts.text import Text
+from models.layouts.text_to_image import TextToImage
 from models.policy import Policy, image_grid, load_policy, load_tokenizer
-from models.text import Text
-from models.text_to_image import TextToImage
 
 
 def new_policy(config: MaskedConfig, seed: int) -> Policy:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import check, check_choice, component
-from mmrl.formats import FORMATS
+from mmrl.data.formats import FORMATS
 from mmrl.objectives.corruptions import CORRUPTIONS
 
 
@@ -20,7 +20,8 @@ class ExampleConfig:
     choices: ClassVar = {"format": FORMATS}
 
     format: str = "rows"
-    """Data set whose columns the rows have, see `mmrl.formats`; `rows` leaves them as they are."""
+    """Data set whose columns the rows have, see `mmrl.data.formats`; `rows` leaves them as they
+    are."""
     prompt_column: str = "prompt"
     """Text, a list of messages, or a list of token ids."""
     completion_column: str = "completion"

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from mmrl.config import NotHereError, check
 from mmrl.features import Features
-from mmrl.interrupt import check as leave_if_told
 from mmrl.model_config import ModelConfig, is_hub_id
 from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.objectives.packed_rows import Rows
@@ -40,13 +39,14 @@ from mmrl.objectives.text_policy import (
 )
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.text_source import Source, examples_of
-from mmrl.trainable import check_patterns, train_parts
+from mmrl.runtime.interrupt import check as leave_if_told
+from mmrl.training.trainable import check_patterns, train_parts
 from models.checkpoint import outline
-from models.core import MaskedTokenModel
-from models.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
+from models.layouts.text import Text
+from models.network.core import MaskedTokenModel
+from models.network.vision import Vision
 from models.source import find_directory
-from models.text import Text
-from models.vision import Vision
 
 
 class Completions:

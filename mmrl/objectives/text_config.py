@@ -44,7 +44,7 @@ class CompletionConfig(SourceConfig):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, those of a trained vision tower too."""
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
-    """Attention kernel; `auto` follows device and precision, see `models.attention`."""
+    """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Stored precision of the saved weights."""
 

@@ -2,8 +2,8 @@
 
 A row has a conversation under `messages`, or a prompt and a completion; with a completion beside
 them, messages are its prompt. Pictures stand in the parts of messages, or beside them under `image`
-or `images` (`mmrl.conversation`, `mmrl.picture_sources`), and where words hold LLaVA's `<image>`,
-there. A prompt or completion given as token ids is taken as it is.
+or `images` (`mmrl.data.messages`, `mmrl.data.image_sources`), and where words hold LLaVA's
+`<image>`, there. A prompt or completion given as token ids is taken as it is.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError
-from mmrl.conversation import IMAGE, Message, placed, read_messages, text_of
-from mmrl.formats import adapted
+from mmrl.data.formats import adapted
+from mmrl.data.image_sources import find_picture, picture_values
+from mmrl.data.images import Pictures
+from mmrl.data.messages import IMAGE, Message, placed, read_messages, text_of
 from mmrl.objectives.source_config import ExampleConfig
-from mmrl.picture_sources import find_picture, picture_values
-from mmrl.pictures import Pictures
 from mmrl.types import Prompt
-from models.conversation import MARK
+from models.layouts.chat import MARK
 
 
 class Pair(NamedTuple):

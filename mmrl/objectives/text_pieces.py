@@ -8,8 +8,8 @@ from torch import Tensor
 from mmrl.objectives.corruptions.corruption import View
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_examples import Example
-from models.image_chat import Album, with_images
-from models.image_codes_chat import CodesAlbum
+from models.layouts.image_chat import Album, with_images
+from models.layouts.image_codes_chat import CodesAlbum
 
 
 def shown(example: Example, album: Album | CodesAlbum | None) -> tuple[Tensor, Tensor]:

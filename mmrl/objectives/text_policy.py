@@ -10,20 +10,20 @@ from mmrl.objectives.objective import without_weights
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.vision_config import VisionConfig
 from mmrl.randomness import generator
-from models import llada_v
 from models.checkpoint import FAMILIES, load_model, new_model
-from models.core import MaskedTokenModel
-from models.image_chat import ImageChat
-from models.image_codes_chat import ImageCodesChat
-from models.layouts import Layouts
-from models.llada import BACKBONE
-from models.magvit import MagvitV2
-from models.pixels import ImageFit
+from models.families import llada_v
+from models.families.llada import BACKBONE
+from models.image_tokenizers.magvit import MagvitV2
+from models.layouts.image_chat import ImageChat
+from models.layouts.image_codes_chat import ImageCodesChat
+from models.layouts.mmada_rows import Layouts
+from models.layouts.pixels import ImageFit
+from models.layouts.text import Text
+from models.network.core import MaskedTokenModel
+from models.network.vision import Vision
 from models.policy import Policy, check_text, check_vocabulary, image_grid, load_tokenizer
 from models.source import find_directory
 from models.task import Task
-from models.text import Text
-from models.vision import Vision
 
 
 def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: int) -> Text:

@@ -19,14 +19,14 @@ from typing import Any
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.data.images import Pictures, check_pictures
 from mmrl.objectives.source_config import ExampleConfig
 from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
-from mmrl.pictures import Pictures, check_pictures
 from mmrl.types import Prompt
-from models.image_chat import Album, ImageChat
-from models.image_codes_chat import CodesAlbum, ImageCodesChat
-from models.text import Text
+from models.layouts.image_chat import Album, ImageChat
+from models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
+from models.layouts.text import Text
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +61,11 @@ def load_examples(
     """Examples of a data set, in its order; what is left out is counted and logged.
 
     Args:
-        rows: with their places, see `mmrl.rows.read_rows`.
+        rows: with their places, see `mmrl.data.rows.read_rows`.
         source: file or hub id, for messages.
         config: columns, ends and lengths.
         tasks: layouts of the checkpoint.
-        root: folder of the pictures, see `mmrl.picture_sources`.
+        root: folder of the pictures, see `mmrl.data.image_sources`.
         recorded: whether every completion needs a recorded order.
 
     Raises:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from mmrl.config import component
+from mmrl.data.image_sources import picture_root
+from mmrl.data.rows import read_rows
+from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.corruptions.corruption import draw_chance
 from mmrl.objectives.packed_rows import Rows, lay_out
@@ -10,10 +13,7 @@ from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.text_examples import Example, filled
 from mmrl.objectives.text_pieces import piece, shown
 from mmrl.objectives.text_rows import Tasks, load_examples
-from mmrl.picture_sources import picture_root
 from mmrl.randomness import generator
-from mmrl.rows import read_rows
-from mmrl.stream import stream_positions, stream_rows
 
 
 class Source:

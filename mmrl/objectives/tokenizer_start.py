@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.randomness import generator
-from models.magvit import MagvitV2
-from models.magvit_network import Downsample
+from models.image_tokenizers.magvit import MagvitV2
+from models.image_tokenizers.magvit_network import Downsample
 
 
 def restrict_to_patches(vq: MagvitV2) -> None:

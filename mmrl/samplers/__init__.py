@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mmrl.config import check, check_choice
-from mmrl.lazy import lazy_names
+from mmrl.config.lazy_names import lazy_names
 from mmrl.samplers.blocks import check_blocks
 from mmrl.samplers.rules import RULES
 from mmrl.samplers.settings import SamplerConfig

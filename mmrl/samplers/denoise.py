@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from mmrl.activity import activity, advance
+from mmrl.runtime.activity import activity, advance
 from mmrl.samplers.blocks import Block, blocks
 from mmrl.samplers.ending import after_end, check_end, fill, valid
 from mmrl.samplers.network import BlockNetwork

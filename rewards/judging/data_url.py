@@ -8,7 +8,7 @@ import math
 
 from PIL import Image
 
-from rewards.pictures import as_rgb
+from rewards.parsing.images import as_rgb
 
 
 def data_url(image: Image.Image, max_pixels: int) -> str:

@@ -13,8 +13,8 @@ from typing import Any, cast
 import torch
 
 from mmrl.config import ConfigError
-from rewards.device import resolve_device
-from rewards.service import Deadline
+from rewards.http.service import Deadline
+from rewards.networks.placement import resolve_device
 
 PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""

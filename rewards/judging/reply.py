@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from statistics import fmean
 
+from rewards.judging.strict_json import strict_json
 from rewards.judging.template import Template
-from rewards.strict_json import strict_json
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 

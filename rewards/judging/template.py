@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from mmrl.config import ConfigError, check, merge
-from mmrl.shipped import configs
+from mmrl.config.shipped import configs
 from mmrl.types import Chunk, Sample
 
 FIELDS = ("prompt", "completion", "answer", "before", "chunk")

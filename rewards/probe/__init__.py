@@ -2,7 +2,8 @@
 
     python -m rewards.probe config=configs/rl/….yaml
 
-Here is what measures and what is printed; `mmrl.probe` finds the rewards and the samples of a run.
+Here is what measures and what is printed; `mmrl.preflight.probe` finds the rewards and the samples
+of a run.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mmrl.types import Sample
-from rewards.results import Problem, Result
-from rewards.scoring import Scorer
-from rewards.terms import Term
+from rewards.scoring.results import Problem, Result
+from rewards.scoring.scorer import Scorer
+from rewards.scoring.terms import Term
 
 CALL = 4
 """Samples of one call."""

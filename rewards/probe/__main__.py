@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from mmrl.command import Usage, run_command
-from mmrl.inputs import load_ready
-from mmrl.probe_config import ProbeConfig
+from mmrl.config.command import Usage, run_command
+from mmrl.config.inputs import load_ready
+from mmrl.preflight.probe_config import ProbeConfig
 
 USAGE = Usage("python -m rewards.probe", __doc__, ProbeConfig, "rl")
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> int:
         config = load_ready(ProbeConfig, arguments)
-        from mmrl.probe import probe_run
+        from mmrl.preflight.probe import probe_run
 
         return probe_run(config)
 

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmrl import begin
-from mmrl.command import Usage, run_command
 from mmrl.config import ConfigError, load_config, to_yaml
+from mmrl.config.command import Usage, run_command
 from rewards import build_reward
-from rewards.server.config import ServerConfig, read_token
+from rewards.server.server_config import ServerConfig, read_token
 
 logger = logging.getLogger("rewards.server")
 USAGE = Usage("python -m rewards.server", __doc__, ServerConfig, "reward_server")
@@ -38,7 +38,7 @@ def serve(config: ServerConfig, token: str | None) -> None:
         from rewards.server.app import build_app
         from rewards.server.connections import protocol_of
         from rewards.server.log import start_log
-        from rewards.server.service import Service
+        from rewards.server.scoring_service import Service
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the reward server needs the package {error.name}; pip install -e '.[server]'"

@@ -12,9 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refused
-from rewards.server.memory import read_body
 from rewards.server.refusal import Refusal
-from rewards.server.service import Service
+from rewards.server.request_memory import read_body
+from rewards.server.scoring_service import Service
 from rewards.server.wire import Health
 
 _CODES = {404: "not_found", 405: "method_not_allowed"}

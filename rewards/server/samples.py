@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mmrl.types import Sample
-from rewards.server.config import PIXEL_BYTES, Limits
-from rewards.server.memory import Lease
 from rewards.server.png import PictureError, PngFile, read_png
+from rewards.server.request_memory import Lease
+from rewards.server.server_config import PIXEL_BYTES, Limits
 from rewards.server.wire import MAX_TEXT, Item, Problem
 
 TEXT_COPIES = 2

@@ -11,12 +11,12 @@ from typing import Any
 
 from mmrl.types import Sample
 from rewards import ChecksMetadata, Described, Reward, build_reward, reward_class
-from rewards.device import resolve_device
-from rewards.scoring import NETWORK_ERRORS, validated
+from rewards.networks.placement import resolve_device
+from rewards.scoring.scorer import NETWORK_ERRORS, validated
 from rewards.server.batching import Full, Outcome, Queue
-from rewards.server.config import Entry
 from rewards.server.metrics import Metrics
 from rewards.server.refusal import Refusal
+from rewards.server.server_config import Entry
 from rewards.server.wire import Problem, RewardHealth, Status
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 
-from mmrl.command import Usage, read_settings
+from mmrl.config.command import Usage, read_settings
 
 
 @dataclass(kw_only=True)
@@ -49,9 +49,9 @@ import torch  # noqa: E402
 from setting import circumstances  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from mmrl.data import load_prompts  # noqa: E402
-from mmrl.device import find_device  # noqa: E402
+from mmrl.data.prompts import load_prompts  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
+from mmrl.runtime.device import find_device  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Prompt  # noqa: E402
 from models import Policy, load_policy  # noqa: E402

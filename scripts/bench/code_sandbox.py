@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.command import Usage, run_command  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
-from rewards.sandbox import Job, Sandbox  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
+from rewards.sandbox.sandbox import Job, Sandbox  # noqa: E402
 
 
 @dataclass(kw_only=True)

@@ -30,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.command import Usage, read_settings  # noqa: E402
+from mmrl.config.command import Usage, read_settings  # noqa: E402
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "datasets" / "shapes" / "tokenizer_questions"
 
@@ -88,15 +88,15 @@ from transformers.models.siglip.modeling_siglip import SiglipEncoder  # noqa: E4
 from mmrl.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.rollout import RolloutBatch, roll_out  # noqa: E402
+from mmrl.rollouts.rollout import RolloutBatch, roll_out  # noqa: E402
+from mmrl.rollouts.tasks import Task, TaskConfig  # noqa: E402
 from mmrl.samplers import SamplerConfig  # noqa: E402
-from mmrl.tasks import Task, TaskConfig  # noqa: E402
-from mmrl.trainer import Trainer  # noqa: E402
+from mmrl.training.trainer import Trainer  # noqa: E402
 from mmrl.types import Sample  # noqa: E402
 from models import Policy, load_policy  # noqa: E402
 from models.checkpoint import new_model, save_model  # noqa: E402
-from models.llada_v import core_config  # noqa: E402
-from models.vision import Vision  # noqa: E402
+from models.families.llada_v import core_config  # noqa: E402
+from models.network.vision import Vision  # noqa: E402
 
 
 @dataclass

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.command import Usage, read_settings  # noqa: E402
 from mmrl.config import check  # noqa: E402
+from mmrl.config.command import Usage, read_settings  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 
 
@@ -60,9 +60,9 @@ from accelerate import Accelerator  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.model_config import policy_options  # noqa: E402
-from mmrl.rollout import roll_out  # noqa: E402
-from mmrl.tasks import Task  # noqa: E402
-from mmrl.trainer import Trainer  # noqa: E402
+from mmrl.rollouts.rollout import roll_out  # noqa: E402
+from mmrl.rollouts.tasks import Task  # noqa: E402
+from mmrl.training.trainer import Trainer  # noqa: E402
 from models import load_policy  # noqa: E402
 
 

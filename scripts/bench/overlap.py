@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.command import Usage, read_settings  # noqa: E402
+from mmrl.config.command import Usage, read_settings  # noqa: E402
 
 
 @dataclass(kw_only=True)
@@ -52,7 +52,7 @@ from setting import circumstances  # noqa: E402
 from mmrl.config import load_config  # noqa: E402
 from mmrl.rl import train  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.run_directory import RunDirectory  # noqa: E402
+from mmrl.run.run_directory import RunDirectory  # noqa: E402
 from mmrl.types import Sample  # noqa: E402
 from rewards import Reward, build_reward  # noqa: E402
 

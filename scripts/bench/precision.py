@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import process_time
 from typing import Any
 
-from mmrl.command import Usage, read_settings
+from mmrl.config.command import Usage, read_settings
 
 
 @dataclass(kw_only=True)
@@ -42,11 +42,11 @@ from setting import circumstances  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
 from mmrl.model_config import policy_options  # noqa: E402
-from mmrl.precision import native_bfloat16  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.rollout import roll_out  # noqa: E402
-from mmrl.tasks import Task  # noqa: E402
-from mmrl.trainer import Trainer  # noqa: E402
+from mmrl.rollouts.rollout import roll_out  # noqa: E402
+from mmrl.rollouts.tasks import Task  # noqa: E402
+from mmrl.runtime.precision import native_bfloat16  # noqa: E402
+from mmrl.training.trainer import Trainer  # noqa: E402
 from models import load_policy  # noqa: E402
 
 WAYS = {

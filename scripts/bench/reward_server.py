@@ -38,8 +38,8 @@ from PIL import Image, ImageDraw
 from served import Server
 from setting import circumstances
 
-from mmrl.command import Usage, run_command
 from mmrl.config import check, load_config
+from mmrl.config.command import Usage, run_command
 from mmrl.types import Sample
 from rewards import PartialFailure, build_reward
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from setting import Measured, Setting, compare, fastest, group, policy
 
-from mmrl.command import Usage, read_settings
+from mmrl.config.command import Usage, read_settings
 
 if __name__ == "__main__":  # before the seconds that torch takes
     read_settings(Usage("python scripts/bench/rollout.py", __doc__, Setting), sys.argv[1:])

@@ -78,7 +78,7 @@ class Setting:
 def write_checkpoint(s: Setting, directory: Path) -> None:
     """Write a network of random weights."""
     from models.checkpoint import new_model, save_model
-    from models.llada import BACKBONE, core_config
+    from models.families.llada import BACKBONE, core_config
 
     config = {
         **BACKBONE,

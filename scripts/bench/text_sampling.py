@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrl.command import Usage, read_settings  # noqa: E402
+from mmrl.config.command import Usage, read_settings  # noqa: E402
 
 
 @dataclass(kw_only=True)
@@ -74,7 +74,7 @@ from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Canvas, Rollout  # noqa: E402
 from models.checkpoint import new_model  # noqa: E402
-from models.llada import BACKBONE, core_config  # noqa: E402
+from models.families.llada import BACKBONE, core_config  # noqa: E402
 
 
 def policy(s: Setting) -> Any:

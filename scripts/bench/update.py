@@ -12,7 +12,7 @@ from typing import Any
 
 from setting import Measured, Setting, compare, fastest, group, policy
 
-from mmrl.command import Usage, read_settings
+from mmrl.config.command import Usage, read_settings
 
 if __name__ == "__main__":  # before the seconds that torch takes
     read_settings(Usage("python scripts/bench/update.py", __doc__, Setting), sys.argv[1:])
@@ -21,10 +21,10 @@ import torch  # noqa: E402
 from peft.tuners.lora import Linear  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from mmrl.adapter import LoraSettings, add_adapter  # noqa: E402
 from mmrl.estimators import score  # noqa: E402
-from mmrl.lora_layer import InPlaceLora  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
+from mmrl.training.adapter import LoraSettings, add_adapter  # noqa: E402
+from mmrl.training.lora_layer import InPlaceLora  # noqa: E402
 from mmrl.types import Canvas, Passes  # noqa: E402
 
 LogProbs = Callable[[Any], Tensor]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.data import load_prompts
+from mmrl.data.prompts import load_prompts
 from tests.by_path import load
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "geneval"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from mmrl.data import DataConfig, load_prompts
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.randomness import generator
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Sample

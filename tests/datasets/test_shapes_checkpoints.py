@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from mmrl.objectives.columns import image_to_pixels
 from models import load_vq
-from models.text_to_image import to_images
+from models.layouts.text_to_image import to_images
 from rewards.shapes import verify
 from tests import by_path
 

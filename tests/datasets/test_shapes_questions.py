@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.data import DataConfig, load_prompts
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.types import Prompt, Sample
-from models.image_chat import SYSTEM
+from models.layouts.image_chat import SYSTEM
 from models.policy import load_tokenizer
 from rewards import build_reward
-from rewards.shapes_detector import DetectedObject, detect
+from rewards.networks.shapes_detector import DetectedObject, detect
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from pyarrow.parquet import read_table
 
-from mmrl.data import load_prompts
+from mmrl.data.prompts import load_prompts
 from mmrl.types import Prompt, Sample
+from models.layouts.text import Text
 from models.policy import load_tokenizer
-from models.text import Text
 from rewards import build_reward
 from rewards.countdown import solves
 from tests import by_path

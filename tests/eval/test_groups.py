@@ -5,7 +5,7 @@ import math
 import pytest
 
 from eval.groups import by_group, sizes
-from eval.text import as_text, quality
+from eval.text_table import as_text, quality
 from mmrl.config import ConfigError
 from mmrl.types import Prompt
 

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from eval.text import as_text, cost, pass_at, quality
+from eval.text_table import as_text, cost, pass_at, quality
 from mmrl.types import Prompt
 
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from eval.text_to_image import as_text, by_tag
+from eval.image_table import as_text, by_tag
 from mmrl.types import Prompt
 
 

@@ -15,17 +15,17 @@ from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
 
-from mmrl.adapter import LoraSettings
-from mmrl.checkpoint import checkpoint_steps
 from mmrl.model_config import ModelConfig, policy_options
 from mmrl.objectives.masked_config import MaskedConfig, NetworkConfig
 from mmrl.objectives.masked_policy import new_policy
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import RolloutBatch, roll_out
-from mmrl.run_directory import RunDirectory
+from mmrl.rollouts.rollout import RolloutBatch, roll_out
+from mmrl.rollouts.tasks import Task, TaskConfig
+from mmrl.run.checkpoint import checkpoint_steps
+from mmrl.run.run_directory import RunDirectory
 from mmrl.samplers import SamplerConfig
-from mmrl.tasks import Task, TaskConfig
-from mmrl.trainer import Trainer
+from mmrl.training.adapter import LoraSettings
+from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
 from models import load_policy
 

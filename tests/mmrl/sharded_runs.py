@@ -17,12 +17,12 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl import rl, sft
-from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
-from mmrl.rollout import sample_groups
+from mmrl.rollouts.rollout import sample_groups
+from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.samplers.network import BlockNetwork
-from mmrl.trainer import Trainer
+from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, world_in
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
@@ -61,7 +61,7 @@ def reinforce_stopped(world: SimpleNamespace, output: Path, kind: str) -> None:
     """A run of which one process is told to stop while it scores, the other later in rollouts."""
     for rank, step, place, name in ((1, 1, Trainer, "_score"), (0, 2, BlockNetwork, "__call__")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mmrl.rollout.sample_groups", noting_step(sample_groups))
+            patch.setattr("mmrl.rollouts.rollout.sample_groups", noting_step(sample_groups))
             patch.setattr(place, name, stopping(getattr(place, name), rank, step))
             with pytest.raises(KeyboardInterrupt):
                 reinforce(world, output, kind, resume_from_checkpoint="auto")

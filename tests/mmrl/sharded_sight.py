@@ -10,12 +10,12 @@ from typing import Any
 from PIL import Image
 
 from mmrl import rl, sft
-from mmrl.adapter import LoraSettings
-from mmrl.data import DataConfig
+from mmrl.data.prompts import DataConfig
 from mmrl.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.tasks import TaskConfig
 from mmrl.samplers import SamplerConfig
-from mmrl.tasks import TaskConfig
+from mmrl.training.adapter import LoraSettings
 from mmrl.types import Sample
 from tests.models.networks import write_small_llada_v
 

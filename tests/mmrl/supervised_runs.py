@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from mmrl.objectives.reconstruction import Reconstruction
-from mmrl.run_directory import RunDirectory
+from mmrl.run.run_directory import RunDirectory
 from mmrl.sft import SFTConfig
 
 NETWORK = {

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from mmrl import activity as shown
-from mmrl.activity import Display, activity, advance, write
+from mmrl.runtime import activity as shown
+from mmrl.runtime.activity import Display, activity, advance, write
 
 
 class Terminal(io.StringIO):

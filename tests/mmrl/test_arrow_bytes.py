@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from mmrl.arrow_bytes import holds_bytes, unread
+from mmrl.data.arrow_bytes import holds_bytes, unread
 
 PICTURE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 PART = pa.struct({"type": pa.string(), "image": PICTURE})

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.asking import check_answerable, check_asking, give_policy
+from eval.asking import check_answerable, check_asking, give_policy
 from mmrl.config import ConfigError
 from mmrl.model_config import ModelConfig
-from mmrl.plan import describe
+from mmrl.preflight.plan import describe
 from mmrl.randomness import generator
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
@@ -20,9 +20,9 @@ from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Sample
 from models import Policy, load_policy
 from rewards.answer import AnswerReward
-from rewards.asking import Asking
-from rewards.scene_questions import questions
-from rewards.scoring import Scorer
+from rewards.judging.asking import Asking
+from rewards.judging.scene_questions import questions
+from rewards.scoring.scorer import Scorer
 from tests.mmrl.runs import ROOT, VQ, metrics, run_config, same_weights
 
 ANSWERS = ("1", "2", "yes", "no", "left")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mmrl.by_name import find, is_by_name, source_of
 from mmrl.config import ConfigError, plain, to_yaml
-from mmrl.written_name import FROM_FILE, written_name
+from mmrl.config.by_name import find, is_by_name, source_of
+from mmrl.config.written_name import FROM_FILE, written_name
 
 CODE = """
 from dataclasses import dataclass
@@ -96,9 +96,11 @@ def test_a_configuration_is_written_by_names_and_without_addresses() -> None:
     assert "0x" not in text
     written = [entry["reward"] for entry in plain(Config(entries))["rewards"]]
     here = __name__
-    assert written[:4] == ["mmrl.by_name:find", f"{here}:Counts", f"{here}:Counts object"] + [
-        f"{here}:test_a_configuration_is_written_by_names_and_without_addresses.<locals>.<lambda>"
-    ]
+    assert written[:4] == [
+        "mmrl.config.by_name:find",
+        f"{here}:Counts",
+        f"{here}:Counts object",
+    ] + [f"{here}:test_a_configuration_is_written_by_names_and_without_addresses.<locals>.<lambda>"]
     for name in written[2:]:
         with pytest.raises(ConfigError, match=r"rewards\[0\].name is .*given from Python.*again"):
             find(name, "rewards[0].name")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from mmrl.checkpoint import (
+from mmrl.run.checkpoint import (
     CheckpointError,
     checkpoint_steps,
     find_checkpoint,

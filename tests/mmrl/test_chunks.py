@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from mmrl.chunks import cut
+from mmrl.rollouts.chunks import cut
 from mmrl.samplers.ending import valid
 from mmrl.types import Canvas, Chunk, Cutting
 

@@ -1,8 +1,8 @@
 import pytest
 
-from mmrl.command import exit_status
 from mmrl.config import ConfigError
-from rewards.scoring import RewardError
+from mmrl.config.command import exit_status
+from rewards.scoring.scorer import RewardError
 
 
 def fails(error: BaseException) -> None:

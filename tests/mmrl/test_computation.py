@@ -8,13 +8,13 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from mmrl import computation
-from mmrl.memory import estimate
 from mmrl.model_config import known_config
-from mmrl.plan import describe
+from mmrl.preflight.memory import estimate
+from mmrl.preflight.plan import describe
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.tasks import Task
+from mmrl.runtime import computation
 from mmrl.sft import train
-from mmrl.tasks import Task
 from tests.mmrl.runs import run_config, trainer_of
 from tests.mmrl.supervised_runs import config
 

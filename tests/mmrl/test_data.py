@@ -13,9 +13,9 @@ from huggingface_hub import constants
 from PIL import Image
 
 from mmrl.config import ConfigError, NotHereError
-from mmrl.data import DataConfig, fitting, load_prompts, spread
-from mmrl.rows import read_rows
-from mmrl.stream import stream_positions, stream_rows
+from mmrl.data.prompts import DataConfig, fitting, load_prompts, spread
+from mmrl.data.rows import read_rows
+from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.types import Prompt
 
 SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
@@ -249,7 +249,7 @@ def test_a_tsv_and_a_csv_hold_pictures_of_any_length(tmp_path: Path) -> None:
 def test_a_csv_that_python_cannot_read_is_refused_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmrl.rows.MAX_FIELD", 9)
+    monkeypatch.setattr("mmrl.data.rows.MAX_FIELD", 9)
     (tmp_path / "x.csv").write_text("prompt,answer\na,b\n" + "c" * 20 + ",d\n")
     with pytest.raises(ConfigError, match=r"x\.csv', line 3 cannot be read: field larger than"):
         load_prompts(str(tmp_path / "x.csv"), "text")

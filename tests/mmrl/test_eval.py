@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl import benchmark
+from eval import benchmark
+from eval.evaluation import effective_lengths, evaluate
+from eval.text_benchmark import run
 from mmrl.eval import EvalConfig, main
-from mmrl.evaluation import effective_lengths, evaluate
 from mmrl.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig
-from mmrl.text_benchmark import run
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from models import load_policy
 from tests.mmrl.pair import Pair

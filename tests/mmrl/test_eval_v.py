@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mmrl import benchmark
+from eval import benchmark
 from mmrl.eval_v import main
 
 ROOT = Path(__file__).resolve().parents[2]

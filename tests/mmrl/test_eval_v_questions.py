@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mmrl import benchmark
+from eval import benchmark
 from mmrl.config import ConfigError
 from mmrl.eval_v import load, main
 from tests.mmrl.pair import Pair

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.data import DataConfig, load_prompts
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.types import Prompt, Sample
 from rewards import build_reward
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from mmrl.eval_config import EvalConfig
-from mmrl.help import Usage, about, nearest
+from eval.text_config import EvalConfig
+from mmrl.config.help import Usage, about, nearest
+from mmrl.config.setting_docs import settings, walk
+from mmrl.config.shipped import shipped
 from mmrl.rl_config import RLConfig
-from mmrl.setting_docs import settings, walk
 from mmrl.sft_config import SFTConfig
-from mmrl.shipped import shipped
-from rewards.server.config import ServerConfig
+from rewards.server.server_config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (

@@ -1,8 +1,8 @@
 import numpy as np
 from PIL import Image
 
-from mmrl.evaluation import Evaluation, write_grid
-from mmrl.image_grid import BLACK, GAP, Cell, enlarged, heading, page, scaled, stacked
+from eval.evaluation import Evaluation, write_grid
+from mmrl.run.image_grid import BLACK, GAP, Cell, enlarged, heading, page, scaled, stacked
 from mmrl.types import Prompt
 
 

@@ -15,10 +15,10 @@ from datasets import Image as ImageFeature
 from PIL import Image
 from pyarrow.parquet import write_table
 
-from mmrl import benchmark
-from mmrl.benchmark import BenchmarkConfig
+from eval import benchmark
+from eval.benchmark import BenchmarkConfig
 from mmrl.config import ConfigError
-from mmrl.data import DataConfig, load_prompts
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.model_config import ModelConfig
 from mmrl.types import Prompt
 

@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mmrl import text_benchmark as benchmark
+from eval import text_benchmark as benchmark
 from mmrl.config import ConfigError
-from mmrl.data import DataConfig
+from mmrl.data.prompts import DataConfig
 from mmrl.eval import EvalConfig
 from mmrl.model_config import ModelConfig
-from mmrl.plan import describe
+from mmrl.preflight.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import roll_out
+from mmrl.rollouts.rollout import roll_out
+from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from mmrl.tasks import Task
-from models.magvit import MagvitV2
-from models.vision import Vision
+from models.image_tokenizers.magvit import MagvitV2
+from models.network.vision import Vision
 from tests.mmrl.algorithms.test_presets import PRESETS
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError, load_config
-from mmrl.data_config import DataConfig
-from mmrl.inputs import check_inputs, commands, load_ready, written_by
+from mmrl.config.inputs import check_inputs, commands, load_ready, written_by
+from mmrl.data.data_config import DataConfig
 from mmrl.sft import SFTConfig, main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.learning_rate import build_schedule, check_schedule
+from mmrl.training.learning_rate import build_schedule, check_schedule
 
 
 @dataclass(kw_only=True)

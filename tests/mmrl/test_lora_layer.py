@@ -8,8 +8,8 @@ from peft import PeftModel
 from peft.tuners.lora import Linear
 from torch import Generator, Tensor
 
-from mmrl.adapter import LoraSettings, adapter_off, add_adapter
-from mmrl.lora_layer import InPlaceLora
+from mmrl.training.adapter import LoraSettings, adapter_off, add_adapter
+from mmrl.training.lora_layer import InPlaceLora
 from tests.models.networks import small_network
 
 IDS = torch.randint(40, (3, 12), generator=Generator().manual_seed(1))

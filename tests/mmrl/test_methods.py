@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import Forwards, forwards
-from mmrl.rollout import RolloutBatch
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from mmrl.tasks import Task
-from mmrl.trainer import Trainer
+from mmrl.training.trainer import Trainer
 from tests.mmrl.algorithms.test_presets import PRESETS
 from tests.mmrl.runs import rollouts, run_config, trainer_of
 

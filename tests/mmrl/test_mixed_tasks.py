@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from mmrl.data import DataConfig
+from mmrl.data.prompts import DataConfig
 from mmrl.model_config import ModelConfig
-from mmrl.plan import describe
+from mmrl.preflight.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.tasks import TaskConfig
 from mmrl.samplers import SamplerConfig
-from mmrl.tasks import TaskConfig
 from mmrl.types import Sample
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import RED, SHAPES, VQ, metrics

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mmrl import rollout
 from mmrl.rl import train
-from mmrl.run_directory import RunDirectory
+from mmrl.rollouts import rollout
+from mmrl.run.run_directory import RunDirectory
 from mmrl.types import Sample
-from rewards.scoring import RewardError
+from rewards.scoring.scorer import RewardError
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     command_line,
@@ -42,7 +42,7 @@ class Order:
         self.events: list[str] = []
         self.changed = threading.Condition()
         self.sampled, self.awaited = 0, ""
-        monkeypatch.setattr("mmrl.rollout.sample", self.sample)
+        monkeypatch.setattr("mmrl.rollouts.rollout.sample", self.sample)
 
     def note(self, event: str) -> None:
         with self.changed:

@@ -8,12 +8,12 @@ import pytest
 
 from mmrl.algorithms import load_algorithm, unread
 from mmrl.config import ConfigError
-from mmrl.pairing import check_pairing, differences
-from mmrl.plan import describe
+from mmrl.config.shipped import configs
+from mmrl.preflight.plan import describe
+from mmrl.rollouts.pairing import check_pairing, differences
+from mmrl.rollouts.tasks import Task
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.samplers import unread as unread_by
-from mmrl.shipped import configs
-from mmrl.tasks import Task
 from tests.mmrl.runs import run_config, task_config
 
 

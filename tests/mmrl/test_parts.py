@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import forwards
-from mmrl.concatenation import concatenate
-from mmrl.parts import parts
-from mmrl.rollout import RolloutBatch
-from mmrl.trainer import Trainer
+from mmrl.rollouts.concatenation import concatenate
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.training.micro_batches import parts
+from mmrl.training.trainer import Trainer
 from tests.mmrl.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -9,8 +9,8 @@ import pyarrow
 import pytest
 
 from mmrl.config import ConfigError
-from mmrl.picture_sources import find_picture
-from mmrl.pictures import Picture
+from mmrl.data.image_sources import find_picture
+from mmrl.data.images import Picture
 
 
 @pytest.fixture

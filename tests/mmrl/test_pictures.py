@@ -12,9 +12,9 @@ import pyarrow
 import pytest
 from PIL import ExifTags, Image
 
-from mmrl import pictures
 from mmrl.config import ConfigError
-from mmrl.pictures import Picture, Pictures, check_pictures
+from mmrl.data import images as pictures
+from mmrl.data.images import Picture, Pictures, check_pictures
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 

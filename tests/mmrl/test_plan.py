@@ -11,15 +11,15 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from mmrl.memory import MMADA_8B, adapter_size, estimate, total
 from mmrl.model_config import ModelConfig, image_tokens, known_config
-from mmrl.parts import parts as parts_of_update
-from mmrl.plan import describe
+from mmrl.preflight.memory import MMADA_8B, adapter_size, estimate, total
+from mmrl.preflight.plan import describe
 from mmrl.rl import main
 from mmrl.rl_config import RLConfig
-from mmrl.tasks import Task
+from mmrl.rollouts.tasks import Task
+from mmrl.training.micro_batches import parts as parts_of_update
 from models.checkpoint import FAMILIES
-from models.core import MaskedTokenModel
+from models.network.core import MaskedTokenModel
 from tests.mmrl.runs import (
     LORA,
     ROOT,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mmrl.completions import write_completions
-from mmrl.handful import find_recorded, recorded, stand_ins
-from mmrl.plan import describe
+from mmrl.preflight.plan import describe
+from mmrl.preflight.probe_samples import find_recorded, recorded, stand_ins
 from mmrl.rl import main as rl
-from mmrl.rollout import RolloutBatch
-from mmrl.run_directory import RunDirectory
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.run.run_directory import RunDirectory
+from mmrl.training.completions import write_completions
 from mmrl.types import Cutting, Prompt
 from rewards import REWARDS
 from rewards.probe.__main__ import main

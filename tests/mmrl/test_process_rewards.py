@@ -13,13 +13,13 @@ from torch import Tensor
 
 from mmrl.algorithms import group_advantages
 from mmrl.config import ConfigError
-from mmrl.credit import credit, placed
-from mmrl.plan import describe
+from mmrl.preflight.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import RolloutBatch
-from mmrl.tasks import Task
-from mmrl.trainer import Trainer
+from mmrl.rollouts.credit import credit, placed
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.rollouts.tasks import Task
+from mmrl.training.trainer import Trainer
 from mmrl.types import Chunk, Cutting, Sample
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import command_line, metrics, rollouts, task_config, trainer_of

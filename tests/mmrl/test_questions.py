@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.data import DataConfig, load_prompts
-from mmrl.questions import LETTER, MMMU_DISCIPLINES, PHRASE
+from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.data.questions import LETTER, MMMU_DISCIPLINES, PHRASE
 from mmrl.types import Prompt, Sample
 from rewards import build_reward
 from tests.mmrl.question_sets import (

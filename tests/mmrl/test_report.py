@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmrl.curves import Series, line_plot, ticks
-from mmrl.report import read_metrics, series, write_report
+from mmrl.run.curves import Series, line_plot, ticks
+from mmrl.run.report import read_metrics, series, write_report
 
 
 def _run(folder: Path) -> Path:

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import load_config
 from mmrl.rl import RLConfig, main, train
+from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.samplers import SamplerConfig
 from models import load_policy
 from tests.mmrl import runs

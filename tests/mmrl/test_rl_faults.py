@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import load_file
 
 from mmrl.rl import main, train
-from mmrl.run_lock import locked
-from mmrl.trainer import Trainer
+from mmrl.run.run_lock import locked
+from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
 from rewards import REWARDS
 from tests.mmrl.runs import (

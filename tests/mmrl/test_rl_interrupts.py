@@ -16,8 +16,11 @@ import psutil
 import pytest
 import torch
 
-from mmrl.evaluation import evaluate
-from mmrl.interrupt import (
+from eval.evaluation import evaluate
+from mmrl.rl import main, train
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.rollout import sample_groups
+from mmrl.runtime.interrupt import (
     SAME_REQUEST,
     Interrupted,
     StopRequest,
@@ -25,11 +28,8 @@ from mmrl.interrupt import (
     check,
     leaving_together,
 )
-from mmrl.rl import main, train
-from mmrl.rl_config import RLConfig
-from mmrl.rollout import sample_groups
 from mmrl.samplers.network import BlockNetwork
-from mmrl.trainer import Trainer
+from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
 from tests.mmrl.runs import (
     RED,
@@ -76,9 +76,9 @@ class Interrupting:
 
     def __init__(self, phase: str, patch: pytest.MonkeyPatch) -> None:
         self.phase, self.after, self.step, self.told = phase, 0, 0, False
-        patch.setattr("mmrl.rollout.sample_groups", self._noting(sample_groups))
+        patch.setattr("mmrl.rollouts.rollout.sample_groups", self._noting(sample_groups))
         patch.setattr(BlockNetwork, "__call__", self._calling("denoise", BlockNetwork.__call__))
-        patch.setattr("mmrl.progress.evaluate", self._evaluating(evaluate))
+        patch.setattr("mmrl.training.progress.evaluate", self._evaluating(evaluate))
         patch.setattr(Trainer, "_score", self._calling("score", Trainer._score))
         patch.setattr(Trainer, "_inner_step", self._iterating(Trainer._inner_step))
 

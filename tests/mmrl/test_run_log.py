@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.run_directory import RunDirectory, RunLog
+from mmrl.run.run_directory import RunDirectory, RunLog
 
 own, library = logging.getLogger("mmrl.anything"), logging.getLogger("some_library")
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.progress import Progress
 from mmrl.rl import main
+from mmrl.training.progress import Progress
 from tests.mmrl.runs import command_line, loadable, metrics
 from tests.rewards.server.live import Live
 

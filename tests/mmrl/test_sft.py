@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mmrl import activity
-from mmrl.checkpoint import checkpoint_steps
 from mmrl.config import load_config
 from mmrl.objectives.reconstruction import Reconstruction, ReconstructionConfig
-from mmrl.run_directory import RunDirectory
+from mmrl.run.checkpoint import checkpoint_steps
+from mmrl.run.run_directory import RunDirectory
+from mmrl.runtime import activity
 from mmrl.sft import SFTConfig, train
-from models.magvit import MagvitConfig, load_vq
+from models.image_tokenizers.magvit import MagvitConfig, load_vq
 from tests.mmrl.supervised_runs import NETWORK, config, kill_in_checkpoint, metrics, same_weights
 
 

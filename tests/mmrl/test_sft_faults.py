@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.config import ConfigError
 from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.sft import main, train
-from mmrl.supervised_trainer import DivergenceError
-from models.magvit import load_vq
+from mmrl.training.supervised_trainer import DivergenceError
+from models.image_tokenizers.magvit import load_vq
 from tests.mmrl.supervised_runs import (
     NETWORK,
     config,

@@ -7,7 +7,7 @@ import pytest
 from mmrl.config import to_yaml
 from mmrl.objectives.reconstruction import Reconstruction
 from mmrl.sft import main
-from models.magvit import MagvitConfig, MagvitV2
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from tests.mmrl.supervised_runs import NETWORK, config
 
 ROOT = Path(__file__).parents[2]

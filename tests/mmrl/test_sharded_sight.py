@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.stream import stream_rows
+from mmrl.data.stream import stream_rows
 from tests.mmrl import sharded_sight
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics

@@ -7,8 +7,8 @@ import pytest
 
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError, load_config
+from mmrl.config.shipped import configs, find_config
 from mmrl.rl_config import RLConfig
-from mmrl.shipped import configs, find_config
 from rewards.judging.template import load_template
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ def elsewhere(
     if request.param == "installed":
         package = tmp_path / "site" / "mmrl"
         shutil.copytree(ROOT / "configs", package / "configs")
-        monkeypatch.setattr("mmrl.shipped.__file__", str(package / "shipped.py"))
+        monkeypatch.setattr("mmrl.config.shipped.__file__", str(package / "shipped.py"))
         assert configs() == package / "configs"
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

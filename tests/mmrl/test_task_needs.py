@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.data import load_prompts
-from mmrl.memory import LLADA_8B, SIZES, estimate, sizes
+from mmrl.data.prompts import load_prompts
 from mmrl.model_config import (
     ModelConfig,
     check_checkpoints,
@@ -19,8 +18,9 @@ from mmrl.model_config import (
     check_task,
     known_config,
 )
+from mmrl.preflight.memory import LLADA_8B, SIZES, estimate, sizes
 from mmrl.rl_config import RLConfig
-from mmrl.tasks import Task
+from mmrl.rollouts.tasks import Task
 from models import load_policy
 from models.checkpoint import FAMILIES
 from models.task import TASKS, writes_images

@@ -7,20 +7,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from eval.evaluation import evaluate
 from mmrl.config import ConfigError
-from mmrl.evaluation import evaluate
-from mmrl.memory import estimate
 from mmrl.model_config import known_config, policy_options
-from mmrl.plan import describe
+from mmrl.preflight.memory import estimate
+from mmrl.preflight.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import _length_metrics, roll_out
+from mmrl.rollouts.rollout import _length_metrics, roll_out
+from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.ending import valid
-from mmrl.tasks import Task
 from mmrl.types import Prompt, Sample
 from models import load_policy
-from rewards.scoring import Scorer
+from rewards.scoring.scorer import Scorer
 from tests.mmrl.runs import VQ, run_config
 
 SAMPLER = SamplerConfig(name="static", steps=4, block_size=4, eos="stop", cache="prefix", window=2)

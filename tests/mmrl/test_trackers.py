@@ -12,11 +12,11 @@ from accelerate.utils import ProjectConfiguration
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from eval.evaluation import Evaluation
 from mmrl import rl_config
 from mmrl.config import ConfigError
-from mmrl.evaluation import Evaluation
 from mmrl.rl import train
-from mmrl.trackers import log_samples
+from mmrl.training.trackers import log_samples
 from mmrl.types import Prompt
 from tests.mmrl.runs import metrics, run_config
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.adapter import LoraSettings
 from mmrl.config import ConfigError
 from mmrl.model_config import ModelConfig, check_checkpoints, check_sight
-from mmrl.trainable import exchanged, starting_values, train_parts, trained_counts
+from mmrl.training.adapter import LoraSettings
+from mmrl.training.trainable import exchanged, starting_values, train_parts, trained_counts
 from models import load_model
 from models.checkpoint import outline
 from tests.models.networks import write_small_llada_v

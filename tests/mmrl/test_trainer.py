@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.adapter import ROLES, adapter_off
-from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
 from mmrl.estimators import score, score_with_values
 from mmrl.rl import train
-from mmrl.trainer import DivergenceError, Trainer
+from mmrl.runtime.compilation import compile_blocks
+from mmrl.training.adapter import ROLES, adapter_off
+from mmrl.training.trainer import DivergenceError, Trainer
 from models import load_policy
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
 
@@ -126,7 +126,7 @@ def test_compiled_blocks_change_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict | None
 ) -> None:
     traced = partial(compile_blocks, backend="eager")  # all of it but the C++ compiler
-    monkeypatch.setattr("mmrl.trainer.compile_blocks", traced)
+    monkeypatch.setattr("mmrl.training.trainer.compile_blocks", traced)
     results = []
     for compiled in (False, True):
         config = run_config(
@@ -211,7 +211,7 @@ def test_new_old_and_reference_policy_are_scored_on_the_same_masks(
         seen[who].append(passes.hidden)
         return score_with_values(policy, canvas, passes, *options)
 
-    monkeypatch.setattr("mmrl.trainer.score_with_values", watched)
+    monkeypatch.setattr("mmrl.training.trainer.score_with_values", watched)
     trainer.update(rollouts(config, trainer))
     old, reference, new = (torch.cat(hidden) for hidden in seen.values())
     assert torch.equal(old, reference) and torch.equal(old, new)

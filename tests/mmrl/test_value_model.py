@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import Forwards, forwards
-from mmrl.compilation import compile_blocks
-from mmrl.memory import estimate
 from mmrl.model_config import known_config
-from mmrl.plan import describe
+from mmrl.preflight.memory import estimate
+from mmrl.preflight.plan import describe
 from mmrl.rl_config import RLConfig
-from mmrl.rollout import RolloutBatch
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.rollouts.tasks import Task
+from mmrl.runtime.compilation import compile_blocks
 from mmrl.samplers import SamplerConfig
-from mmrl.tasks import Task
-from mmrl.trainer import Trainer
+from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import (
     LORA,
     rollouts,

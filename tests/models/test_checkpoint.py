@@ -12,7 +12,7 @@ from torch import Generator
 
 from models import load_model, save_model
 from models.checkpoint import new_model
-from models.core import MaskedTokenModel
+from models.network.core import MaskedTokenModel
 from tests.models.networks import CONFIG, FIXTURES, small_core, small_network
 
 PUBLIC = FIXTURES / "llada"

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from models import load_model
-from models.core import MaskedTokenModel
+from models.network.core import MaskedTokenModel
 from tests.models.networks import FIXTURES, small_core, small_network, write_mmada
 
 LLAMA_NAMES = {

@@ -13,17 +13,17 @@ import torch
 from PIL import Image
 from torch import Generator, Tensor
 
-from mmrl.adapter import LoraSettings, adapter_off, add_adapter
+from mmrl.data.images import Picture, Pictures
 from mmrl.estimators import score
 from mmrl.estimators.values import state_values
-from mmrl.pictures import Picture, Pictures
-from mmrl.precision import autocast_forward
+from mmrl.runtime.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample
+from mmrl.training.adapter import LoraSettings, adapter_off, add_adapter
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy
-from models.image_chat import SYSTEM, Album, ImageChat
-from models.value import ValueHead, ValueNetwork, copied_backbone
-from models.vision import Vision
+from models.layouts.image_chat import SYSTEM, Album, ImageChat
+from models.network.value import ValueHead, ValueNetwork, copied_backbone
+from models.network.vision import Vision
 from tests.models.networks import write_small_llada_v
 
 SETTINGS = SamplerConfig(name="static", steps=4)

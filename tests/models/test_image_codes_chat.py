@@ -14,12 +14,13 @@ from torchvision.transforms.functional import InterpolationMode
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Prompt
-from models import Policy, load_policy, pixels
-from models.image_codes_chat import ImageCodesChat
-from models.layouts import Layouts
-from models.magvit import MagvitV2
-from models.pixels import ImageFit, image_to_pixels
-from models.text import Text
+from models import Policy, load_policy
+from models.image_tokenizers.magvit import MagvitV2
+from models.layouts import pixels
+from models.layouts.image_codes_chat import ImageCodesChat
+from models.layouts.mmada_rows import Layouts
+from models.layouts.pixels import ImageFit, image_to_pixels
+from models.layouts.text import Text
 from tests.models.networks import FIXTURES, write_small_mmada
 
 IMAGE = {"type": "image"}

@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from models.layouts import Layouts
+from models.layouts.mmada_rows import Layouts
 from tests.models.networks import FIXTURES
 
 MASK, IMAGE_TOKENS = 126336, 16

@@ -17,9 +17,9 @@ from torch import Generator, Tensor
 from mmrl.types import Shown
 from models import load_model, save_model
 from models.checkpoint import new_model
-from models.core import MaskedTokenModel
-from models.llada_v import core_config, network
-from models.vision import Vision
+from models.families.llada_v import core_config, network
+from models.network.core import MaskedTokenModel
+from models.network.vision import Vision
 from tests.models.networks import FIXTURES, LLADA_V, write_llada_v
 
 TOKENS = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
-from models.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "magvitv2"
 SIZES = ("32x32", "32x64", "64x64")

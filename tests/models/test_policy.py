@@ -9,8 +9,8 @@ from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy, save_model
-from models.magvit import MagvitConfig, MagvitV2, save_vq
-from models.text_to_image import to_images
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, save_vq
+from models.layouts.text_to_image import to_images
 from tests.models.networks import LEVELS, small_network
 
 TEXTS = ["a cat", "two big dogs"]

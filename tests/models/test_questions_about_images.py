@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Generator
 
-from mmrl.concatenation import concatenate
+from mmrl.data.images import Picture, Pictures
 from mmrl.estimators import score
-from mmrl.pictures import Picture, Pictures
+from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy

@@ -8,7 +8,7 @@ import torch
 
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy, save_model
-from models.text import Text
+from models.layouts.text import Text
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
 from tests.models.networks import CONFIG, small_network
 

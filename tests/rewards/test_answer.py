@@ -7,7 +7,7 @@ import pytest
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.answer import listed
-from rewards.wording import words_of
+from rewards.parsing.wording import words_of
 
 COUNTS = ["One", "Two", "Three", "Four"]
 COLORS = ["red", "dark red", "a blue and red one", "not visible"]

@@ -15,9 +15,9 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.types import Sample
 from rewards import PartialFailure, build_reward, check_reward
-from rewards.client import ClientReward
-from rewards.scoring import RewardError, Scorer
-from rewards.server.config import ServerConfig
+from rewards.http.client import ClientReward
+from rewards.scoring.scorer import RewardError, Scorer
+from rewards.server.server_config import ServerConfig
 from tests.rewards.scripted_server import Answered, Asked, scripted
 
 SECRET = "a-very-secret-token"

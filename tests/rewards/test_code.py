@@ -8,8 +8,8 @@ import pytest
 from mmrl.types import Sample
 from rewards import PartialFailure, build_reward
 from rewards.code import CodeReward, program
-from rewards.sandbox import IsolationError
-from rewards.scoring import RewardError, Scorer
+from rewards.sandbox.sandbox import IsolationError
+from rewards.scoring.scorer import RewardError, Scorer
 
 TESTS = ["assert inc(1) == 2", "assert inc(2) == 3", "assert inc(-1) == 0"]
 RIGHT = "Add one.\n```python\ndef inc(x):\n    return x + 1\n```\nDone."

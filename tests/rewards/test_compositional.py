@@ -28,8 +28,8 @@ from mmrl.types import Sample
 from rewards import build_reward
 from rewards.compositional import ColorClassifier, CompositionalReward, crop
 from rewards.geneval import COLORS
-from rewards.object_detectors import Found, ObjectDetector
-from rewards.open_clip_encoder import open_clip_encoder
+from rewards.networks.object_detectors import Found, ObjectDetector
+from rewards.networks.open_clip_encoder import open_clip_encoder
 from tests.rewards.conftest import randomised
 
 NAMES = ("cell phone", "dog")

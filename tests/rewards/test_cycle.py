@@ -12,10 +12,10 @@ from PIL import Image
 
 from mmrl.types import Prompt, Sample
 from rewards import PartialFailure, build_reward
-from rewards.asking import AsksPolicy, asking_of
 from rewards.cycle import CycleReward
-from rewards.scoring import Scorer
-from rewards.shapes_detector import DetectedObject, detect
+from rewards.judging.asking import AsksPolicy, asking_of
+from rewards.networks.shapes_detector import DetectedObject, detect
+from rewards.scoring.scorer import Scorer
 from tests import by_path
 
 load = partial(by_path.load, Path(__file__).resolve().parents[2] / "datasets" / "shapes")

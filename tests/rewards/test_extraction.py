@@ -2,7 +2,7 @@
 
 import pytest
 
-from rewards.extraction import boxed, extract, hashed, last_number, tagged
+from rewards.parsing.extraction import boxed, extract, hashed, last_number, tagged
 
 
 @pytest.mark.parametrize(

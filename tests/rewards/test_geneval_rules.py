@@ -15,7 +15,7 @@ from rewards.geneval import (
     include_conditions,
     relative_position,
 )
-from rewards.object_detectors import Found
+from rewards.networks.object_detectors import Found
 
 NAMES = ("cat", "dog")
 ATTRIBUTES = {"class": None, "color": COLORS}

@@ -14,7 +14,7 @@ from transformers import BertTokenizer
 
 from mmrl.types import Sample
 from rewards import build_reward
-from rewards.imagereward_network import network_of, our_name
+from rewards.networks.imagereward_network import network_of, our_name
 from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "Two blue squares", "a green star " * 30, ""]

@@ -15,7 +15,7 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.types import Chunk, Sample
 from rewards import PartialFailure, Served, build_reward
-from rewards.scoring import RewardError, Scorer
+from rewards.scoring.scorer import RewardError, Scorer
 from tests.rewards.judge_server import counts, judge_server
 
 SECRET = "sk-very-secret-0123456789"

@@ -25,10 +25,10 @@ from transformers import (
 from mmrl.config import ConfigError
 from mmrl.types import Sample
 from rewards import build_reward
+from rewards.http.service import Deadline
 from rewards.judging.data_url import data_url
 from rewards.judging.local import LocalJudge
-from rewards.pictures import Files
-from rewards.service import Deadline
+from rewards.parsing.images import Files
 
 REPLY = '{"reason": "as built", "score": 4}'
 SPECIAL = [

@@ -12,8 +12,8 @@ import pytest
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.math import MathReward, reference
-from rewards.scoring import RewardError, Scorer
-from rewards.verifier import VerifierError
+from rewards.parsing.verifier import VerifierError
+from rewards.scoring.scorer import RewardError, Scorer
 
 
 @pytest.fixture(scope="module")

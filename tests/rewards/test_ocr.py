@@ -19,8 +19,8 @@ from transformers import (
 
 from mmrl.types import Sample
 from rewards import build_reward
+from rewards.networks.ocr_engines import ENGINES, PACKAGES, bgr, paddle_text
 from rewards.ocr import OCRReward, edit_distance, legibility, wanted_text
-from rewards.ocr_engines import ENGINES, PACKAGES, bgr, paddle_text
 from tests.rewards.conftest import randomised
 
 SIGN = 'a sign that says "Hello World"'

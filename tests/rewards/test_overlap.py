@@ -13,8 +13,8 @@ import torch
 
 from mmrl.types import Sample
 from rewards import PartialFailure
-from rewards.overlap import Overlap
-from rewards.scoring import RewardError, Scorer
+from rewards.scoring.overlap import Overlap
+from rewards.scoring.scorer import RewardError, Scorer
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n, {"index": n}) for n in range(12)]
 SECONDS = 30.0

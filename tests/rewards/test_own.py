@@ -9,9 +9,9 @@ import pytest
 from mmrl.config import ConfigError
 from mmrl.types import Sample
 from rewards import build_reward, check_reward
-from rewards.asking import asking_of
-from rewards.scoring import RewardError, Scorer
-from rewards.terms import as_entry, check_entries
+from rewards.judging.asking import asking_of
+from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.terms import as_entry, check_entries
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -173,7 +173,7 @@ def test_a_reward_of_ones_own_may_ask_the_policy_only_if_it_says_so(tmp_path: Pa
     assert asking_of(entry("length"), "rewards[0]") is None
     assert asking_of({"name": "x", "reward": Vowels}, "rewards[0]") is None
     (tmp_path / "asks.py").write_text(
-        "from rewards.asking import Asking\n"
+        "from rewards.judging.asking import Asking\n"
         "class Asks:\n    in_step = True\n"
         "    def asking(self):\n"
         "        return Asking(task='image_to_text', length=1, sampler={}, batch_size=1)\n"

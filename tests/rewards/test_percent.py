@@ -6,7 +6,7 @@ import pytest
 
 from mmrl.types import Sample
 from rewards.math import MathReward
-from rewards.percent import readings
+from rewards.parsing.percent import readings
 
 
 @pytest.fixture(scope="module")

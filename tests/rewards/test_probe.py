@@ -7,7 +7,7 @@ from PIL import Image
 
 from mmrl.types import Sample
 from rewards.probe import Probed, table, tried
-from rewards.terms import Term
+from rewards.scoring.terms import Term
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n) for n in range(6)]
 

@@ -11,9 +11,9 @@ import pytest
 
 from mmrl.types import Sample
 from rewards import build_reward
-from rewards.remote_sandbox import RemoteSandbox
-from rewards.sandbox import Job, SandboxError
-from rewards.scoring import RewardError, Scorer
+from rewards.sandbox.remote_sandbox import RemoteSandbox
+from rewards.sandbox.sandbox import Job, SandboxError
+from rewards.scoring.scorer import RewardError, Scorer
 
 ROUTER = """
 import json, subprocess, sys

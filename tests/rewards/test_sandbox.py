@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rewards.jail import seccomp
-from rewards.sandbox import IsolationError, Job, Sandbox, SandboxError
+from rewards.sandbox.jail import seccomp
+from rewards.sandbox.sandbox import IsolationError, Job, Sandbox, SandboxError
 
 LEVELS = ("full", "process")
 

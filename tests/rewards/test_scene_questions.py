@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rewards.scene_questions import COLORS, KINDS, plural, questions
+from rewards.judging.scene_questions import COLORS, KINDS, plural, questions
 
 SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 ALL = tuple(KINDS)

@@ -10,7 +10,7 @@ import pytest
 from mmrl.config import ConfigError
 from mmrl.types import Chunk, Cutting, Prompt, Sample
 from rewards import REWARDS, PartialFailure, build_reward, reward_class
-from rewards.scoring import RewardError, Scorer
+from rewards.scoring.scorer import RewardError, Scorer
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n, {"index": n}) for n in range(4)]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rewards.addresses import Addresses
-from rewards.service import Deadline, Refused, Service, Unreachable, Unreadable
+from rewards.http.addresses import Addresses
+from rewards.http.service import Deadline, Refused, Service, Unreachable, Unreadable
 from tests.rewards.judge_server import counts, judge_server
 from tests.rewards.scripted_server import Answered, scripted
 
@@ -194,7 +194,7 @@ def test_a_service_that_is_not_there_is_no_service_when_the_deadline_is_over() -
 def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rewards.connection.OPEN_SECONDS", 0.3)
+    monkeypatch.setattr("rewards.http.connection.OPEN_SECONDS", 0.3)
     with socket.socket() as deaf, ExitStack() as stack, scripted(lambda _: Answered(b"1")) as well:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)

@@ -11,9 +11,9 @@ from PIL import Image
 from scipy import ndimage
 
 from mmrl.types import Sample
-from rewards import shapes_detector
+from rewards.networks import shapes_detector
+from rewards.networks.shapes_detector import DetectedObject, detect
 from rewards.shapes import ShapesReward, Verdict, relations, verify
-from rewards.shapes_detector import DetectedObject, detect
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.types import Sample
 from rewards import build_reward
-from rewards.window import Window
+from rewards.http.window import Window
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 SECONDS = 0.08

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmrl.image_grid import GAP, LINE, heading
+from mmrl.run.image_grid import GAP, LINE, heading
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "generate_images.py"
 SPEC = importlib.util.spec_from_file_location("generate_images", SCRIPT)

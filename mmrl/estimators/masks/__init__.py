@@ -11,8 +11,8 @@ not one per draw, and one line in `MASKS`.
 
 from typing import TYPE_CHECKING
 
+from mmrl.config.lazy_names import lazy_names
 from mmrl.estimators.masks.strategy import Draw, Strategy
-from mmrl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mmrl.estimators.masks.draws import row_uniforms

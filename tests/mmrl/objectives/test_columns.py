@@ -14,8 +14,8 @@ from PIL import ExifTags, Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from mmrl.data.images import MAX_PIXELS
 from mmrl.objectives.columns import load_images
-from mmrl.pictures import MAX_PIXELS
 
 RED, WHITE = (1.0, -1.0, -1.0), (1.0, 1.0, 1.0)
 

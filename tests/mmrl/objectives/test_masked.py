@@ -17,9 +17,8 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
-from mmrl.compilation import compile_blocks
 from mmrl.config import ConfigError
-from mmrl.data import DataConfig, load_prompts
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.masked import EPS, Corrupted, Masked, cosine_mask
 from mmrl.objectives.masked_config import (
     CompletionsConfig,
@@ -27,11 +26,12 @@ from mmrl.objectives.masked_config import (
     NetworkConfig,
     QuestionsConfig,
 )
+from mmrl.runtime.compilation import compile_blocks
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
 from models import load_model
-from models.image_codes_chat import ImageCodesChat
-from models.magvit import MagvitV2
+from models.image_tokenizers.magvit import MagvitV2
+from models.layouts.image_codes_chat import ImageCodesChat
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
 PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a square"]

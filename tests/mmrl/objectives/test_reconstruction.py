@@ -15,7 +15,7 @@ from mmrl.objectives.reconstruction import (
     entropy_loss,
 )
 from mmrl.sft import train
-from models.magvit import MagvitConfig
+from models.image_tokenizers.magvit import MagvitConfig
 from tests.mmrl.supervised_runs import NETWORK, config
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2" / "cases.safetensors"

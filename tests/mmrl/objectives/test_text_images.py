@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.config import ConfigError, component
-from mmrl.data import DataConfig, load_prompts
+from mmrl.data.images import Picture
+from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
-from mmrl.pictures import Picture
+from mmrl.preflight.sft_plan import describe
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
-from mmrl.sft_plan import describe
 from models import load_policy
-from models.vision import Vision
+from models.network.vision import Vision
 from tests.mmrl.objectives.completions import SIZES, completions, gradients, visits
 from tests.mmrl.objectives.image_completions import ROWS, TOWER, seeing, settings, write
 from tests.mmrl.objectives.test_packed_rows import CORRUPTIONS

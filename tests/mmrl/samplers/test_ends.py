@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrl.concatenation import concatenate
 from mmrl.config import ConfigError
+from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import SamplerConfig, guided_logits, sample
 from mmrl.samplers.ending import after_end
 from tests.mmrl.canvases import MASK_ID, generators

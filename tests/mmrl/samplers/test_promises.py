@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from mmrl.concatenation import concatenate
 from mmrl.config import ConfigError
+from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.prediction import filtered

@@ -14,8 +14,8 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.types import Prompt, Sample
 from rewards import PartialFailure, build_reward
-from rewards.scoring import RewardError, Scorer
-from rewards.service import Refused
+from rewards.http.service import Refused
+from rewards.scoring.scorer import RewardError, Scorer
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 GENEVAL = {"tag": "counting", "include": [{"class": "bus", "count": 2}]}

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from rewards.protocols.plain_numpy import NAMES, TYPES
-from rewards.protocols.plain_pickle import MAX_BYTES, MAX_DEPTH, PickleRefused, read_pickle
+from rewards.http.protocols.plain_numpy import NAMES, TYPES
+from rewards.http.protocols.plain_pickle import MAX_BYTES, MAX_DEPTH, PickleRefused, read_pickle
 
 PROTOCOLS = (2, 3, 4, 5)
 LEAVES = (

@@ -8,7 +8,7 @@ import pytest
 
 from mmrl.config import ConfigError, load_config
 from rewards import REWARDS, Described, reward_class
-from rewards.server.config import ServerConfig, read_token
+from rewards.server.server_config import ServerConfig, read_token
 
 ROOT = Path(__file__).resolve().parents[3]
 SHAPES = "rewards=[{name: shapes}]"

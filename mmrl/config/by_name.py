@@ -1,0 +1,126 @@
+"""Python objects by name: `path/to/file.py:function`, or `module:Class` for what can be imported.
+
+Paths are relative to the current directory. A file is loaded once, under a name of its own, however
+its path is spelt; one that was imported already, or is the program that runs, is not loaded again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mmrl.config import ConfigError
+from mmrl.config.written_name import FROM_FILE
+
+
+def is_by_name(name: Any) -> bool:
+    """Whether a name is of this form: a place and, after a colon, what is there."""
+    return isinstance(name, str) and all(name.rpartition(":"))
+
+
+def find(name: str, where: str) -> Any:
+    """The object of a name.
+
+    Args:
+        name: `file.py:name` or `module:name`, where `name` may have dots.
+        where: dotted key of the name, for messages.
+
+    Raises:
+        ConfigError: no such file, module or object, or a file that cannot be loaded.
+    """
+    place, _, path = name.rpartition(":")
+    if "<" in path or " " in path or place == "__main__":
+        raise ConfigError(
+            f"{where} is {name!r}: a lambda, a function inside a function or an object, given from"
+            " Python and found by no name. Start from Python again and give it to the"
+            " configuration, or write a function in a file and name path/to/file.py:function."
+        )
+    module: Any = (
+        _file(place, name, where) if place.endswith(".py") else _module(place, name, where)
+    )
+    found: Any = module
+    for part in path.split("."):
+        if not hasattr(found, part):
+            there = [each for each in vars(module) if callable(getattr(module, each))]
+            near = difflib.get_close_matches(path, there, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(
+                f"{where} is {name!r}: {place} has no {path!r}.{hint} It has"
+                f" {', '.join(each for each in there if not each.startswith('_')) or 'nothing'}."
+            )
+        found = getattr(found, part)
+    return found
+
+
+def source_of(value: Any) -> bytes:
+    """The text of the file that defines a function or class; empty where there is none."""
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    return Path(file).read_bytes() if file and Path(file).is_file() else b""
+
+
+def _file(place: str, name: str, where: str) -> ModuleType:
+    path = Path(place).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(
+            f"{where} is {name!r}: there is no file {place!r}. Paths are relative to the current"
+            f" directory, {Path.cwd()}."
+        )
+    known = _imported(path)
+    if known is not None:
+        return known
+    own = f"{FROM_FILE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(own, path)
+    assert spec is not None and spec.loader is not None  # it is a .py file
+    module = sys.modules[own] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[own]
+        if not isinstance(error, Exception):
+            raise
+        raise ConfigError(f"{where} is {name!r}: {_failure(error, path)}") from error
+    return module
+
+
+def _module(place: str, name: str, where: str) -> ModuleType:
+    try:
+        return importlib.import_module(place)
+    except Exception as error:  # foreign code: whatever it raises
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        is_missing = absent is not None and f"{place}.".startswith(f"{absent}.")
+        said = f"there is no module {absent!r}" if is_missing else _failure(error, None)
+        raise ConfigError(
+            f"{where} is {name!r}: {said}. Modules are looked for in the current directory and"
+            " among what is installed; a file is named path/to/file.py:function."
+        ) from error
+
+
+def _imported(path: Path) -> ModuleType | None:
+    """The module that was made from a file, if there is one."""
+    for module in list(sys.modules.values()):
+        file = str(getattr(module, "__dict__", {}).get("__file__"))
+        if os.path.basename(file) == path.name and os.path.realpath(file) == str(path):
+            return module
+    return None
+
+
+def _failure(error: Exception, path: Path | None) -> str:
+    """What went wrong in a file, and in which line of it."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if path is not None and frame.filename == str(path)
+    ]
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    place = f"line {lines[-1]}: " if lines else ""
+    return f"it cannot be loaded: {place}{type(error).__name__}: {error}"

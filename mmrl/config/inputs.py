@@ -1,0 +1,107 @@
+"""Files that a configuration reads and that have to be written, or cloned, before it can run.
+
+A YAML names the commands that write what it reads, each in a line of its comments:
+
+    #   python datasets/shapes/write.py out=runs/shapes_world
+    #   python -m mmrl.sft config=configs/sft/shapes_mmada.yaml
+
+What a command writes stands below its `out`, or its `output_dir` or that of its own YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+
+from mmrl.config import ConfigError, load_config
+from mmrl.config.shipped import find_config
+
+T = TypeVar("T")
+_COMMAND = re.compile(r"^#\s+(python .+)$", re.MULTILINE)
+_SHIPPED = Path("datasets")
+_CLONE = "datasets/ comes with the repository, not with the package: run this in a clone of it."
+
+
+def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
+    """`load_config` for a command that is to run: what it reads has been written.
+
+    Raises:
+        ConfigError: see `load_config`; or inputs that are not there, each by its key, with the
+            commands that write them.
+    """
+    config = load_config(cls, arguments)
+    words = _by_key(arguments)
+    told = find_config(words["config"]).read_text(encoding="utf-8") if "config" in words else ""
+    check_inputs(config, commands(told))
+    return config
+
+
+def check_inputs(config: Any, writers: Sequence[str]) -> None:
+    """Refuse a configuration whose inputs are still to be written or cloned.
+
+    Args:
+        config: a dataclass.
+        writers: commands that write what it reads.
+
+    Raises:
+        ConfigError: names every such input, and the commands among `writers` that write one.
+    """
+    values = [(key, value) for key, value in _values(asdict(config)) if key != "output_dir"]
+    absent: dict[str, str] = {}
+    lines: list[str] = []
+    for command in writers:
+        below = _absent(values, written_by(command))
+        absent |= below
+        lines += [f"  {command}"] * bool(below)
+    if lines:
+        lines.insert(0, "Write it first:")
+    if not _SHIPPED.is_dir():
+        absent |= _absent(values, _SHIPPED)
+        lines.append(_CLONE)
+    if absent:
+        named = ", ".join(f"{key} is '{value}'" for key, value in absent.items())
+        raise ConfigError("\n".join([f"{named}: not there.", *lines]))
+
+
+def commands(text: str) -> list[str]:
+    """The commands in the comments of a YAML, in their order."""
+    return [found.strip() for found in _COMMAND.findall(text)]
+
+
+def written_by(command: str) -> Path | None:
+    """The folder that a command writes into, where its words tell it."""
+    words = _by_key(command.split())
+    folder = words.get("out") or words.get("output_dir")
+    path = find_config(words.get("config", ""))
+    if folder is None and path.is_file():
+        folder = OmegaConf.select(OmegaConf.load(path), "output_dir")
+    return None if folder is None else Path(folder)
+
+
+def _by_key(words: Sequence[str]) -> dict[str, str]:
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def _absent(values: Sequence[tuple[str, str]], folder: Path | None) -> dict[str, str]:
+    """Paths below a folder that are not there, by key."""
+    if folder is None:
+        return {}
+    below = {key: value for key, value in values if Path(value).is_relative_to(folder)}
+    return {key: value for key, value in below.items() if not Path(value).exists()}
+
+
+def _values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a configuration with its dotted key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _values(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for n, item in enumerate(value):
+            yield from _values(item, f"{key}[{n}]")

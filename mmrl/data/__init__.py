@@ -1,0 +1,1 @@
+"""Prompt files and data sets of the hub, read as prompts; messages and images in them."""

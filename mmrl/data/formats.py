@@ -1,0 +1,211 @@
+"""Public data sets under the names that prompts and rewards know.
+
+An adapter takes a row as it stands in the data set and returns one with `prompt` (or `messages`)
+and what the rewards read: `answer` (math, answer); `choices` (answer); `tests`, `setup`,
+`entry_point` (code); `numbers`, `target` (countdown); `puzzle`, `solution` (sudoku). Pictures are
+under `image` or `images`. It raises a KeyError for a column that is not there and a ValueError,
+with the reason, for a row that it cannot read. Questions about images: `mmrl.data.questions`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from mmrl.config import ConfigError
+from mmrl.data.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
+from rewards.countdown import whole_number, whole_numbers
+from rewards.parsing.extraction import boxed, hashed
+
+Row = dict[str, Any]
+
+TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
+"""GenEval's tags (arXiv 2310.11513)."""
+
+
+def rows(row: Row) -> Row:
+    """Rows that have our names already; GenEval's are checked."""
+    if "include" in row:
+        _check_geneval(row)
+    return row
+
+
+def gsm8k(row: Row) -> Row:
+    """GSM8K (arXiv 2110.14168): the reference is what follows `####` in `answer`."""
+    answer = hashed(str(row["answer"]))
+    if not answer:
+        raise ValueError("answer has nothing after '####'")
+    return {"prompt": row["question"], "answer": answer}
+
+
+def math(row: Row) -> Row:
+    """MATH (arXiv 2103.03874) and MATH-500: `answer` if there is one, else the solution's box."""
+    answer = row.get("answer") or boxed(str(row["solution"]))
+    if not answer:
+        raise ValueError("there is no answer, and no box in solution")
+    return {
+        **_without(row, "problem", "solution", "unique_id"),
+        **_named(id=row.get("unique_id")),
+        "prompt": row["problem"],
+        "answer": answer,
+    }
+
+
+def mbpp(row: Row) -> Row:
+    """MBPP (arXiv 2108.07732), full (`text`) and sanitized (`prompt`, `test_imports`)."""
+    setup = row.get("test_setup_code") or "\n".join(row.get("test_imports") or [])
+    return {
+        "id": f"mbpp-{row['task_id']}",
+        "prompt": row["text"] if "text" in row else row["prompt"],
+        "tests": row["test_list"],
+        **_named(setup=setup),
+    }
+
+
+def humaneval(row: Row) -> Row:
+    """HumanEval (arXiv 2107.03374); what stands before the function is set up for the solution."""
+    setup, found, _ = str(row["prompt"]).rpartition(f"def {row['entry_point']}(")
+    if not found:
+        raise ValueError(f"prompt does not define {row['entry_point']!r}")
+    tests, entry_point = [row["test"]], row["entry_point"]
+    return {
+        "id": row["task_id"],
+        "prompt": row["prompt"],
+        "tests": tests,
+        "entry_point": entry_point,
+        **_named(setup=setup.strip()),
+    }
+
+
+def dllm_rl(row: Row) -> Row:
+    """dLLM-RL's math, code and vision rows; `test_time_limit` is kept but limits nothing here."""
+    rest = _without(row, "question", "ground_truth_answer", *_DLLM_TESTS, "test_method", "prefix")
+    if "test_method" not in row:
+        return {**rest, "prompt": row["question"], "answer": row["ground_truth_answer"]}
+    if row["test_method"] not in ("function", "stdio"):
+        raise ValueError(f"test_method is {row['test_method']!r}; allowed: function, stdio")
+    tests = row["test_list"] if row["test_method"] == "function" else _pairs(row)
+    return {**rest, "prompt": row["question"], "tests": tests, **_named(setup=row.get("prefix"))}
+
+
+_DLLM_TESTS = ("test_list", "test_input", "test_output")
+
+
+def _pairs(row: Row) -> list[Row]:
+    given, wanted = row["test_input"], row["test_output"]
+    if len(given) != len(wanted):
+        raise ValueError(f"{len(given)} test_input and {len(wanted)} test_output; give as many")
+    return [{"input": i, "output": o} for i, o in zip(given, wanted, strict=True)]
+
+
+def dllm_rl_sft(row: Row) -> Row:
+    """dLLM-RL's supervised rows, with or without a picture: `completion`, and `order` where the
+    steps were recorded. A prompt that is templated already becomes its messages again, and a
+    response loses its end, because both are added by the layout here."""
+    names = ("image", "image_path", "image_abs_path")
+    picture = next((row[name] for name in names if row.get(name)), None)
+    turns = [{"role": role, "content": text} for role, text in _TURN.findall(str(row["prompt"]))]
+    return {
+        **_without(row, "prompt", "response", "step_map", *names),
+        **({"messages": turns} if turns else {"prompt": row["prompt"]}),
+        "completion": _ENDS.sub("", row["response"]),
+        **_named(order=row.get("step_map"), image=picture),
+    }
+
+
+_TURN = re.compile(
+    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\s*(.*?)\s*<\|eot_id\|>", re.DOTALL
+)
+_ENDS = re.compile(r"(?:<\|eot_id\|>|<\|endoftext\|>|\s)+\Z")
+
+
+def countdown(row: Row) -> Row:
+    """Countdown-Tasks-3to4, as d1 trains on it: `nums`, `target`."""
+    return _countdown(whole_numbers(row["nums"], "nums"), whole_number(row["target"], "target"))
+
+
+def d1_countdown(row: Row) -> Row:
+    """d1's Countdown test file: `input` such as "30,100,93", `output` such as "23"."""
+    numbers = whole_numbers(row["input"].split(","), "input")
+    return _countdown(numbers, whole_number(row["output"], "output"))
+
+
+def _countdown(numbers: list[int], target: int) -> Row:
+    return {"prompt": f"Numbers: {numbers}\nTarget: {target}", "numbers": numbers, "target": target}
+
+
+def d1_sudoku(row: Row) -> Row:
+    """d1's Sudoku CSV: `Puzzle`, `Solution`, 0 where a cell is empty."""
+    puzzle, solution = str(row["Puzzle"]), str(row["Solution"])
+    if len(puzzle) != len(solution) or not (puzzle + solution).isdecimal():
+        raise ValueError(f"Puzzle {puzzle!r} and Solution {solution!r} are not as many digits")
+    prompt = f"Solve the following Sudoku puzzle: {puzzle}"
+    return {"prompt": prompt, "puzzle": puzzle, "solution": solution}
+
+
+FORMATS: dict[str, Callable[[Row], Row]] = {
+    "rows": rows,
+    "gsm8k": gsm8k,
+    "math": math,
+    "mbpp": mbpp,
+    "humaneval": humaneval,
+    "dllm_rl": dllm_rl,
+    "dllm_rl_sft": dllm_rl_sft,
+    "seed_bench": seed_bench,
+    "mmmu": mmmu,
+    "mmmu_interleaved": mmmu_interleaved,
+    "mathvista": mathvista,
+    "countdown": countdown,
+    "d1_countdown": d1_countdown,
+    "d1_sudoku": d1_sudoku,
+}
+
+
+def _without(row: Row, *keys: str) -> Row:
+    return {key: value for key, value in row.items() if key not in keys}
+
+
+def _named(**values: Any) -> Row:
+    """The values that are there."""
+    return {key: value for key, value in values.items() if value}
+
+
+def _check_geneval(row: Row) -> None:
+    """What every reward relies on; which classes and colours there are is each reward's own."""
+    if row.get("tag") not in TAGS:
+        raise ValueError(f"tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}")
+    for key in ("include", "exclude"):
+        clauses = row.get(key) or []
+        listed = isinstance(clauses, list) and all(
+            isinstance(clause, dict) and {"class", "count"} <= clause.keys() for clause in clauses
+        )
+        if not listed or (key == "include" and not clauses):
+            raise ValueError(
+                f"{key} is {row[key]!r}; it must be a list of clauses such as"
+                ' {"class": "bird", "count": 1}'
+            )
+
+
+def adapted(row: Row, name: str, place: str, key: str, advice: str) -> Row:
+    """A row under our names.
+
+    Args:
+        row: as it stands in the data set.
+        name: of its format.
+        place: of the row, for messages.
+        key: dotted key of the format, for messages.
+        advice: what to do where a column is missing.
+
+    Raises:
+        ConfigError: names the row and what is wrong with it.
+    """
+    try:
+        return FORMATS[name](row)
+    except KeyError as error:
+        raise ConfigError(
+            f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."
+            f" {advice}"
+        ) from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{place}: {error}.") from error

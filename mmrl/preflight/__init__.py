@@ -1,0 +1,1 @@
+"""What is checked, estimated and tried before a run loads its weights."""

@@ -1,0 +1,204 @@
+"""Device memory of a run, estimated from sizes alone.
+
+Counted are the tensors that grow with the model or the batch. The image tokenizer, rewards on the
+same device and what the allocator keeps in reserve come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from mmrl.algorithms import passes_per_rollout
+from mmrl.model_config import image_tokens, known_config
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.tasks import Task, completion_length
+from mmrl.runtime.computation import choose
+from mmrl.training.lora_config import ROLES
+from mmrl.training.trainable import trained_in_full
+from models.checkpoint import FAMILIES
+from models.network.core import CoreConfig, MaskedTokenModel
+from models.task import writes_images
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+
+MMADA_8B = {
+    "model_type": "mmada",
+    "d_model": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "mlp_hidden_size": 12288,
+    "rope_theta": 500000.0,
+    "embedding_size": 134656,
+    "num_vq_tokens": 1024,
+    "codebook_size": 8192,
+}
+"""Sizes of Gen-Verse/MMaDA-8B, for estimates without the checkpoint."""
+
+LLADA_8B = {
+    **{key: MMADA_8B[key] for key in ("d_model", "n_layers", "n_heads", "mlp_hidden_size")},
+    "model_type": "llada",
+    "rope_theta": 500000.0,
+    "embedding_size": 126464,
+}
+"""Sizes of GSAI-ML/LLaDA-8B-Instruct, for estimates of runs without images."""
+
+LLADA_V_8B = {
+    "model_type": "llava_llada",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "intermediate_size": 12288,
+    "rope_theta": 500000.0,
+    "vocab_size": 126464,
+}
+"""Sizes of GSAI-ML/LLaDA-V, whose vision tower is the one its family takes without others."""
+
+SIZES = {"LLaDA-8B": LLADA_8B, "LLaDA-V-8B": LLADA_V_8B, "MMaDA-8B": MMADA_8B}
+
+
+def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
+    """`config.json` of the policy; where that is not on this machine, a public model that can do
+    the tasks, with its name. Without an image tokenizer it is the smallest."""
+    raw = known_config(config.model.path)
+    if raw is not None and raw.get("model_type") in FAMILIES:
+        return None, raw
+    wanted = {task.task for task in config.tasks.values()}
+    order = list(SIZES) if config.model.vq is None else list(reversed(SIZES))
+    able = [name for name in order if wanted <= FAMILIES[SIZES[name]["model_type"]].TASKS.keys()]
+    return able[0], SIZES[able[0]]
+
+
+def estimate(
+    config: RLConfig, raw: Mapping[str, Any], tasks: Sequence[Task], world_size: int = 1
+) -> dict[str, float]:
+    """Bytes per device, by what holds them.
+
+    Args:
+        config: of the run.
+        raw: `config.json` of the policy.
+        tasks: of the run.
+        world_size: number of processes; several keep a second copy of the gradients to reduce.
+
+    Returns:
+        `weights`, `adapter`, `gradients`, `optimiser`, `reference`, `value` (a value model with its
+        gradients and moments), `update` (of a micro-batch) and `sampling` (of a batch of rollouts);
+        the last two are never held at once.
+    """
+    core = FAMILIES[raw["model_type"]].core_config(raw)
+    with torch.device("meta"):
+        network = MaskedTokenModel(core)
+        seeing = FAMILIES[raw["model_type"]].network(core, dict(raw))
+    weights = sum(p.numel() for p in seeing.parameters())
+    full = (
+        sum(p.numel() for p in trained_in_full(seeing, config.model).values())
+        * BYTES[config.model.dtype]
+    )
+    size, lora = BYTES[config.model.dtype], config.model.lora
+    # peft holds adapters of half-precision weights in float32
+    adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
+    trained = full + adapter * 4
+    micro = [_update(config, core, raw, task, seeing.vision) for task in tasks]
+    reduced, moments = 1 if world_size == 1 else 2, {"adamw": 2, "sgd": 1}[config.optimizer]
+    return {
+        "weights": weights * size,
+        "adapter": adapter * 4,
+        "gradients": trained * reduced,
+        "optimiser": trained * moments,
+        "reference": full if config.needs_reference else 0,
+        "value": _value(config, network, adapter) * (1 + reduced + moments),
+        "update": max(micro) * config.micro_batch_size(world_size),
+        "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
+    }
+
+
+def total(parts: Mapping[str, float]) -> float:
+    """Bytes at the worst moment: everything that stays, and the larger of update and sampling."""
+    stays = sum(size for name, size in parts.items() if name not in ("update", "sampling"))
+    return stays + max(parts["update"], parts["sampling"])
+
+
+def _value(config: RLConfig, network: MaskedTokenModel, adapter: int) -> float:
+    """Bytes of what is trained of a value model: its head, and its copy of the policy, with which
+    it has in common what is not trained."""
+    if config.value is None:
+        return 0
+    size = BYTES[config.model.dtype]
+    head = network.core.hidden_size * (size if config.model.lora is None else 4)
+    if config.value.backbone != "copy":
+        return head
+    full = trained_in_full(network, config.model).items()
+    return head + sum(p.numel() for n, p in full if n != "head.weight") * size + adapter * 4
+
+
+def _update(
+    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, vision: Any
+) -> float:
+    """Bytes of activations per rollout of a micro-batch."""
+    response, columns = response_shape(config, core, raw, task)
+    logits = 4.0 * response * columns
+    dtype = config.model.dtype
+    size = 2 if choose(config, dtype=dtype).bf16 else BYTES[dtype]
+    shown = _shown(config, raw, task, vision)
+    tokens = (config.model.max_prompt_length + shown + response + 3) * size
+    # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
+    block = 18 * core.hidden_size + 4 * core.mlp_size
+    checkpointing = config.model.gradient_checkpointing
+    kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
+    at_work = tokens * (block if checkpointing else 0) + 3 * logits
+    return _branches(task) * (_held(config, task, response) * kept + at_work)
+
+
+def _shown(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
+    """Positions that show images, of the prompt that has the most."""
+    layout = FAMILIES[raw["model_type"]].TASKS.get(task.config.task)
+    if layout is None or layout.writes_images:
+        return 0
+    if layout.needs_vq:
+        return image_tokens(config.model, raw)
+    counts = [
+        sum(vision.tiling.rows(*size) for size in prompt.image_sizes) for prompt in task.prompts
+    ]
+    return max(counts, default=0)
+
+
+def _sampling(
+    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, world_size: int
+) -> float:
+    """Bytes of logits, and of what is computed from them, in a step of the sampler."""
+    response, columns = response_shape(config, core, raw, task)
+    open_ = min(response, task.config.sampler.block_size or response)
+    return _sampled(task, world_size) * 4 * 4.0 * open_ * columns
+
+
+def response_shape(
+    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task
+) -> tuple[int, int]:
+    """Response positions of a task and columns of their vocabulary, all of it for a text."""
+    images = writes_images(task.config.task)
+    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else core.vocab_size
+    return completion_length(task.config, config.model, raw), columns
+
+
+def _branches(task: Task) -> int:
+    return 2 if task.algorithm.cfg_scale else 1
+
+
+def _held(config: RLConfig, task: Task, length: int) -> int:
+    """Passes whose graphs are held at once."""
+    passes = passes_per_rollout(task.algorithm, task.config.sampler.steps, length)
+    return 1 if task.algorithm.pass_by_pass else min(config.passes_at_once, passes)
+
+
+def _sampled(task: Task, world_size: int) -> int:
+    rows = min(task.config.rollout_batch_size, task.rollouts_per_step // world_size)
+    return rows * (2 if task.config.sampler.cfg_scale else 1)
+
+
+def adapter_size(network: MaskedTokenModel, rank: int, roles: list[str]) -> int:
+    """Parameters of a LoRA adapter of a rank on the layers of some roles."""
+    ends = tuple(ROLES[role] for role in roles)
+    layers = [module for name, module in network.named_modules() if name.endswith(ends)]
+    return sum(rank * (m.in_features + m.out_features) for m in layers)  # type: ignore[operator]

@@ -1,0 +1,147 @@
+"""What a run would do, without loading its weights: `dry_run=true`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mmrl import samplers
+from mmrl.algorithms import forwards, unread
+from mmrl.config import to_yaml
+from mmrl.model_config import families, known_config
+from mmrl.preflight.memory import estimate, sizes, total
+from mmrl.preflight.probe import offline, probe_task
+from mmrl.preflight.probe_config import SAMPLES
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.pairing import differences
+from mmrl.rollouts.tasks import Task, completion_length
+from mmrl.run.run_directory import RunDirectory
+from mmrl.runtime.computation import choose
+from mmrl.training.trainable import train_parts, trained_counts
+from mmrl.types import Prompt
+from models.checkpoint import outline
+from rewards.probe import table
+
+
+def describe(config: RLConfig, world_size: int = 1) -> str:
+    """Settings, plan, rewards and memory estimate of a run.
+
+    No weights of the policy are loaded and nothing is downloaded; rewards whose checkpoints are
+    on this machine are built and score a handful of recorded samples, or two stand-ins. What comes
+    from the hub may be missing here.
+
+    Raises:
+        ConfigError: settings that cannot run.
+        FileNotFoundError, ValueError: a reward that cannot be built.
+    """
+    config.check_geometry(world_size)
+    config.check_model()
+    RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
+    with offline():
+        tasks = [Task(name, options, dry=True) for name, options in config.tasks.items()]
+    for task in tasks:
+        task.check_prompts(config.model)
+    lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
+    for task in tasks:
+        lines += [f"  {line}" for line in _task(config, task, world_size)]
+    lines += ["rewards", *(f"  {line}" for task in tasks for line in _rewards(config, task))]
+    lines.append("memory per device, estimated")
+    lines += [f"  {line}" for line in _memory(config, tasks, world_size)]
+    return "\n".join(lines) + "\n"
+
+
+def _run(config: RLConfig, world_size: int) -> Iterator[str]:
+    layouts = [layout for family in families(config.model) for layout in family.TASKS.values()]
+    codes = any(layout.needs_vq for layout in layouts)  # others load no image tokenizer
+    for key, path in (("policy", config.model.path), ("images", config.model.vq)):
+        if path is not None and (key == "policy" or codes):
+            here = Path(path).expanduser().is_dir() or known_config(path)
+            yield f"{key:<12}{path}{'' if here else _ELSEWHERE}"
+    yield (
+        f"run         {config.output_dir}, {config.max_steps} steps, seed {config.seed},"
+        f" {world_size} process{'' if world_size == 1 else 'es'}"
+    )
+    if Path(config.model.path).expanduser().is_dir():
+        network = outline(Path(config.model.path).expanduser())
+        train_parts(network, config.model, config.seed)
+        for n, line in enumerate(trained_counts(network)):
+            yield f"{'' if n else 'trained':<12}{line}"
+    model = config.model
+    found = choose(config, attn_implementation=model.attn_implementation, dtype=model.dtype)
+    for n, line in enumerate(found.lines):
+        yield f"{'' if n else 'computed':<12}{line}"
+    due = [("evaluation", config.eval_steps), ("checkpoint", config.save_steps)]
+    every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
+    yield f"            {', '.join(every)}"
+
+
+_ELSEWHERE = ", not on this machine: loaded from the hub"
+
+
+def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
+    settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
+    rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
+    size = config.micro_batch_size(world_size)
+    micro = task.rollouts_per_step // world_size // size
+    length = completion_length(settings, config.model, sizes(config)[1])
+    cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
+    yield f"task        {task.name} ({settings.task})"
+    yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
+    yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"
+    yield (
+        f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} ="
+        f" {task.rollouts_per_step} a step, of {length} response positions each"
+    )
+    yield (
+        f"sampler     {sampler.name}, {sampler.steps} denoising steps of {rows} rows"
+        f" (guidance {sampler.cfg_scale:g})"
+    )
+    yield (
+        f"algorithm   {algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"
+        f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}"
+    )
+    yield (
+        f"update      {algorithm.num_iterations} optimiser steps of {micro} micro-batches of"
+        f" {size} rollouts per process,"
+        f" {cost.total} forward and {cost.backward} backward passes each"
+    )
+    if algorithm.value is not None:
+        place = {"shared": "the policy", "copy": "a copy of the policy"}[algorithm.value.backbone]
+        yield (
+            f"value       head on {place}, gamma {algorithm.value.gamma:g}, lambda"
+            f" {algorithm.value.lam:g}, clip range {algorithm.value_epsilon:g}, learning rate"
+            f" {config.learning_rate * algorithm.value.learning_rate_scale:g}"
+        )
+    for difference in differences(algorithm, sampler):
+        yield f"mismatch    {difference}"
+    for setting in (*unread(algorithm), *samplers.unread(sampler)):
+        yield f"no effect   {setting}"
+
+
+def _counted(source: str, prompts: list[Prompt]) -> str:
+    """How many prompts there are; those of a data set that is not here are not known."""
+    return str(len(prompts)) if prompts or not source else f"those of {source}{_ELSEWHERE}"
+
+
+def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
+    for title, rows in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
+        yield title
+        yield from (f"  {line}" for line in table(rows))
+
+
+def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:
+    name, raw = sizes(config)
+    if name is not None:
+        yield f"{config.model.path} is not on this machine; sizes are those of {name}"
+    parts = estimate(config, raw, tasks, world_size)
+    for name, size in [*parts.items(), ("total", total(parts))]:
+        unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)
+        yield f"{name:<12}{size / 2**power:9.2f} {unit}{_NOTES.get(name, '')}"
+
+
+_NOTES = {
+    "value": "  value model with gradients and moments",
+    "update": "  activations of a micro-batch",
+    "sampling": "  logits, not at the same time as the update",
+    "total": "  image tokenizer and rewards come on top",
+}

@@ -1,0 +1,75 @@
+"""What a supervised run would do, without loading its weights: `dry_run=true`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from mmrl.config import component, to_yaml
+from mmrl.objectives import OBJECTIVES
+from mmrl.preflight.probe import offline
+from mmrl.run.run_directory import RunDirectory
+from mmrl.runtime.computation import choose
+from mmrl.training.optimizers import build_optimizers
+from mmrl.training.trainable import trained_counts
+from models.network.core import MaskedTokenModel
+
+if TYPE_CHECKING:
+    from mmrl.sft_config import SFTConfig
+
+
+def describe(config: SFTConfig, world_size: int = 1) -> str:
+    """Settings and plan of a run; data are read, nothing is downloaded or written.
+
+    Raises:
+        ConfigError: settings that cannot run.
+        FileNotFoundError, ValueError: a checkpoint or tokenizer that cannot be loaded.
+    """
+    options = component(OBJECTIVES, config.objective, where="objective")
+    checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
+    with offline():
+        network, data = OBJECTIVES[config.objective["name"]].load().outline(options)
+    if network is not None:
+        build_optimizers(network, config)
+    kernel = getattr(options, "attn_implementation", None)
+    computed = choose(config, attn_implementation=kernel).lines
+    start = "the first step" if checkpoint is None else str(checkpoint)
+    lines = [
+        to_yaml(config),
+        "plan",
+        f"  run         {config.output_dir}, {config.max_steps} steps from {start},"
+        f" seed {config.seed}, {world_size} process{'' if world_size == 1 else 'es'}",
+        f"  objective   {config.objective['name']}: {data}",
+        f"  network     {_size(network)}",
+        *(f"  {'' if n else 'trained':<12}{line}" for n, line in enumerate(_trained(network))),
+        *(f"  {'' if n else 'computed':<12}{line}" for n, line in enumerate(computed)),
+        *(f"  {line}" for line in _training(config, world_size)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _size(network: nn.Module | None) -> str:
+    if network is None:
+        return "not on this machine: loaded from the hub"
+    return f"{sum(p.numel() for p in network.parameters()):,} parameters"
+
+
+def _trained(network: nn.Module | None) -> list[str]:
+    """What is trained of a core, part by part; of others the whole is told, and the log says it."""
+    return list(trained_counts(network)) if isinstance(network, MaskedTokenModel) else []
+
+
+def _training(config: SFTConfig, world_size: int) -> Iterator[str]:
+    size, micro = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    yield (
+        f"step        {size * micro * world_size} examples: {micro} micro-batches of {size}"
+        f" per process"
+    )
+    yield (
+        f"optimiser   {config.optimizer}, learning rate {config.learning_rate:g},"
+        f" {config.lr_scheduler_type} after {config.warmup_steps} steps of warm-up"
+    )
+    due = [("evaluation", config.eval_steps), ("checkpoint", config.save_steps)]
+    yield ", ".join(f"{name} every {n} steps" if n else f"no {name}" for name, n in due)

@@ -1,0 +1,1 @@
+"""The rollouts of one step: sampled in groups, scored, and given advantages."""

@@ -1,0 +1,107 @@
+"""From the scores of a step's rollouts to their advantages, over all processes.
+
+Without chunks, or without a value model to carry their rewards, the weighted sum of a rollout makes
+one advantage. With both, every chunk keeps what it earned, at the last position it was judged for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from mmrl.algorithms import (
+    at_end,
+    equal_groups,
+    group_advantages,
+    group_statistics,
+    joint_advantages,
+)
+from mmrl.randomness import permutation
+from mmrl.types import Chunk
+from rewards.scoring.scorer import Scores
+
+if TYPE_CHECKING:
+    from mmrl.rollouts.tasks import Task
+
+Chunks = Sequence[tuple[Chunk, ...] | None]
+"""Of each of B completions; None where it was not cut."""
+
+
+@dataclass
+class Credit:
+    """What this process's rollouts of a step earned.
+
+    Attributes:
+        rewards: [B] float32 weighted sums, NaN where no reward applies.
+        advantages: [B] float32, of the weighted sums.
+        equal: [B] bool, rollouts of groups without a spread.
+        columns: [B, 1 + chunks] float32 advantages of the rest and of every chunk, on one scale;
+            None where no chunks are judged, or there is no value model.
+        metrics: of all processes together.
+    """
+
+    rewards: Tensor
+    advantages: Tensor
+    equal: Tensor
+    columns: Tensor | None
+    metrics: dict[str, float]
+
+
+def credit(task: Task, scores: Scores, step: int, seed: int, rank: int, world_size: int) -> Credit:
+    """Advantages of this process's rollouts, from the rewards of all.
+
+    Args:
+        task: groups, method, and whether advantages are dealt at random.
+        scores: of this process's rollouts, group by group.
+        step: step of the run.
+        seed: seed of the run.
+        rank: this process.
+        world_size: number of processes, each with as many rollouts.
+    """
+    rewards = [float("nan") if total is None else total for total in scores.total]
+    everyone = torch.tensor(gather_object(rewards))
+    number, scale = task.config.num_generations, task.algorithm.scale_rewards
+    order = list(range(len(everyone)))
+    if task.config.shuffle_advantages:
+        order = permutation(len(everyone), seed, "shuffle", task.name, step)
+    mine = order[rank * len(rewards) : (rank + 1) * len(rewards)]
+    advantages, columns = group_advantages(everyone, number, scale)[mine], None
+    equal = equal_groups(everyone, number)
+    if scores.chunks is not None and task.algorithm.value is not None:
+        earned = _columns(scores.outcomes(), scores.chunks)
+        columns = joint_advantages(earned, number, scale)[mine]
+        equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
+    metrics = group_statistics(everyone, number)
+    return Credit(torch.tensor(rewards), advantages, equal[mine], columns, metrics)
+
+
+def _columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:
+    """Rewards of all processes' rollouts and their chunks, NaN where one has fewer than another."""
+    rows = gather_object([[first, *rest] for first, rest in zip(outcomes, chunks, strict=True)])
+    columns = torch.full((len(rows), max(map(len, rows))), torch.nan)
+    for n, row in enumerate(rows):
+        columns[n, : len(row)] = torch.tensor(row)
+    return columns
+
+
+def placed(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
+    """Advantages of the rest and of chunks at their positions.
+
+    Args:
+        columns: [B, 1 + chunks], the rest first.
+        chunks: of each rollout, no more than there are columns for.
+        length: L of the canvas.
+
+    Returns:
+        [B, L]: of a chunk at its last position, of the rest at the last of the row, 0 elsewhere.
+    """
+    rewards = at_end(columns[:, 0], length)
+    for row, own in enumerate(chunks):
+        for n, chunk in enumerate(own or (), start=1):
+            rewards[row, chunk.end] += columns[row, n]
+    return rewards

@@ -1,0 +1,286 @@
+"""Rollouts: prompts of one step -> groups of finished, scored canvases on each process.
+
+Rewards get whole groups, as soon as they are sampled; their scores are awaited in `rewarded`.
+Prompts are dealt to processes in stretches of whole groups. Every rollout has its own generator,
+named by (run seed, task, step, prompt, sample), so canvases do not depend on how many processes or
+batches share the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate.utils import gather_object
+from PIL import Image
+from torch import Tensor
+
+from mmrl.algorithms import at_end
+from mmrl.randomness import generator
+from mmrl.rollouts.chunks import cut
+from mmrl.rollouts.concatenation import concatenate
+from mmrl.rollouts.credit import Chunks, credit, placed
+from mmrl.runtime.activity import activity, advance
+from mmrl.runtime.interrupt import leaving_together
+from mmrl.samplers import sample
+from mmrl.types import Canvas, Prompt, Rollout, Sample
+from rewards.scoring.pending import Pending
+from rewards.scoring.scorer import RewardError, Scores
+
+if TYPE_CHECKING:
+    from mmrl.rollouts.tasks import Task
+    from models import Policy
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RolloutBatch:
+    """This process's rollouts of one step.
+
+    Attributes:
+        prompts: B prompts, group by group.
+        rollout: their finished canvases.
+        completions: decoded.
+        rewards: [B] float32 weighted sums, NaN where no reward applies.
+        advantages: [B] float32, of the weighted sums.
+        names: B (prompt, sample) places in the step, which name the mask draws.
+        scores: raw scores by reward key, B each.
+        metrics: of all processes together.
+        left_out: [B] bool, rollouts that the update leaves out; None for none.
+        token_rewards: [B, L] float32, for a value model: what each chunk of a completion earned at
+            its last position, and the rest at the last of the row, as advantages on one scale;
+            None where no chunks are judged.
+    """
+
+    prompts: list[Prompt]
+    rollout: Rollout
+    completions: list[str | Image.Image]
+    rewards: Tensor
+    advantages: Tensor
+    names: list[tuple[int, int]]
+    scores: dict[str, list[float]]
+    metrics: dict[str, float] = field(default_factory=dict)
+    left_out: Tensor | None = None
+    token_rewards: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def earned(self) -> Tensor:
+        """[B, L] rewards for the row up to a position, as advantages among the group."""
+        if self.token_rewards is not None:
+            return self.token_rewards
+        return at_end(self.advantages, self.rollout.canvas.tokens.shape[1])
+
+
+@dataclass
+class Groups:
+    """This process's groups of one step, sampled and on their way through the rewards.
+
+    Attributes:
+        task: of the groups.
+        place: step, seed of the run, this process and the number of processes.
+        prompts: B prompts, group by group.
+        names: B (prompt, sample) places in the step.
+        rollout: their finished canvases.
+        samples: what rewards see of them.
+        chunks: of the completions, at their places in the rows of `rollout`.
+        pending: their scores.
+        metrics: of sampling.
+    """
+
+    task: Task
+    place: tuple[int, int, int, int]
+    prompts: list[Prompt]
+    names: list[tuple[int, int]]
+    rollout: Rollout
+    samples: list[Sample]
+    chunks: Chunks
+    pending: Pending
+    metrics: dict[str, float]
+
+
+def roll_out(
+    task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
+) -> RolloutBatch:
+    """Sample and score the groups of one step; see `sample_groups` and `rewarded`."""
+    return rewarded(sample_groups(task, policy, step, seed, rank, world_size))
+
+
+def sample_groups(
+    task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
+) -> Groups:
+    """Sample the groups of one step; each is handed to the rewards when it is finished.
+
+    Args:
+        task: prompts, sampler, rewards.
+        policy: what samples; called without gradient.
+        step: step of the run.
+        seed: seed of the run.
+        rank: this process.
+        world_size: number of processes.
+
+    Raises:
+        RewardError: a reward that works meanwhile failed more often than the configuration allows.
+        Interrupted: a stop is requested on any process; between two denoising steps.
+    """
+    names, size = task.places(rank, world_size), task.config.num_generations
+    chosen = task.step_prompts(step, seed)
+    prompts = [chosen[place] for place, _ in names]
+    pending, parts, samples = task.scorer.begin(len(prompts)), [], []
+    started = time.perf_counter()
+    with activity("rollouts", len(prompts)), leaving_together(), policy.keeping_pace():
+        seeds = (seed, "rollout", task.name, step)
+        for part, completions in _batches(task, policy, prompts, names, seeds):
+            parts.append(part)
+            some, handed = prompts[len(samples) :], len(samples) // size * size
+            samples += _samples(task, policy, some, part, completions)
+            pending.add(samples[handed : len(samples) // size * size])
+            advance(len(completions))
+    seconds = time.perf_counter() - started
+    rollout = concatenate(parts)
+    speed = world_size * float(rollout.canvas.response.sum()) / seconds
+    metrics = {"time/rollout_s": seconds, "perf/tokens_per_s": speed}
+    chunks = _joined_chunks(parts, samples, rollout.canvas.tokens.shape[1])
+    place = step, seed, rank, world_size
+    return Groups(task, place, prompts, names, rollout, samples, chunks, pending, metrics)
+
+
+def rewarded(groups: Groups) -> RolloutBatch:
+    """Wait for the scores of groups; with their advantages.
+
+    Raises:
+        RewardError: a reward failed more often than the configuration allows, or none has applied
+            to any rollout so far.
+        Interrupted: a stop is requested on any process, while their scores are awaited.
+    """
+    task, rollout = groups.task, groups.rollout
+    with activity("waiting for rewards"), leaving_together():
+        scores = groups.pending.scores()
+    earned = credit(task, scores, *groups.place)
+    metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
+    _check_applies(task, metrics, groups.prompts[0])
+    metrics |= groups.metrics | {
+        "time/reward_s": scores.timing.work_s,
+        "time/reward_wait_s": scores.timing.wait_s,
+    }
+    length = rollout.canvas.tokens.shape[1]
+    return RolloutBatch(
+        groups.prompts,
+        rollout,
+        [sample.completion for sample in groups.samples],
+        earned.rewards,
+        earned.advantages,
+        groups.names,
+        scores.components,
+        metrics,
+        earned.equal if task.config.skip_zero_std_groups else None,
+        None if earned.columns is None else placed(earned.columns, groups.chunks, length),
+    )
+
+
+def _samples(
+    task: Task,
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    rollout: Rollout,
+    completions: Sequence[str | Image.Image],
+) -> list[Sample]:
+    """What rewards see of the rollouts of the first of the prompts."""
+    chunks: Chunks = [None] * len(completions)
+    if task.scorer.cutting is not None:
+        chunks = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
+    some = prompts[: len(completions)]
+    return [Sample.of(*each) for each in zip(some, completions, chunks, strict=True)]
+
+
+def _joined_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: int) -> Chunks:
+    """The chunks of samples where `concatenate` puts them, in rows of one length."""
+    shifts = [
+        length - part.canvas.tokens.shape[1] for part in parts for _ in range(len(part.canvas))
+    ]
+    return [
+        None if own is None else tuple(chunk._replace(end=chunk.end + shift) for chunk in own)
+        for own, shift in zip((sample.chunks for sample in samples), shifts, strict=True)
+    ]
+
+
+def _batches(
+    task: Task,
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    names: Sequence[tuple[int, int]],
+    seeds: tuple[Any, ...],
+) -> Iterator[tuple[Rollout, Sequence[str | Image.Image]]]:
+    """Finished rollouts and completions, at most `rollout_batch_size` at a time.
+
+    Canvases are of whole groups, also where a group is sampled in parts: what its prompt shows is
+    looked at once.
+    """
+    size, group = task.config.rollout_batch_size, task.config.num_generations
+    stretch = group * max(1, size // group)
+    for first in range(0, len(prompts), stretch):
+        canvas = policy.canvas(prompts[first : first + stretch], task.config.max_completion_length)
+        for start in range(0, len(canvas), size):
+            part = canvas[start : start + size]
+            some = slice(first + start, first + start + len(part))
+            generators = [generator(*seeds, *name) for name in names[some]]
+            rollout = sample(policy, part, task.config.sampler, generators)
+            yield rollout, policy.decode(rollout.canvas, prompts[some])
+
+
+def _component_metrics(local: Scores) -> dict[str, float]:
+    """`rewards/<key>/mean` and `/std` over all processes, how many samples have no score:
+    `/failures` of the reward, and `/none` where it did not apply; and how long they waited:
+    `/latency_s`, the mean, and `/queue`, the largest of any process."""
+    metrics = {}
+    for key, mine in local.components.items():
+        scores = torch.tensor(gather_object(mine), dtype=torch.float64)
+        known = scores[~scores.isnan()]
+        if len(known):
+            metrics[f"rewards/{key}/mean"] = float(known.mean())
+            metrics[f"rewards/{key}/std"] = float(known.std()) if len(known) > 1 else 0.0
+        failures = sum(gather_object(local.failed[key]))
+        metrics[f"rewards/{key}/failures"] = float(failures)
+        metrics[f"rewards/{key}/none"] = float(scores.isnan().sum()) - failures
+        metrics[f"rewards/{key}/latency_s"] = fmean(gather_object([local.timing.latency_s[key]]))
+        metrics[f"rewards/{key}/queue"] = float(max(gather_object([local.timing.queue[key]])))
+    return metrics
+
+
+def _length_metrics(canvas: Canvas) -> dict[str, float]:
+    """TRL's `completions/…` over all processes: tokens of texts up to and including the end, and
+    the share that has no end; nothing for images."""
+    if canvas.valid is None:
+        return {}
+    ends = torch.tensor(canvas.stop_ids, device=canvas.tokens.device)
+    ended = (torch.isin(canvas.tokens, ends) & canvas.response).any(-1).tolist()
+    lengths = gather_object(canvas.scorable.sum(-1).tolist())
+    return {
+        "completions/mean_length": fmean(lengths),
+        "completions/min_length": float(min(lengths)),
+        "completions/max_length": float(max(lengths)),
+        "completions/clipped_ratio": 1 - fmean(gather_object(ended)),
+    }
+
+
+def _check_applies(task: Task, metrics: dict[str, float], prompt: Prompt) -> None:
+    """Stop a run whose rewards apply to nothing: its advantages would all be 0."""
+    unscored = [metrics[f"rewards/{term.key}/none"] for term in task.scorer.terms]
+    if min(unscored) < task.rollouts_per_step:
+        task.rewarded = True
+        return
+    text = (
+        f"none of tasks.{task.name}.rewards ({', '.join(term.key for term in task.scorer.terms)})"
+        f" applies to any of the {task.rollouts_per_step} rollouts of this step. The metadata of"
+        f" {prompt.place or prompt.id}: {', '.join(prompt.metadata) or 'none'}."
+    )
+    if not task.rewarded:
+        raise RewardError(f"{text} Choose rewards that read it, or prompts with what they read.")
+    logger.warning("%s", text)

@@ -1,0 +1,113 @@
+"""Settings of one task of a run: its prompts, sampler, rewards and algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from mmrl.algorithms import load_algorithm
+from mmrl.config import check
+from mmrl.data.data_config import DataConfig
+from mmrl.rollouts.pairing import check_pairing
+from mmrl.samplers import SamplerConfig, check_sampler
+from models.task import TASKS
+from rewards.scoring.terms import as_entry, check_entries
+
+MOST_ROLLOUTS = 65536
+"""Prompts of a step, and completions of a prompt, at most."""
+
+
+@dataclass(kw_only=True)
+class TaskConfig:
+    """Settings of one task."""
+
+    choices: ClassVar = {"task": TASKS}
+
+    task: str = "text_to_image"
+    """Layout the policy renders the prompts with."""
+    prompts: str = ""
+    """Training prompts: a JSONL, JSON, CSV, TSV, parquet or text file, or a hub id."""
+    eval_prompts: str = ""
+    """Held-out prompts; empty for no evaluation."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """How the rows of `prompts` are read and worded."""
+    eval_data: dict[str, Any] = field(
+        default_factory=dict, metadata={"holds": "mmrl.data.data_config:DataConfig"}
+    )
+    """Settings of `data` that differ for `eval_prompts`, such as its split."""
+    num_prompts: int = 8
+    """Prompts per step, over all processes."""
+    num_generations: int = 8
+    """Rollouts per prompt: the size of a group."""
+    rollout_batch_size: int = 64
+    """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
+    group: no batch holds a part of one group beside another group."""
+    max_completion_length: int | None = None
+    """Response positions of a text; null for images, and for the policy's own number."""
+    eval_max_completion_length: int | None = None
+    """The same for evaluations; null takes `max_completion_length`."""
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    """How rollouts are written."""
+    eval_sampler: SamplerConfig | None = None
+    """Sampler of evaluations; null takes `sampler`."""
+    eval_limit: int | None = None
+    """At most this many held-out prompts, spread over the file; null takes all."""
+    rewards: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+    )
+    """Terms of the reward: name, weight, scale, offset and the reward's own options. A name is one
+    of `rewards.REWARDS`, or path/to/file.py:function; from Python a callable may stand for it."""
+    eval_rewards: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+    )
+    """Rewards of evaluations; empty takes `rewards`."""
+    max_failures: float = 0.0
+    """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
+    per run."""
+    algorithm: dict[str, Any] = field(
+        default_factory=dict, metadata={"holds": "mmrl.algorithms:AlgorithmConfig"}
+    )
+    """Preset and columns that differ from it, see `mmrl.algorithms`."""
+    weight: float = 1.0
+    """Weight of this task's loss."""
+    skip_zero_std_groups: bool = False
+    """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
+    shuffle_advantages: bool = False
+    """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
+
+    def __post_init__(self) -> None:
+        self.settle_rewards()
+        size, most = self.num_generations, MOST_ROLLOUTS
+        check(2 <= size <= most, "num_generations", size, f"from 2 to {most}")
+        check(1 <= self.num_prompts <= most, "num_prompts", self.num_prompts, f"from 1 to {most}")
+        for key in ("max_completion_length", "eval_max_completion_length", "eval_limit"):
+            length = getattr(self, key)
+            check(length is None or length >= 1, key, length, "null or at least 1")
+        check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
+        check(self.weight >= 0, "weight", self.weight, "0 or more")
+        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
+
+    def check(self, where: str) -> None:
+        """Check what its parts say together, and their names and options; nothing is loaded.
+
+        Args:
+            where: dotted key of the task, for messages.
+
+        Raises:
+            ConfigError, ValueError: a sampler, method or reward that cannot be.
+        """
+        self.settle_rewards()
+        length = self.max_completion_length
+        check_sampler(self.sampler, f"{where}.sampler", length)
+        evaluation = self.eval_sampler or self.sampler
+        eval_length = self.eval_max_completion_length or length
+        check_sampler(evaluation, f"{where}.eval_sampler", eval_length)
+        check_pairing(load_algorithm(self.algorithm, f"{where}.algorithm"), self.sampler, where)
+        for key in ("rewards", "eval_rewards"):
+            if getattr(self, key):
+                check_entries(getattr(self, key), f"{where}.{key}")
+
+    def settle_rewards(self) -> None:
+        """Make entries of callables that stand among the rewards, also of those put there later."""
+        self.rewards = [as_entry(reward) for reward in self.rewards]
+        self.eval_rewards = [as_entry(reward) for reward in self.eval_rewards]

@@ -1,0 +1,191 @@
+"""A task of a run: its prompts, sampler, rewards and algorithm, and how a step's work is dealt."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from eval.asking import give_policy
+from mmrl import samplers
+from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
+from mmrl.config import ConfigError, NotHereError, check, merge
+from mmrl.data.data_config import DataConfig
+from mmrl.data.prompts import fitting, load_prompts
+from mmrl.data.stream import stream_rows
+from mmrl.model_config import ModelConfig, check_prompts, image_tokens, is_hub_id
+from mmrl.rollouts.pairing import differences
+from mmrl.rollouts.task_config import TaskConfig
+from mmrl.samplers import SamplerConfig
+from mmrl.types import Cutting, Prompt
+from models.task import MAX_COMPLETION_LENGTH, writes_images
+from rewards.scoring.scorer import Scorer
+
+if TYPE_CHECKING:
+    from models import Policy
+
+logger = logging.getLogger(__name__)
+
+
+def completion_length(task: TaskConfig, model: ModelConfig, raw: Mapping[str, Any]) -> int:
+    """Response positions of a task's rollouts, before the policy is loaded.
+
+    Args:
+        task: settings of the task.
+        model: settings of the policy.
+        raw: its `config.json`.
+    """
+    if writes_images(task.task):
+        return image_tokens(model, raw)
+    return task.max_completion_length or MAX_COMPLETION_LENGTH
+
+
+def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
+    """Raise a ConfigError where rewards judge chunks of what has none.
+
+    Args:
+        cutting: of the rewards; None where they judge no chunks.
+        task: layout of the prompts.
+        where: dotted key of the rewards, for messages.
+    """
+    if cutting is not None and writes_images(task):
+        raise ConfigError(
+            f"{where} judge chunks of a text (chunk_size is {cutting.size}), and the task {task}"
+            " makes images; set chunk_size to null."
+        )
+
+
+class Task:
+    """A task, checked, with its prompts loaded and its rewards ready to be built.
+
+    Args:
+        name: of the task.
+        config: its settings.
+        dry: whether a hub data set that is not on this machine is no error and leaves the task
+            without its prompts.
+
+    Raises:
+        ConfigError: a setting that cannot run, or a prompt file that cannot be read.
+    """
+
+    def __init__(self, name: str, config: TaskConfig, dry: bool = False) -> None:
+        where = f"tasks.{name}"
+        config.settle_rewards()
+        self.name, self.config, self.dry = name, config, dry
+        self.rewarded = False  # whether a reward has applied to any rollout yet
+        config.check(where)
+        self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
+        for difference in differences(self.algorithm, config.sampler):
+            logger.warning(
+                "%s: the scored policy is not the one that samples: %s", where, difference
+            )
+        for setting in unread(self.algorithm):
+            logger.warning("%s.algorithm: %s", where, setting)
+        for setting in samplers.unread(config.sampler):
+            logger.warning("%s.sampler: %s", where, setting)
+        for setting in samplers.unread(config.eval_sampler or SamplerConfig()):
+            logger.warning("%s.eval_sampler: %s", where, setting)
+        if not config.rewards:
+            raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
+        check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
+        self.prompts = self._load(config.prompts, config.data)
+        self.eval_prompts: list[Prompt] = []
+        if config.eval_prompts:
+            held_out = merge(
+                DataConfig, asdict(config.data), config.eval_data, where=f"{where}.eval_data"
+            )
+            self.eval_prompts = self._load(config.eval_prompts, held_out, config.eval_limit)
+
+    def _load(self, source: str, data: DataConfig, limit: int | None = None) -> list[Prompt]:
+        try:
+            return load_prompts(source, self.config.task, data, limit)
+        except NotHereError:
+            if not (self.dry and is_hub_id(source)):
+                raise
+            return []
+
+    @property
+    def eval_sampler(self) -> SamplerConfig:
+        """Sampler of evaluations."""
+        return self.config.eval_sampler or self.config.sampler
+
+    @property
+    def eval_length(self) -> int | None:
+        """Response positions of evaluations; None for the policy's own number."""
+        return self.config.eval_max_completion_length or self.config.max_completion_length
+
+    def check_prompts(self, model: ModelConfig) -> None:
+        """Raise a ConfigError for a prompt that the policy, if its family is known, cannot take."""
+        check_prompts(model, self.config.task, [*self.prompts, *self.eval_prompts])
+
+    def leave_out_long_prompts(self, policy: Policy) -> None:
+        """Keep the prompts that the policy can take; the others are counted in the log.
+
+        Raises:
+            ConfigError: none of a file is left, or one that no length would help.
+        """
+        config = self.config
+        fits = partial(policy.fits, length=config.max_completion_length)
+        self.prompts = fitting(self.prompts, fits, config.prompts)
+        fits = partial(policy.fits, length=self.eval_length)
+        self.eval_prompts = fitting(self.eval_prompts, fits, config.eval_prompts)
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """The rewards of training, built when first needed and kept."""
+        return Scorer(self.config.rewards, self.config.max_failures)
+
+    @cached_property
+    def eval_scorer(self) -> Scorer:
+        """The rewards of evaluations."""
+        if not self.config.eval_rewards:
+            return self.scorer
+        return Scorer(self.config.eval_rewards, self.config.max_failures)
+
+    def build_rewards(self) -> tuple[Scorer, Scorer]:
+        """Build all rewards and check the prompts with them, before the policy loads.
+
+        Raises:
+            ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt
+                that one cannot score.
+        """
+        self.scorer.check(self.prompts)
+        self.eval_scorer.check(self.eval_prompts)
+        self._check_chunks()
+        return self.scorer, self.eval_scorer
+
+    def give_policy(self, policy: Policy, seed: int) -> None:
+        """Let the rewards that ask the policy ask this one."""
+        for scorer in (self.scorer, self.eval_scorer):
+            give_policy(scorer, policy, seed)
+
+    def _check_chunks(self) -> None:
+        """Whether there are chunks for rewards that judge them, and a value model to carry them."""
+        where = f"tasks.{self.name}"
+        for key, scorer in (("rewards", self.scorer), ("eval_rewards", self.eval_scorer)):
+            check_chunks(scorer.cutting, self.config.task, f"{where}.{key}")
+        if self.scorer.cutting is not None and self.algorithm.value is None:
+            logger.warning(
+                "%s: the scores of a completion's chunks are added up to one reward, because"
+                " algorithm.value is null; trace_rl_value credits each chunk for itself",
+                where,
+            )
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Rollouts of a step over all processes."""
+        return self.config.num_prompts * self.config.num_generations
+
+    def step_prompts(self, step: int, seed: int) -> list[Prompt]:
+        """The prompts of a step: the next stretch of an endlessly reshuffled stream."""
+        first = step * self.config.num_prompts
+        places = range(first, first + self.config.num_prompts)
+        return [self.prompts[row] for row in stream_rows(seed, places, len(self.prompts))]
+
+    def places(self, rank: int, world_size: int) -> list[tuple[int, int]]:
+        """(prompt, sample) of each rollout that falls to a process, group by group."""
+        share = self.config.num_prompts // world_size
+        mine = range(rank * share, (rank + 1) * share)
+        return [(p, g) for p in mine for g in range(self.config.num_generations)]

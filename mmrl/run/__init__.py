@@ -1,0 +1,1 @@
+"""The run directory: log, metrics, checkpoints, report and image grids."""

@@ -1,0 +1,283 @@
+"""`report.html`: one page that shows a run, readable offline and in any browser.
+
+Curves are inline SVG, images are embedded, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mmrl.run.curves import COLORS, Series, line_plot
+
+CURVES = {
+    "Reward": r"^(.*/)?reward$",
+    "Rewards by component": r"^(.*/)?rewards/[^/]+/mean$",
+    "Held-out score": r"^eval/[^/]+/[^/]+$",
+    "Groups without a spread of rewards": r"^(.*/)?frac_reward_zero_std$",
+    "Clipped ratios": r"^(.*/)?clip_ratio/.*_mean$",
+    "KL": r"^(.*/)?(kl|approx_kl)$",
+    "Entropy of masked tokens": r"^(.*/)?entropy$",
+    "Gradient norm": r"^grad_norm$",
+    "Seconds per step": r"^(.*/)?(step_time|time/(rollout|reward|reward_wait|score|update)_s)$",
+    "Seconds from a finished rollout to its score": r"^(.*/)?rewards/[^/]+/latency_s$",
+}
+"""Title -> pattern of the metrics drawn together, of reinforcement learning."""
+
+SUPERVISED = {
+    "Loss": r"^(eval/)?loss$",
+    "Parts of the loss": r"^loss/",
+}
+"""The same of supervised training, whose other metrics have a figure each."""
+
+WINDOW = 10
+"""Values in a running mean."""
+
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:1080px;
+margin:2rem auto;padding:0 1rem}h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:1rem}
+figure{margin:0;border:1px solid #ddd;border-radius:6px;padding:.6rem}
+figcaption{font-weight:600;margin-bottom:.3rem}table{border-collapse:collapse}
+td,th{padding:.25rem .9rem;border-bottom:1px solid #e5e5e5;text-align:right}
+td:first-child,th:first-child{text-align:left}.up{color:#0a7d33}.down{color:#b3261e}
+.mean td{font-weight:600;border-top:1px solid #bbb}
+.task figure{margin-bottom:1rem}img{max-width:100%}.note{color:#555;font-size:.9rem}
+pre{background:#f6f6f6;padding:1rem;overflow:auto}
+"""
+
+
+def write_report(run: Path) -> Path:
+    """Write `report.html` of a run directory from its metrics, samples and configuration.
+
+    Whatever of these is missing is left out.
+    """
+    lines = read_metrics(run / "metrics.jsonl")
+    body = [f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
+    body += [_scores(lines), _held_out(lines)]
+    body += [_images(run / "samples"), _plots(lines), _settings(run)]
+    page = (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(run.name)}</title><style>{STYLE}</style>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )
+    target, aside = run / "report.html", run / "report.html.partial"
+    aside.write_text(page, encoding="utf-8")
+    os.replace(aside, target)
+    return target
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Lines of `metrics.jsonl` in order of steps; a last line that a kill cut short is left out."""
+    if not path.is_file():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(line, dict) and _is_number(line.get("step")):
+            lines.append(line)
+    return sorted(lines, key=lambda line: line["step"])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
+    """Every metric whose name fits, as points (step, value).
+
+    What is not a finite number is left out; of several values at a step the last counts.
+    """
+    points: dict[str, dict[float, float]] = defaultdict(dict)
+    for line in lines:
+        for key, value in line.items():
+            if key != "step" and _is_number(value) and re.match(pattern, key):
+                points[key][line["step"]] = value
+    return [Series(name, sorted(points[name].items())) for name in points]
+
+
+def _summary(lines: list[dict[str, Any]]) -> str:
+    found = series(lines, CURVES["Reward"]) or series(lines, "^loss$")
+    if not found:
+        return "<p>No steps yet.</p>"
+    seconds = sum(_spent(metric.points) for metric in series(lines, "^(step_time|time/step_s)$"))
+    said = [f"{lines[-1]['step']} steps in {_spell(seconds)} of training."]
+    for metric in found:
+        first, last = _mean(metric.points[:WINDOW]), _mean(metric.points[-WINDOW:])
+        said.append(
+            f"{_meaning(metric.name)}: {first:.3f} over the first and {last:.3f} over the last"
+            f" {min(WINDOW, len(metric.points))} logged steps."
+        )
+    return f"<p>{' '.join(said)}</p>"
+
+
+def _meaning(metric: str) -> str:
+    if metric == "loss":
+        return "Mean loss"
+    task = metric.removesuffix("reward").strip("/")
+    return f"Mean reward of the rollouts{f' of {html.escape(task)}' if task else ''}"
+
+
+def _spent(points: list[tuple[float, float]]) -> float:
+    """Seconds of all steps, from the mean over the steps between two lines."""
+    steps = [0, *(step for step, _ in points)]
+    return sum(value * (steps[n + 1] - steps[n]) for n, (_, value) in enumerate(points))
+
+
+def _mean(points: list[tuple[float, float]]) -> float:
+    return sum(value for _, value in points) / len(points)
+
+
+def _spell(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
+
+
+def _scores(lines: list[dict[str, Any]]) -> str:
+    """Held-out scores of the first and the last evaluation, by reward and tag."""
+    tables = defaultdict(list)
+    for metric in series(lines, r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"):
+        _, task, reward, *tag = metric.name.split("/")
+        tables[task, reward].append((tag[0] if tag else "", metric))
+    parts = []
+    for (task, reward), rows in tables.items():
+        steps = sorted({metric.points[place][0] for _, metric in rows for place in (0, -1)})
+        head = "".join(f"<th>step {step}</th>" for step in dict.fromkeys((steps[0], steps[-1])))
+        head += "<th>change</th>" if len(steps) > 1 else ""
+        ordered = sorted(rows, key=lambda row: row[0] == "")
+        body = "".join(
+            _score_row(tag or "all prompts", metric, lines, len(steps) > 1)
+            for tag, metric in ordered
+        )
+        title = f"<th>{html.escape(task)}: {html.escape(reward)}</th>"
+        parts.append(f"<table><tr>{title}{head}</tr>{body}</table><br>")
+    if not parts:
+        return ""
+    note = '<p class="note">On held-out prompts; ± is one standard error.</p>'
+    return f"<h2>Scores</h2>{''.join(parts)}{note}"
+
+
+def _score_row(name: str, metric: Series, lines: list[dict[str, Any]], compared: bool) -> str:
+    """One line of a table: the first score and, if there are several, the last and the change."""
+    beside = series(lines, f"^{re.escape(metric.name)}/stderr$")
+    errors = dict(beside[0].points) if beside else {}
+    first, last = metric.points[0], metric.points[-1]
+    shown = (first, last) if compared else (first,)
+    cells = [f"{v:.3f} ± {errors[s]:.3f}" if s in errors else f"{v:.3f}" for s, v in shown]
+    row = "mean" if name == "all prompts" else "part"
+    found = "".join(f"<td>{cell}</td>" for cell in (html.escape(name), *cells))
+    if compared:
+        change = last[1] - first[1]
+        side = "up" if change > 0 else "down" if change < 0 else ""
+        found += f'<td class="{side}">{change:+.3f}</td>'
+    return f'<tr class="{row}">{found}</tr>'
+
+
+def _held_out(lines: list[dict[str, Any]]) -> str:
+    """Metrics of supervised training in its first and its last evaluation."""
+    rows = ""
+    for metric in series(lines, "^eval/[^/]+$"):
+        (start, before), (end, after) = metric.points[0], metric.points[-1]
+        name = html.escape(metric.name.removeprefix("eval/"))
+        rows += f"<tr><td>{name}</td><td>step {start}: {before:.4g}</td>"
+        rows += f"<td>step {end}: {after:.4g}</td></tr>" if end != start else "<td></td></tr>"
+    return f"<h2>Held-out metrics</h2><table>{rows}</table>" if rows else ""
+
+
+def _images(folder: Path) -> str:
+    """The first and the last image grid of every task."""
+    grids: dict[str, list[tuple[int, Path]]] = defaultdict(list)
+    for path in folder.glob("*_*.png"):
+        task, _, step = path.stem.removeprefix("eval_").rpartition("_")
+        if step.isdigit():
+            grids[task].append((int(step), path))
+    parts = []
+    for task, found in sorted(grids.items()):
+        shown = dict.fromkeys((min(found), max(found)))
+        figures = "".join(
+            f"<figure><figcaption>step {step}</figcaption>"
+            f'<img alt="samples at step {step}" src="data:image/png;base64,'
+            f'{base64.b64encode(path.read_bytes()).decode()}"></figure>'
+            for step, path in shown
+        )
+        title = f"<h2>Images: {html.escape(task)}</h2>"
+        parts.append(f'<div class="task">{title}{figures}</div>')
+    return "".join(parts)
+
+
+def _plots(lines: list[dict[str, Any]]) -> str:
+    rewarded = bool(series(lines, CURVES["Reward"]) or series(lines, CURVES["Held-out score"]))
+    groups = _reinforced(lines) if rewarded else _supervised(lines)
+    long_enough = {
+        title: kept
+        for title, found in groups.items()
+        if (kept := [curve for curve in found if len(curve.points) > 1])
+    }
+    if not long_enough:
+        return ""
+    figures = "".join(_figure(title, found) for title, found in long_enough.items())
+    note = "Beside each name: its first and its last value."
+    if any(_is_smoothed(curve) for found in long_enough.values() for curve in found):
+        smoothed = f"Faint lines are single values, strong ones running means over {WINDOW} of them"
+        note = f"{smoothed}. {note}"
+    return f'<h2>Curves</h2><div class="plots">{figures}</div><p class="note">{note}</p>'
+
+
+def _reinforced(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
+    """Curves by the title of their figure; those of tags stand behind the held-out score."""
+    groups: dict[str, list[Series]] = {}
+    for title, pattern in CURVES.items():
+        groups[title] = series(lines, pattern)
+        if title == "Held-out score":
+            for metric in series(lines, r"^eval/[^/]+/[^/]+/(?!stderr)[^/]+$"):
+                _, task, reward, tag = metric.name.split("/")
+                of_tags = groups.setdefault(f"Held-out score by tag: {task}, {reward}", [])
+                of_tags.append(Series(tag, metric.points))
+    return groups
+
+
+def _supervised(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
+    groups = {title: series(lines, pattern) for title, pattern in SUPERVISED.items()}
+    drawn = {curve.name for found in groups.values() for curve in found}
+    return groups | {c.name: [c] for c in series(lines, "") if c.name not in drawn}
+
+
+def _figure(title: str, found: list[Series]) -> str:
+    drawn = [line for n, curve in enumerate(found) for line in _smoothed(curve, n)]
+    plot = line_plot(drawn, x_label="step")
+    return f"<figure><figcaption>{html.escape(title)}</figcaption>{plot}</figure>"
+
+
+def _is_smoothed(curve: Series) -> bool:
+    return len(curve.points) >= 4 * WINDOW
+
+
+def _smoothed(curve: Series, place: int) -> list[Series]:
+    """A long curve as a faint line and its running mean, a short one as it is."""
+    color, points = COLORS[place % len(COLORS)], curve.points
+    if not _is_smoothed(curve):
+        return [Series(curve.name, points, color)]
+    means = [
+        (step, _mean(points[max(0, n + 1 - WINDOW) : n + 1])) for n, (step, _) in enumerate(points)
+    ]
+    return [Series("", points, color, 1.0, 0.35), Series(curve.name, means, color)]
+
+
+def _settings(run: Path) -> str:
+    parts = []
+    for name in ("config.yaml", "env.txt"):
+        if (run / name).is_file():
+            text = html.escape((run / name).read_text(encoding="utf-8"))
+            parts.append(f"<details><summary>{name}</summary><pre>{text}</pre></details>")
+    return f"<h2>Settings</h2>{''.join(parts)}" if parts else ""

@@ -1,0 +1,196 @@
+"""What a command is doing: said by the loops that do it, shown at least every few seconds.
+
+    with Display():                      # the command
+        with activity("rollouts", 128):  # a phase; it may lie within another
+            for batch in batches:
+                advance(len(batch))
+
+On a terminal it is a bar that moves. Elsewhere (a file, CI) it is a line of text, whenever there
+was none for `SILENCE` seconds. A thread shows it, so no operation is too long for that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from tqdm import tqdm
+
+from mmrl.runtime.interrupt import check
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+SILENCE = 3.5
+"""Seconds without a line after which one is written where there is no terminal."""
+
+REFRESH = 0.5
+"""Seconds after which the bar on a terminal moves."""
+
+_display: ContextVar[Display | None] = ContextVar("display", default=None)
+
+
+@dataclass
+class Activity:
+    """A phase: how much of it is done, and a remark to be shown with it."""
+
+    name: str
+    total: int = 0
+    done: int = 0
+    remark: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.before, self.moved = self.done, self.started
+
+    def reach(self, done: int) -> None:
+        """So many are done by now."""
+        self.done, self.moved = done, time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self.started
+
+    @property
+    def each(self) -> float:
+        """Seconds that one took, of those that are done here; 0 where none is."""
+        here = self.done - self.before
+        return (self.moved - self.started) / here if here else 0.0
+
+    def __str__(self) -> str:
+        if not self.total:
+            return f"{self.name} {self.seconds:.0f}s"
+        text, each = f"{self.name} {self.done}/{self.total}", self.each
+        if each and self.seconds > 2:
+            rate = f"{1 / each:.1f}/s" if each < 1 else f"{each:.1f}s each"
+            # what has gone since the last one is a part of the next
+            left = each * (self.total - self.done) - (time.monotonic() - self.moved)
+            text += f" ({rate}, {tqdm.format_interval(max(0, left))} left)"
+        return f"{text} {self.remark}".rstrip()
+
+    def bar(self, within: str) -> str:
+        """As the bar of a terminal, with what is done within it."""
+        beside = ", ".join(text for text in (self.remark, within) if text)
+        return tqdm.format_meter(
+            self.done,
+            self.total,
+            self.seconds,
+            initial=self.before,
+            prefix=self.name,
+            unit=self.name,
+            rate=1 / self.each if self.each else None,
+            postfix=beside,
+        )
+
+
+class Display:
+    """While open, the activities of the thread that opened it are shown on standard error.
+
+    Args:
+        shown: whether this process shows them; None where it is the first of those launched.
+    """
+
+    written = 0.0
+    """When any line was written."""
+
+    def __init__(self, shown: bool | None = None) -> None:
+        self.shown = os.environ.get("RANK", "0") == "0" if shown is None else shown
+        self.stack: list[Activity] = []
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Display:
+        self._token = _display.set(self)
+        terminal = sys.stderr.isatty()
+        self._line = tqdm(
+            bar_format="{desc}",
+            disable=not (self.shown and terminal),
+            leave=False,
+            dynamic_ncols=True,
+        )
+        self._thread = threading.Thread(target=self._show, name="display", daemon=True)
+        if self.shown:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _display.reset(self._token)
+        self._closed.set()
+        if self.shown:
+            self._thread.join()
+        self._line.close()
+
+    def _show(self) -> None:
+        try:
+            while not self._closed.wait(REFRESH):
+                stack = list(self.stack)
+                if not self._line.disable:
+                    self._line.set_description_str(_bar(stack))
+                elif stack and time.monotonic() - Display.written > SILENCE:
+                    write(", ".join(map(str, stack)))
+        except OSError:  # nobody reads any more; the work goes on unseen
+            return
+
+
+def write(text: str) -> None:
+    """Write a line to standard error, above the bar where there is one."""
+    tqdm.write(text, file=sys.stderr)
+    sys.stderr.flush()
+    Display.written = time.monotonic()
+
+
+@contextmanager
+def activity(name: str, total: int = 0, done: int = 0) -> Iterator[Activity]:
+    """Say what is being done; within another activity it is a part of that.
+
+    Args:
+        name: such as `rollouts`.
+        total: how many there are to be done; 0 where they are not counted.
+        done: how many are done before it begins, as in a run that goes on.
+    """
+    mine, display = Activity(name, total, done), _display.get()
+    if display is None:
+        yield mine
+        return
+    display.stack.append(mine)
+    try:
+        yield mine
+    finally:
+        display.stack[:] = [one for one in display.stack if one is not mine]
+
+
+def advance(count: int = 1) -> None:
+    """So many more of the present activity are done; the place where it may be left.
+
+    Raises:
+        Interrupted: a stop is requested, see `mmrl.runtime.interrupt.leaving_together`.
+    """
+    display = _display.get()
+    if display is not None and display.stack:
+        display.stack[-1].reach(display.stack[-1].done + count)
+    check()
+
+
+def displayed(work: Callable[P, R]) -> Callable[P, R]:
+    """The function, with a display open while it works."""
+
+    @wraps(work)
+    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
+        with Display():
+            return work(*args, **kwargs)
+
+    return shown
+
+
+def _bar(stack: list[Activity]) -> str:
+    counted = next((n for n, one in enumerate(stack) if one.total), None)
+    if counted is None:
+        return ", ".join(map(str, stack))
+    return stack[counted].bar(", ".join(map(str, stack[counted + 1 :])))

@@ -1,0 +1,46 @@
+"""Numbers that are none, found before they are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.launch import any_process
+
+
+def check_finite(step: int, named: Iterable[tuple[str, Tensor]]) -> None:
+    """Refuse to save what has diverged; all processes call this.
+
+    A gradient is checked before it is applied, but the step itself may be too long.
+
+    Args:
+        step: that has been taken last.
+        named: tensors and what they are called.
+
+    Raises:
+        DivergenceError: a tensor has an infinite number or a NaN, on any process.
+    """
+    bad = next((name for name, tensor in named if not _is_finite(tensor)), "")
+    if any_process(bool(bad)):
+        raise DivergenceError(
+            f"after step {step} {bad or 'a tensor of another process'} is no longer finite, and"
+            " nothing of it is saved. Lower learning_rate or weight_decay, and resume from the last"
+            " checkpoint."
+        )
+
+
+def moments(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
+    """The tensors an optimiser keeps."""
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                yield f"{name} of the optimiser", value
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return not local.is_floating_point() or bool(torch.isfinite(local).all())

@@ -1,0 +1,49 @@
+"""Rollouts kept for people to look at: a parquet per task and checkpoint."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from accelerate.utils import gather_object
+from PIL import Image
+
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.run.run_directory import RunDirectory
+
+
+def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBatch) -> None:
+    """Write the rollouts of all processes to `samples/completions_<task>_<step>.parquet`.
+
+    Columns as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
+    tells prompts with one text apart. An image is stored as Hugging Face's image feature does,
+    `{bytes, path}`.
+    """
+    rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
+    if not run.is_main:
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run.samples / f"completions_{task}_{step:06d}.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def _row(step: int, batch: RolloutBatch, i: int) -> dict[str, Any]:
+    return {
+        "step": step,
+        "id": batch.prompts[i].id,
+        "prompt": batch.prompts[i].text,
+        "completion": _stored(batch.completions[i]),
+        **{key: scores[i] for key, scores in batch.scores.items()},
+        "reward": float(batch.rewards[i]),
+        "advantage": float(batch.advantages[i]),
+    }
+
+
+def _stored(completion: str | Image.Image) -> Any:
+    if isinstance(completion, str):
+        return completion
+    buffer = io.BytesIO()
+    completion.save(buffer, format="PNG")
+    return {"bytes": buffer.getvalue(), "path": None}

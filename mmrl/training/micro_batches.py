@@ -1,0 +1,156 @@
+"""The parts an inner iteration's gradient is added up from: rows of the batch, and passes of rows.
+
+The graphs of one part are in memory at a time. Where the loss is a sum over passes, a part is one
+pass and has its own share of the loss. Where it is not (an evidence bound under a ratio, an upper
+bound, ratios of blocks or sequences, a geometric mean), up to `at_once` passes form one part; more
+passes are first scored without gradient, the gradient of the loss with respect to their log-probs
+is taken, and each part carries its piece of it through the network: the same gradient, for one more
+forward of every pass. What is held throughout is a number per position and pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import (
+    BatchSize,
+    Estimates,
+    LossInputs,
+    ValueInputs,
+    Weights,
+    appraise,
+    batch_weights,
+    policy_loss,
+    value_loss,
+)
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.rollouts.tasks import Task
+from mmrl.types import Passes
+
+
+@dataclass
+class Prepared:
+    """One task's rollouts in one inner iteration: mask draws, frozen log-probs by micro-batch."""
+
+    task: Task
+    batch: RolloutBatch
+    passes: Passes
+    size: BatchSize
+    iteration: int
+    old: list[Tensor | None] = field(default_factory=list)
+    reference: list[Tensor | None] = field(default_factory=list)
+    pulls: dict[int, Tensor] = field(default_factory=dict)
+    """Gradients of the loss with respect to the log-probs of a micro-batch."""
+    values: list[Tensor] = field(default_factory=list)
+    """Of the value model as it was, by micro-batch; empty without one."""
+    estimates: list[Estimates] = field(default_factory=list)
+    """Returns and advantages that follow from them."""
+
+    def appraise(self, rows: slice, values: Tensor) -> None:
+        """Keep the values [K, b, L] of the next micro-batch, and what follows from them."""
+        settings, batch = self.task.algorithm.value, self.batch
+        assert settings is not None
+        earned = batch.earned()[rows].masked_fill(batch.rewards[rows, None].isnan(), torch.nan)
+        scored = self.passes.scored[:, rows]
+        self.values.append(values)
+        self.estimates.append(appraise(values, earned.to(values.device), scored, settings))
+
+
+@dataclass
+class Part:
+    """Micro-batch `m`, the `rows` of it, and the `draws` [k] of their passes, None for all."""
+
+    item: Prepared
+    m: int
+    rows: slice
+    draws: Tensor | None
+    first: bool
+
+    @property
+    def passes(self) -> Passes:
+        """The passes of this part."""
+        passes = self.item.passes[self.rows]
+        return passes if self.draws is None else passes.only(self.draws)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the part has a loss of its own, and not only a piece of a gradient."""
+        return self.draws is None or self.item.task.algorithm.pass_by_pass
+
+    def loss(self, new: Tensor, entropy: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part's share of the loss, and of the metrics."""
+        item = self.item
+        inputs = self._inputs(self.passes, new, entropy, self.draws)
+        inputs.weights = None if self.draws is None else self._weights()
+        return policy_loss(inputs, item.task.algorithm, item.size)
+
+    def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part's share of the value loss, and of its metrics; `values` [k, b, L]."""
+        item, draws = self.item, slice(None) if self.draws is None else self.draws
+        known = ~item.batch.rewards[self.rows].isnan().to(values.device)
+        inputs = ValueInputs(
+            values,
+            item.values[self.m][draws],
+            item.estimates[self.m].returns[draws],
+            self._weights().tokens * known[None, :, None],
+        )
+        return value_loss(inputs, item.task.algorithm.value_epsilon, item.size)
+
+    def pull(self, new: Tensor, rehearse: Callable[[], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """A sum with this part's piece of the gradient; the first part has the metrics as well."""
+        item, metrics = self.item, {}
+        if self.first:
+            known = item.old[self.m] if item.iteration == 0 else None
+            scores = (rehearse() if known is None else known).clone().requires_grad_()
+            with torch.enable_grad():
+                everything = item.passes[self.rows]
+                inputs = self._inputs(everything, scores, torch.zeros_like(scores), None)
+                loss, metrics = policy_loss(inputs, item.task.algorithm, item.size)
+            [item.pulls[self.m]] = torch.autograd.grad(loss, scores)
+            metrics["loss"] = loss.detach()
+        return (new * item.pulls[self.m][self.draws]).sum(), metrics
+
+    def _weights(self) -> Weights:
+        """Those that the part's passes have among all of the micro-batch."""
+        item, draws = self.item, slice(None) if self.draws is None else self.draws
+        whole = batch_weights(item.passes[self.rows], item.task.algorithm, item.size)
+        return Weights(whole.entries[draws], whole.tokens[draws])
+
+    def _inputs(
+        self, passes: Passes, new: Tensor, entropy: Tensor, draws: Tensor | None
+    ) -> LossInputs:
+        item, algorithm = self.item, self.item.task.algorithm
+        old, reference = item.old[self.m], item.reference[self.m]
+        if draws is not None:
+            old, reference = (None if t is None else t[draws] for t in (old, reference))
+        # with a single iteration old is new without its gradient
+        old = new.detach() if old is None else old
+        to_old = algorithm.beta > 0 and algorithm.kl_to == "old"
+        advantages = item.batch.advantages[self.rows].to(new.device)
+        if item.estimates:
+            advantages = item.estimates[self.m].advantages
+            advantages = advantages if draws is None else advantages[draws]
+        return LossInputs(passes, new, old, old if to_old else reference, entropy, advantages)
+
+
+def parts(
+    item: Prepared, micro_batches: list[slice], at_once: int, everywhere: bool = False
+) -> Iterator[Part]:
+    """The parts of a prepared batch, in the order in which they are to be trained on.
+
+    Passes that score nothing in a micro-batch are left out, unless `everywhere`: processes that
+    share the weights must all make the same forwards.
+    """
+    size = 1 if item.task.algorithm.pass_by_pass else at_once
+    for m, rows in enumerate(micro_batches):
+        if len(item.passes) <= size:
+            yield Part(item, m, rows, None, True)
+            continue
+        used = item.passes.scored[:, rows].flatten(1).any(1) | everywhere
+        draws = used.nonzero().flatten() if bool(used.any()) else used.new_zeros(1).long()
+        for n, some in enumerate(draws.split(size)):
+            yield Part(item, m, rows, some, n == 0)

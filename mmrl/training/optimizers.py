@@ -1,0 +1,82 @@
+"""Optimisers by name: AdamW, SGD, or Muon for the hidden matrices with AdamW for everything else.
+
+AdamW and Muon give every direction of the weights a like step, SGD one in proportion to its
+gradient. Where a gradient is mostly noise, as a policy gradient from few rollouts is, SGD's step
+points closer to the mean gradient; its learning rate is larger by orders of magnitude.
+Muon (https://kellerjordan.github.io/posts/muon/) takes the update of a matrix to its nearest
+orthogonal matrix, here scaled to the size of an AdamW update (https://arxiv.org/abs/2502.16982) so
+that one learning rate and one weight decay serve both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from mmrl.training.optimizer_config import OptimizerSettings
+
+
+def build_optimizers(module: nn.Module, settings: OptimizerSettings) -> list[Optimizer]:
+    """Return the optimisers that together train every parameter requiring a gradient.
+
+    Weight decay applies to matrices and convolutions, not to biases and norm scales.
+
+    Raises:
+        ValueError: nothing is trainable, or a prefix of `learning_rate_scales` fits no parameter.
+    """
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not trained:
+        raise ValueError("The objective has no trainable parameter: every one is frozen.")
+    for prefix in settings.learning_rate_scales:
+        if not any(name.startswith(prefix) for name in trained):
+            known = sorted({name.split(".")[0] for name in trained})
+            raise ValueError(
+                f"learning_rate_scales names '{prefix}', with which no trained parameter starts; "
+                f"they start with: {', '.join(known)}."
+            )
+    if settings.optimizer == "sgd":
+        return [torch.optim.SGD(_groups(trained, settings), momentum=settings.momentum)]
+    muon = hidden_matrices(module) if settings.optimizer == "muon" else []
+    taken = {id(p) for p in muon}
+    matrices = {name: p for name, p in trained.items() if id(p) in taken}
+    rest = {name: p for name, p in trained.items() if id(p) not in taken}
+    optimizers: list[Optimizer] = []
+    if rest:
+        betas = (settings.adam_beta1, settings.adam_beta2)
+        groups = _groups(rest, settings)
+        optimizers.append(torch.optim.AdamW(groups, betas=betas, eps=settings.adam_epsilon))
+    if matrices:
+        groups = _groups(matrices, settings)
+        optimizers.append(torch.optim.Muon(groups, adjust_lr_fn="match_rms_adamw"))
+    return optimizers
+
+
+def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """Return trained weights of linear layers, without embeddings and output heads.
+
+    A head is a linear layer with as many rows as some embedding has entries.
+    """
+    entries = {m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding)}
+    linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
+    return [
+        m.weight  # type: ignore[misc]
+        for m in linear
+        if m.weight.requires_grad and m.out_features not in entries
+    ]
+
+
+def _groups(named: dict[str, nn.Parameter], settings: OptimizerSettings) -> list[dict[str, Any]]:
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in named.items():
+        decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
+        rate = settings.learning_rate * _scale(name, settings.learning_rate_scales)
+        groups.setdefault((rate, decay), []).append(parameter)
+    return [{"params": p, "lr": r, "weight_decay": d} for (r, d), p in groups.items()]
+
+
+def _scale(name: str, scales: dict[str, float]) -> float:
+    fitting = [prefix for prefix in scales if name.startswith(prefix)]
+    return scales[max(fitting, key=len)] if fitting else 1.0

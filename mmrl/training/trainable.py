@@ -1,0 +1,157 @@
+"""Which weights are trained: patterns over names of parameters and modules, or a LoRA adapter.
+
+Without patterns everything is trained but the vision tower; with an adapter, the adapter alone.
+Patterns name what is trained instead, and with an adapter what is trained in full beside it, as
+peft's `modules_to_save` are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from mmrl.config import check
+from mmrl.training.adapter import add_adapter
+
+if TYPE_CHECKING:
+    from mmrl.model_config import ModelConfig
+    from models.network.core import MaskedTokenModel
+
+TOWER, VALUE_HEAD, ADAPTER = "vision.tower", "value_head", ".lora_"
+
+
+def patterns(model: ModelConfig) -> list[str] | None:
+    """What is trained in full, None for everything but the tower."""
+    tower = [TOWER] if model.train_vision_tower else []
+    if model.modules_to_train is not None:
+        return [*model.modules_to_train, *tower]
+    return tower if model.lora is not None else None
+
+
+def matches(name: str, wanted: Iterable[str]) -> bool:
+    """Whether a parameter is one of those that patterns name, or in a module they name."""
+    return any(fnmatchcase(name, p) or fnmatchcase(name, f"{p}.*") for p in wanted)
+
+
+def train_parts(network: MaskedTokenModel, model: ModelConfig, seed: int) -> nn.Module:
+    """Freeze what is not trained, and put an adapter on the network where one is wanted.
+
+    Returns:
+        The network, wrapped where it has an adapter.
+    """
+    full = trained_in_full(network, model)  # names change with an adapter
+    module = network if model.lora is None else add_adapter(network, model.lora, seed)
+    own = {id(p) for p in full.values()}
+    for name, parameter in network.named_parameters():
+        if ADAPTER not in name:
+            parameter.requires_grad_(id(parameter) in own)
+    return module
+
+
+def trained_in_full(network: MaskedTokenModel, model: ModelConfig) -> dict[str, nn.Parameter]:
+    """The parameters that are trained themselves; a value head always is."""
+    wanted, every = patterns(model), dict(network.named_parameters())
+    if wanted is None:
+        tower = [TOWER] if model.train_vision_tower else []
+        chosen = {name for name, p in every.items() if p.requires_grad or matches(name, tower)}
+    else:
+        chosen = {name for name in every if matches(name, [*wanted, VALUE_HEAD])}
+    chosen -= unread_parameters(network)
+    return {name: every[name] for name in every if name in chosen}
+
+
+def in_common(
+    network: MaskedTokenModel, model: ModelConfig, sharded: bool = False
+) -> dict[int, nn.Parameter]:
+    """Parameters by `id` that a copy of a network need not have for itself, as `deepcopy` takes
+    them: those that are never trained, such as a frozen tower.
+
+    Args:
+        network: before `train_parts`.
+        model: what is trained.
+        sharded: whether network and copy are to be sharded. Shards are copies, so all are in
+            common, and a second whole network need not fit the device.
+    """
+    trained = {} if sharded else trained_in_full(network, model)
+    return {id(p): p for name, p in network.named_parameters() if name not in trained}
+
+
+def unread_parameters(network: MaskedTokenModel) -> set[str]:
+    """Parameters that take part in nothing and so never have a gradient."""
+    vision = network.vision
+    return set() if vision is None else {f"vision.{name}" for name in vision.unread}  # type: ignore[union-attr]
+
+
+def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "model") -> None:
+    """Refuse patterns that name nothing, or nothing that can be trained.
+
+    Args:
+        network: of the checkpoint; its weights are not needed.
+        model: settings.
+        where: dotted key of the settings, for messages.
+
+    Raises:
+        ConfigError: a pattern fits no parameter.
+    """
+    names = {n for n, _ in network.named_parameters()} - unread_parameters(network)
+    known = ", ".join(dict.fromkeys(_part(name) for name, _ in network.named_parameters()))
+    for pattern in model.modules_to_train or ():
+        check(
+            any(matches(name, [pattern]) for name in names),
+            f"{where}.modules_to_train",
+            pattern,
+            "patterns of names of the network",
+            f"It has {known}.",
+        )
+
+
+def trained_counts(network: nn.Module) -> Iterator[str]:
+    """A line for every part of a network: its parameters that are trained, out of all it has."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for name, parameter in network.named_parameters():
+        for key in (_part(name), "total"):
+            counts[key][0] += parameter.numel() * parameter.requires_grad
+            counts[key][1] += parameter.numel()
+    counts["total"] = counts.pop("total")  # last
+    for key, (trained, every) in counts.items():
+        yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"
+
+
+def _part(name: str) -> str:
+    if ADAPTER in name:
+        return "adapter"
+    first, _, rest = name.partition(".")
+    return f"{first}.{rest.partition('.')[0]}" if first == "vision" else first
+
+
+def starting_values(network: nn.Module) -> dict[str, Tensor]:
+    """Copies of what is trained in full beside an adapter, which a reference policy needs."""
+    return {
+        name: parameter.detach().clone()
+        for name, parameter in network.named_parameters()
+        if parameter.requires_grad and ADAPTER not in name and not name.startswith(VALUE_HEAD)
+    }
+
+
+@contextmanager
+def exchanged(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Meanwhile some parameters have other values; no graph may reach over the exchange."""
+    parameters = {name: p for name, p in network.named_parameters() if name in values}
+    own = {name: p.detach().clone() for name, p in parameters.items()}
+    try:
+        _write(parameters, values)
+        yield
+    finally:
+        _write(parameters, own)
+
+
+@torch.no_grad()
+def _write(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        parameter.data.copy_(values[name])

@@ -1,0 +1,390 @@
+"""The trained policy: its adapter or weights, reference, optimiser, and one update.
+
+The gradient of a batch is a sum over parts (`mmrl.training.micro_batches`) whose terms are already
+divided by counts of the whole batch, so neither the micro-batch size nor the number of processes
+changes it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from mmrl.algorithms import BatchSize
+from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
+from mmrl.randomness import generator
+from mmrl.rl_config import MICRO_BATCH
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.rollouts.tasks import Task
+from mmrl.run.metric_window import MetricWindow
+from mmrl.runtime.activity import activity, advance
+from mmrl.runtime.compilation import compile_blocks
+from mmrl.runtime.computation import follow_device
+from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.finiteness import check_finite, moments
+from mmrl.runtime.interrupt import Interrupted, leaving_together
+from mmrl.runtime.launch import is_sharded, takes_part
+from mmrl.runtime.precision import autocast_forward
+from mmrl.training.adapter import adapter_off, plain_state
+from mmrl.training.learning_rate import build_schedule
+from mmrl.training.micro_batches import Part, Prepared, parts
+from mmrl.training.optimizers import build_optimizers
+from mmrl.training.sharding import prepare, shard, shard_policy, whole
+from mmrl.training.trainable import (
+    exchanged,
+    in_common,
+    starting_values,
+    train_parts,
+    trained_counts,
+)
+from mmrl.training.trainer_state import read_state, write_state
+from mmrl.training.value_model import ValueModel
+from mmrl.types import Canvas, Passes
+from models import Policy
+
+if TYPE_CHECKING:
+    from mmrl.rl import RLConfig
+
+logger = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Everything of a run that changes from step to step."""
+
+    def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+        self.settings = config
+        config = follow_device(config, accelerator, config.model.dtype)
+        self.config, self.policy, self.accelerator = config, policy, accelerator
+        self.step, self.sharded = 0, is_sharded(accelerator)
+        policy.network.gradient_checkpointing = config.model.gradient_checkpointing
+        self.window = MetricWindow()
+        self.frozen = self._freeze_reference()
+        self.value = None if config.value is None else ValueModel(config, policy, accelerator)
+        if config.bf16:
+            autocast_forward(policy.network, accelerator.device)
+        if config.torch_compile:
+            compile_blocks(policy.network)
+        policy.model = train_parts(policy.network, config.model, config.seed)
+        for line in trained_counts(policy.network):
+            logger.info("trained: %s", line)
+        self.micro_batch_size = config.micro_batch_size(accelerator.num_processes)
+        if config.per_device_train_batch_size is None:
+            logger.info(
+                "per_device_train_batch_size: %d, the largest number up to %d that divides the"
+                " rollouts per device of every task",
+                self.micro_batch_size,
+                MICRO_BATCH,
+            )
+        self.trained = policy.model
+        shard_policy(policy, accelerator)
+        self.start = {}  # of what is trained in full, where the adapter off is the reference
+        if config.model.lora is not None and config.needs_reference:
+            self.start = starting_values(policy.network)
+        [optimizer] = build_optimizers(policy.model, config)
+        if self.value is not None:
+            self.value.join(optimizer, config)
+        schedule = build_schedule(optimizer, config, config.optimizer_steps)
+        policy.model, [self.optimizer] = prepare(accelerator, policy.model, [optimizer])
+        self.schedule = schedule
+        policy.model.eval()  # no dropout: new and old log-probs must come from the same function
+
+    def update(self, batches: Mapping[str, tuple[Task, RolloutBatch]]) -> dict[str, float]:
+        """All inner iterations on the rollouts of one step.
+
+        A stop leaves it between two micro-batches until the first inner iteration is applied; the
+        further ones are then finished, because the weights are between two steps.
+
+        Raises:
+            DivergenceError: a gradient is not finite; the weights are left as they were.
+            Interrupted: a stop is requested on any process; nothing was changed.
+        """
+        with self.policy.network.attention(self.config.model.attn_implementation):
+            try:
+                return self._update(list(batches.values()))
+            except Interrupted:
+                self.optimizer.zero_grad(set_to_none=True)
+                raise
+
+    def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
+        iterations = max(task.algorithm.num_iterations for task, _ in work)
+        started = time.perf_counter()
+        plans = [[self._prepare(task, batch, i) for task, batch in work] for i in range(iterations)]
+        prepared = time.perf_counter()
+        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
+        for n, plan in enumerate(plans):
+            self._inner_step(plan, sums, leaving_together(self.sharded) if n == 0 else None)
+        self.step += 1
+        metrics = self._reduced(sums, iterations)
+        metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
+        metrics["time/score_s"] = prepared - started
+        metrics["time/update_s"] = time.perf_counter() - prepared
+        return metrics
+
+    @torch.no_grad()
+    def _prepare(self, task: Task, batch: RolloutBatch, iteration: int) -> Prepared:
+        """Draw the masks of an inner iteration; score old and reference policy on them."""
+        algorithm, seed = task.algorithm, self.config.seed
+        generators = [
+            generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
+        ]
+        passes = MASKS[algorithm.mask](batch.rollout, algorithm.draw(iteration, generators))
+        if batch.left_out is not None:
+            passes = passes.without(batch.left_out.to(self.policy.device))
+        passes = self._in_step(passes)
+        prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
+        canvas, uncertain = batch.rollout.canvas, algorithm.top_entropy_quantile < 1
+        seen = canvas.looked_at(self.policy.model) if uncertain or algorithm.needs_old else canvas
+        if uncertain:
+            passes = self._keep_uncertain(prepared, seen)
+        with self.reference() if algorithm.needs_reference else nullcontext():
+            known = canvas.looked_at(self.policy.model) if algorithm.needs_reference else canvas
+        for rows in self._scored(len(batch)):
+            some = passes[rows]
+            # with a single iteration old is new without its gradient, so it costs nothing
+            scores = self._score(prepared, rows, some, seen) if algorithm.needs_old else None
+            prepared.old.append(None if scores is None else scores.logprobs)
+            if self.value is not None and algorithm.value is not None:
+                prepared.appraise(rows, self.value(scores, batch.rollout.canvas[rows], some))
+            prepared.reference.append(None)
+            if algorithm.needs_reference:
+                with self.reference():
+                    prepared.reference[-1] = self._score(prepared, rows, some, known).logprobs
+        return prepared
+
+    def _scored(self, count: int) -> Iterator[slice]:
+        """The micro-batches of so many rows, to be scored; a stop leaves between two of them."""
+        batches = self._micro_batches(count)
+        with activity("scoring", len(batches)), leaving_together(self.sharded):
+            for rows in batches:
+                yield rows
+                advance()
+
+    def _in_step(self, passes: Passes) -> Passes:
+        """As many draws as on all other processes, where all take part in every forward."""
+        if not self.sharded:
+            return passes
+        local = torch.tensor([len(passes)], device=self.policy.device)
+        return passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
+
+    def _keep_uncertain(self, item: Prepared, seen: Canvas) -> Passes:
+        """Score only the tokens about which the policy, which has not moved yet, is least sure."""
+        share = item.task.algorithm.top_entropy_quantile
+        kept = []
+        for rows in self._scored(len(item.batch)):
+            some = item.passes[rows]
+            kept.append(highest(self._score(item, rows, some, seen).entropy, some.scored, share))
+        item.passes = self._in_step(item.passes.keeping(torch.cat(kept, 1)))
+        item.size = self._size(item.task, item.batch, item.passes)
+        return item.passes
+
+    def _inner_step(
+        self,
+        plan: Sequence[Prepared],
+        sums: dict[str, Tensor],
+        leaving: AbstractContextManager[None] | None,
+    ) -> None:
+        """One optimiser step on one inner iteration of all tasks.
+
+        Args:
+            plan: what each task brings.
+            sums: metrics, which this adds to.
+            leaving: context in which it may be left; None where it has to be finished.
+        """
+        at_once = self.config.passes_at_once
+        work = [
+            part
+            # the last part, which all wrapped models take part in, has to ask the value model
+            for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None)
+            for part in parts(item, self._micro_batches(len(item.batch)), at_once, self.sharded)
+        ]
+        self.accelerator.gradient_accumulation_steps = len(work)
+        self.accelerator.step = 0  # counts parts, whose number may change from step to step
+        # undoes accelerate's mean over parts and processes: the terms are shares of a sum
+        scale = len(work) * self.accelerator.num_processes
+        with activity("update", len(work)):
+            # processes may have different numbers of parts, and communicate in the last
+            with leaving or nullcontext():
+                for part in work[:-1]:
+                    self._learn(part, scale, sums, alone=len(plan) == 1)
+                    advance()
+            self._learn(work[-1], scale, sums, alone=len(plan) == 1)
+        self.schedule.step()
+
+    def _learn(self, part: Part, scale: float, sums: dict[str, Tensor], alone: bool) -> None:
+        """Add the gradient of a part; the last of an inner iteration takes the optimiser step."""
+        models = {"grad_norm": self.policy.model}
+        if self.value is not None and self.value.network is not None:
+            models["val/grad_norm"] = self.value.network
+        unreduced = [] if self.sharded else list(models.values())
+        weight = part.item.task.config.weight
+        prefix = "" if alone else f"{part.item.task.name}/"
+        with self.accelerator.accumulate(*unreduced):
+            for loss, metrics in self._losses(part):
+                self.accelerator.backward(loss * weight * scale)
+                sums["loss"] += metrics.pop("loss", 0.0) * weight
+                for name, value in metrics.items():
+                    sums[prefix + name] += value
+            if self.accelerator.sync_gradients:
+                for name, model in models.items():
+                    sums[name] += self._clip(model) / self.accelerator.num_processes
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _losses(self, part: Part) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        """Of the policy and of a value model of its own: one graph after the other."""
+        yield self._loss(part)
+        if self.value is not None and self.value.network is not None and part.item.values:
+            canvas = part.item.batch.rollout.canvas[part.rows]
+            yield part.value_loss(self.value(None, canvas, part.passes))
+
+    def _loss(self, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+        """What to go backward from for this part, and its share of the metrics."""
+        item, passes, value = part.item, part.passes, part.item.task.algorithm.value
+        new, entropy, values = self._score(item, part.rows, passes)
+        if part.shares:
+            loss, metrics = part.loss(new, entropy)
+            if value is not None and values is not None:
+                value_loss, more = part.value_loss(values)
+                loss, metrics = loss + value.vf_coef * value_loss, metrics | more
+            metrics["loss"] = loss.detach()
+        else:
+            loss, metrics = part.pull(new, lambda: self._rehearse(part))
+            metrics["entropy"] = entropy.sum() / max(1, item.size.tokens)
+        # how far the scored policy (other masks, its own guidance) is from the one that sampled
+        gap = (new.detach() - item.batch.rollout.logprobs[part.rows]).abs() * passes.scored
+        metrics["sampling/sampling_logp_difference/mean"] = gap.sum() / max(1, item.size.tokens)
+        return loss, metrics
+
+    @torch.no_grad()
+    def _rehearse(self, part: Part) -> Tensor:
+        """Log-probs of all passes of a micro-batch under the policy as it is."""
+        return self._score(part.item, part.rows, part.item.passes[part.rows]).logprobs
+
+    def _score(
+        self, item: Prepared, rows: slice, passes: Passes, seen: Canvas | None = None
+    ) -> Scores:
+        """Scores of some rows; `seen` is the canvas of all, where its images are looked at."""
+        algorithm = item.task.algorithm
+        canvas = item.batch.rollout.canvas if seen is None else seen
+        return score_with_values(
+            self.policy, canvas[rows], passes, algorithm.cfg_scale, algorithm.temperature
+        )
+
+    def _micro_batches(self, rows: int) -> list[slice]:
+        size = self.micro_batch_size
+        return [slice(first, first + size) for first in range(0, rows, size)]
+
+    def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:
+        """Counts over all processes."""
+        counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
+        left_out = 0 if batch.left_out is None else batch.left_out.sum()
+        sums = (
+            len(batch) - left_out,
+            passes.scored.sum(),
+            counts.sum(),
+            counts.any(-1).sum(),
+            passes.scored.any(-1).sum(),
+        )
+        most = (batch.rollout.canvas.response.sum(1).max(), len(counts), len(passes))
+        local = torch.tensor([[int(value) for value in (*sums, *most)]])
+        everyone = torch.as_tensor(self.accelerator.gather(local.to(self.policy.device)))
+        rollouts, tokens, entries, rows, token_rows = everyone[:, :5].sum(0).tolist()
+        longest, entry_passes, all_passes = everyone[:, 5:].amax(0).tolist()
+        return BatchSize(
+            max(1, rollouts), tokens, entries, longest, rows, token_rows, entry_passes, all_passes
+        )
+
+    def _clip(self, model: torch.nn.Module) -> Tensor:
+        """Clip the batch's gradient of a model; return its norm before."""
+        norm = self.accelerator.clip_grad_norm_(
+            model.parameters(), self.config.max_grad_norm or float("inf")
+        )
+        norm = whole(torch.as_tensor(0.0 if norm is None else norm))
+        if not torch.isfinite(norm):
+            raise DivergenceError(
+                f"the gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or"
+                " max_grad_norm, and resume from the last checkpoint."
+            )
+        return norm
+
+    def _reduced(self, sums: Mapping[str, Tensor], iterations: int) -> dict[str, float]:
+        """Sums of all processes, as means over the inner iterations."""
+        names = sorted(sums)
+        values = torch.stack([sums[name].float() for name in names])
+        total = torch.as_tensor(self.accelerator.reduce(values, "sum")) / iterations
+        return dict(zip(names, total.tolist(), strict=True))
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """The policy as it was at the start: adapter off, or the frozen copy in its place."""
+        if self.frozen is None:
+            with adapter_off(self.trained), exchanged(self.policy.network, self.start):
+                yield
+            return
+        trained, self.policy.model = self.policy.model, self.frozen
+        try:
+            yield
+        finally:
+            self.policy.model = trained
+
+    def _freeze_reference(self) -> torch.nn.Module | None:
+        """A frozen copy of what is trained, on the rest of the weights, where a KL is wanted and no
+        adapter can be switched off."""
+        if self.config.model.lora is not None or not self.config.needs_reference:
+            return None
+        network = self.policy.network
+        frozen = copy.deepcopy(network, in_common(network, self.config.model, self.sharded))
+        shard(frozen, self.accelerator)
+        frozen.requires_grad_(False).eval()
+        frozen.set_attention(self.config.model.attn_implementation)
+        if self.config.bf16:
+            autocast_forward(frozen, self.accelerator.device)
+        if self.config.torch_compile:
+            compile_blocks(frozen)
+        return frozen
+
+    def save_model(self, folder: Path) -> None:
+        """Write the model in its public format, the adapter merged into it. Rank 0 writes.
+
+        Raises:
+            DivergenceError: weights or the state of the optimiser are not finite.
+        """
+        check_finite(self.step, self._kept())
+        if takes_part(self.accelerator):
+            state = plain_state(self.policy.network, self.accelerator.is_main_process)
+            if self.accelerator.is_main_process:
+                self.policy.save(folder, self.config.save_dtype, state)
+
+    def save(self, folder: Path) -> None:
+        """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
+        self.save_model(folder)
+        if takes_part(self.accelerator):
+            write_state(self, folder)
+
+    def _kept(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything trained, and what the optimiser knows of it."""
+        for model in (self.trained, *(() if self.value is None else (self.value.trained,))):
+            for name, parameter in model.named_parameters():
+                if parameter.requires_grad:
+                    yield f"the weight {name}", parameter.data
+        yield from moments(self.optimizer)
+
+    def load(self, checkpoint: Path) -> None:
+        """Continue from a directory written by `save`.
+
+        Raises:
+            ConfigError: it is damaged, belongs to another model or optimiser, or is of a run with
+                other settings.
+        """
+        read_state(self, checkpoint)
+        logger.info("resumed from %s at step %d", checkpoint, self.step)

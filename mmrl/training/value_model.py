@@ -1,0 +1,113 @@
+"""The value model of a run: a head on the policy's hidden states, or on a copy of the policy.
+
+One for all tasks that have `algorithm.value`. A copy starts as the policy and is trained as the
+policy is, all weights, some of them or an adapter; what is not trained is the policy's own. It has
+no output matrix, a backward pass and a gradient norm of its own, and its parameters a group of
+their own in the one optimiser. The model that a run saves is the policy alone; a checkpoint holds
+what was trained of the value model beside it, as safetensors in `value/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from mmrl.estimators import Scores, state_values
+from mmrl.runtime.compilation import compile_blocks
+from mmrl.runtime.launch import is_sharded
+from mmrl.runtime.precision import autocast_forward
+from mmrl.training.optimizers import build_optimizers
+from mmrl.training.sharding import assign, shard, whole
+from mmrl.training.trainable import in_common, train_parts
+from mmrl.types import Canvas, Passes
+from models import Policy
+from models.network.value import ValueHead, ValueNetwork, copied_backbone
+from models.weights import read_weights, write_weights
+
+if TYPE_CHECKING:
+    from mmrl.rl_config import RLConfig
+
+FOLDER = "value"
+
+
+class ValueModel:
+    """What predicts the return of the states a rollout went through.
+
+    Attributes:
+        trained: module with the trained parameters: the head, or the whole copy.
+        network: the copy, wrapped for several processes; None where the head is on the policy.
+    """
+
+    def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+        assert config.value is not None
+        self.rate = config.learning_rate * config.value.learning_rate_scale
+        self.network: nn.Module | None = None
+        weight = policy.network.embed.weight
+        dtype = weight.dtype if config.model.lora is None else torch.float32  # as the adapter has
+        head = ValueHead(policy.network.core.hidden_size, weight.device, dtype)
+        self.trained: nn.Module = head
+        if config.value.backbone == "shared":
+            policy.network.value_head = head
+        else:
+            self.trained = copied(config, policy, head, accelerator)
+            sharded = is_sharded(accelerator)
+            self.network = self.trained if sharded else accelerator.prepare_model(self.trained)
+
+    def __call__(self, scores: Scores | None, canvas: Canvas, passes: Passes) -> Tensor:
+        """Values [K, B, L]: those the policy gave with its `scores`, or the copy's own."""
+        if self.network is None:
+            assert scores is not None and scores.values is not None
+            return scores.values
+        return state_values(self.network, canvas, passes)
+
+    def join(self, optimizer: Optimizer, config: RLConfig) -> None:
+        """Put the trained parameters into groups of their own, at their own learning rate."""
+        mine = {id(parameter) for parameter in self.trained.parameters()}
+        for group in optimizer.param_groups:
+            group["params"] = [p for p in group["params"] if id(p) not in mine]
+        settings = replace(config, learning_rate=self.rate, learning_rate_scales={})
+        [own] = build_optimizers(self.trained, settings)
+        for group in own.param_groups:
+            optimizer.add_param_group({key: group[key] for key in ("params", "lr", "weight_decay")})
+
+    def save(self, folder: Path, main: bool) -> None:
+        """Write what is trained beside the policy; all who hold a part of it call this."""
+        state = whole(self._tensors(), main)
+        if main:
+            (folder / FOLDER).mkdir(exist_ok=True)
+            write_weights(state, folder / FOLDER)
+
+    def load(self, folder: Path) -> None:
+        """Continue from what `save` wrote.
+
+        Raises:
+            FileNotFoundError, ValueError: there is nothing, or it is another value model's.
+        """
+        assign(self._tensors(), read_weights(folder / FOLDER))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {n: p.data for n, p in self.trained.named_parameters() if p.requires_grad}
+
+
+def copied(
+    config: RLConfig, policy: Policy, head: ValueHead, accelerator: Accelerator
+) -> ValueNetwork:
+    """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""
+    network = policy.network
+    shared = in_common(network, config.model, is_sharded(accelerator))
+    backbone = copied_backbone(network, shared)
+    backbone.set_attention(config.model.attn_implementation)
+    train_parts(backbone, config.model, config.seed)
+    copy = ValueNetwork(backbone, head)
+    if config.torch_compile:
+        compile_blocks(copy)
+    shard(copy, accelerator)
+    if config.bf16:
+        autocast_forward(copy, accelerator.device)
+    return copy.eval()

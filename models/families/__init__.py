@@ -1,0 +1,1 @@
+"""One file per checkpoint family: its keys, config, special tokens and layouts."""

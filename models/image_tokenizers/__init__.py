@@ -1,0 +1,1 @@
+"""VQ image tokenizers: pixels to codes and back."""

@@ -1,0 +1,275 @@
+"""MAGVIT-v2 image tokenizer with a lookup-free quantiser, in the format of showlab/magvitv2.
+
+An image becomes one code per patch of `downsample` x `downsample` pixels. The quantiser keeps the
+sign of each latent channel: `code = sum_c [z_c > 0] * 2 ** (bits - 1 - c)`, so channel 0 is the
+most significant bit and exactly zero counts as negative (https://arxiv.org/abs/2310.05737, 3.1).
+Encoding always runs in float32: lower precision moves latents across zero and flips bits.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.image_tokenizers.magvit_config import MagvitConfig
+from models.image_tokenizers.magvit_network import Decoder, Encoder
+from models.source import find_directory
+from models.weights import check_weights, read_headers, read_weights, write_weights
+
+# Convolutions outside oneDNN unfold their input: decode so many images at once that it stays small.
+_COLUMN_ELEMENTS = 2**26
+
+
+class LookupFreeQuantizer(nn.Module):
+    """Signs of the latent channels as bits of a code; holds the table of all codes."""
+
+    embedding: Tensor
+    power_vals: Tensor
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        powers = 2 ** torch.arange(bits - 1, -1, -1)
+        table = (torch.arange(2**bits)[:, None] & powers).ne(0).float() * 2 - 1
+        self.register_buffer("embedding", table)
+        self.register_buffer("power_vals", powers)
+
+    def codes(self, latent: Tensor) -> Tensor:
+        """Map latents [B, bits, h, w] to row-major codes [B, h*w] int64."""
+        bits = latent.flatten(2).mT > 0
+        return (bits * self.power_vals).sum(-1)
+
+    def latent(self, codes: Tensor) -> Tensor:
+        """Map codes [..., N] to +1/-1 latents [..., N, bits]."""
+        return self.embedding[codes]
+
+
+class MagvitV2(nn.Module):
+    """The tokenizer: pixels to codes and back."""
+
+    def __init__(self, config: MagvitConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config.stage("encoder"))
+        self.decoder = Decoder(config.stage("decoder"))
+        self.quantize = LookupFreeQuantizer(config.bits)
+
+    @property
+    def codebook_size(self) -> int:
+        """Number of codes; codes are 0 .. codebook_size - 1."""
+        return 2**self.config.bits
+
+    @property
+    def downsample(self) -> int:
+        """Pixels per code along one side."""
+        return self.config.downsample
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Reconstruct pixels through the quantiser, for training.
+
+        The gradient with respect to the signs is passed straight through to the latent.
+
+        Args:
+            pixels: [B, in_channels, H, W] in [-1, 1].
+
+        Returns:
+            Reconstruction [B, in_channels, H, W] and the latent before quantisation, both float32.
+        """
+        latent = self.encode(pixels)
+        signs = torch.where(latent > 0, 1.0, -1.0)
+        return self.decode(latent + (signs - latent).detach()), latent
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """Map pixels to the latent before quantisation, always in float32.
+
+        Args:
+            pixels: [B, in_channels, H, W] in [-1, 1], H and W multiples of `downsample`.
+
+        Returns:
+            [B, bits, H/downsample, W/downsample] float32.
+
+        Raises:
+            ValueError: a shape that the network cannot encode, or pixels that are not finite.
+        """
+        self._check_pixels(pixels)
+        with torch.autocast(pixels.device.type, enabled=False):
+            if next(self.encoder.parameters()).dtype == torch.float32:
+                return self.encoder(pixels.float())
+            full = {key: value.float() for key, value in self.encoder.state_dict().items()}
+            return torch.func.functional_call(self.encoder, full, (pixels.float(),))
+
+    def decode(self, latent: Tensor) -> Tensor:
+        """Map +1/-1 latents [B, bits, h, w] to float32 pixels of about [-1, 1]."""
+        return self.decoder(latent.to(next(self.decoder.parameters()).dtype)).float()
+
+    @torch.no_grad()
+    def get_code(self, pixels: Tensor) -> Tensor:
+        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
+
+        N is H * W / downsample ** 2. Raises ValueError for shapes the network cannot encode.
+        """
+        return self.quantize.codes(self.encode(pixels))
+
+    @torch.no_grad()
+    def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
+        """Map codes to pixels.
+
+        Args:
+            codes: [B, N] integers in 0 .. codebook_size - 1, row-major.
+            shape: (height, width) of the code grid; a square is assumed without it.
+
+        Returns:
+            [B, 3, height * downsample, width * downsample] float32, about [-1, 1] (not clamped).
+
+        Raises:
+            ValueError: codes outside the codebook, or a grid that does not hold N codes.
+        """
+        self._check_codes(codes)
+        height, width = shape or _square(codes.shape[1])
+        if height * width != codes.shape[1] or height < 1:
+            raise ValueError(
+                f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]}."
+            )
+        latent = self.quantize.latent(codes.long()).mT.reshape(len(codes), -1, height, width)
+        columns = 9 * self.config.ch * height * width * self.downsample**2
+        chunk = max(1, _COLUMN_ELEMENTS // columns)
+        with _plain_convolutions():
+            return torch.cat([self.decode(part) for part in latent.split(chunk)])
+
+    def _check_pixels(self, pixels: Tensor) -> None:
+        channels, factor = self.config.in_channels, self.downsample
+        if pixels.ndim != 4 or pixels.shape[1] != channels or not pixels.is_floating_point():
+            raise ValueError(
+                f"pixels must be floating point [B, {channels}, H, W] in [-1, 1], got "
+                f"{pixels.dtype} {tuple(pixels.shape)}."
+            )
+        height, width = pixels.shape[2:]
+        if height % factor or width % factor or not height or not width:
+            raise ValueError(
+                f"Image height {height} and width {width} must be positive multiples of "
+                f"{factor}; resize or crop the image."
+            )
+
+    def _check_codes(self, codes: Tensor) -> None:
+        if codes.ndim != 2 or codes.is_floating_point() or codes.dtype == torch.bool:
+            raise ValueError(
+                f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
+            )
+        if not codes.numel():
+            raise ValueError(f"codes are empty: shape {tuple(codes.shape)}.")
+        low, high = int(codes.min()), int(codes.max())
+        if low < 0 or high >= self.codebook_size:
+            raise ValueError(
+                f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
+                "Subtract the code offset of the vocabulary and replace masks before decoding."
+            )
+
+
+def load_vq(path_or_hub_id: str | Path, dtype: str = "float32", device: str = "cpu") -> MagvitV2:
+    """Load a tokenizer from a directory or from the Hugging Face hub, in evaluation mode.
+
+    Args:
+        path_or_hub_id: a directory with `*.safetensors` or `pytorch_model.bin` and, for sizes that
+            differ from the public network, config.json; or a hub id when no such directory exists.
+        dtype: `float32`, `bfloat16` or `float16` of the decoder. The encoder stays float32.
+        device: a torch device.
+
+    Raises:
+        FileNotFoundError: nothing found under this name.
+        ValueError: an unknown dtype or configuration key, a truncated file, or missing, unexpected
+            or wrongly shaped tensors.
+    """
+    precision = _dtype(dtype)
+    directory = find_directory(path_or_hub_id, pickled=True)
+    vq_outline(directory)
+    vq, tensors = MagvitV2(_read_config(directory)), read_weights(directory, pickled=True)
+    if not torch.equal(tensors["quantize.embedding"].float(), vq.quantize.embedding):
+        raise ValueError(
+            f"quantize.embedding in '{directory}' is not the table of +1/-1 bits of a lookup-free "
+            "quantiser with channel 0 as the most significant bit."
+        )
+    vq.load_state_dict(tensors)
+    vq.decoder.to(precision)
+    return vq.to(device).eval().requires_grad_(False)
+
+
+def vq_outline(directory: Path) -> MagvitV2:
+    """The tokenizer of a directory without its weights, on the meta device.
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_vq`.
+    """
+    with torch.device("meta"):
+        vq = MagvitV2(_read_config(directory))
+    check_weights(read_headers(directory, pickled=True), vq.state_dict(), str(directory))
+    return vq
+
+
+def save_vq(vq: MagvitV2, directory: str | Path, dtype: str | None = None) -> None:
+    """Write config.json and model.safetensors, which `load_vq` reads.
+
+    Args:
+        vq: the tokenizer.
+        directory: created when missing.
+        dtype: stored precision of the weights; by default the one they have.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    precision = None if dtype is None else _dtype(dtype)
+    tensors = {
+        key: value.to(precision) if value.is_floating_point() else value
+        for key, value in vq.state_dict().items()
+    }
+    content = {"_class_name": "MAGVITv2", **asdict(vq.config)}
+    (directory / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+    write_weights(tensors, directory)
+
+
+@contextmanager
+def _plain_convolutions() -> Iterator[None]:
+    """Leave oneDNN out: its float32 convolutions round about twice as much on the CPU."""
+    enabled = torch.backends.mkldnn.set_flags(_enabled=False)[0]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(_enabled=enabled)
+
+
+def _read_config(directory: Path) -> MagvitConfig:
+    path = directory / "config.json"
+    if not path.is_file():
+        return MagvitConfig()
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"'{path}' is not valid JSON: {error}.") from error
+    known = {item.name for item in fields(MagvitConfig)}
+    given = {key: value for key, value in content.items() if not key.startswith("_")}
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise ValueError(f"'{path}' has unknown keys {unknown}; allowed are {sorted(known)}.")
+    try:
+        return MagvitConfig(**given)
+    except TypeError as error:
+        raise ValueError(f"'{path}' has a value of the wrong type: {error}.") from error
+
+
+def _square(count: int) -> tuple[int, int]:
+    side = math.isqrt(count)
+    if side * side != count:
+        raise ValueError(
+            f"{count} codes do not form a square grid; pass shape=(height, width) in codes."
+        )
+    return side, side
+
+
+def _dtype(name: str) -> torch.dtype:
+    allowed = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if name not in allowed:
+        raise ValueError(f"dtype is '{name}'; allowed are {sorted(allowed)}.")
+    return allowed[name]

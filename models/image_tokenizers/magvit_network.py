@@ -1,0 +1,177 @@
+"""Encoder and decoder of MAGVIT-v2 as published with Show-o and MMaDA (showlab/magvitv2).
+
+A convolutional network without time embedding: residual blocks `GroupNorm - swish - conv` per
+level, one self-attention between the two middle blocks, strided convolutions down, repetition of
+pixels up. The attribute names are the keys of the public checkpoint.
+
+Tokenizer: https://arxiv.org/abs/2310.05737; this network: https://arxiv.org/abs/2408.12528.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.image_tokenizers.magvit_config import StageConfig
+
+NORM_EPS = 1e-6
+
+
+def swish(x: Tensor) -> Tensor:
+    """Return `x * sigmoid(x)`; the fused kernel rounds differently from the public network."""
+    return x * torch.sigmoid(x)
+
+
+class ResidualBlock(nn.Module):
+    """`x + conv(swish(norm(conv(swish(norm(x))))))`, with a 1x1 shortcut when widths differ."""
+
+    def __init__(self, width_in: int, width_out: int, groups: int) -> None:
+        super().__init__()
+        self.norm1 = nn.GroupNorm(groups, width_in, eps=NORM_EPS)
+        self.conv1 = nn.Conv2d(width_in, width_out, 3, padding=1)
+        self.norm2 = nn.GroupNorm(groups, width_out, eps=NORM_EPS)
+        self.conv2 = nn.Conv2d(width_out, width_out, 3, padding=1)
+        self.nin_shortcut = nn.Conv2d(width_in, width_out, 1) if width_in != width_out else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, width_in, h, w] to [B, width_out, h, w]."""
+        hidden = self.conv1(swish(self.norm1(x)))
+        hidden = self.conv2(swish(self.norm2(hidden)))
+        return (x if self.nin_shortcut is None else self.nin_shortcut(x)) + hidden
+
+
+class SpatialAttention(nn.Module):
+    """One-head self-attention over all positions of a feature map, with a residual."""
+
+    def __init__(self, width: int, groups: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(groups, width, eps=NORM_EPS)
+        self.q = nn.Conv2d(width, width, 1)
+        self.k = nn.Conv2d(width, width, 1)
+        self.v = nn.Conv2d(width, width, 1)
+        self.proj_out = nn.Conv2d(width, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, width, h, w] to the same shape."""
+        hidden = self.norm(x)
+        q, k, v = (conv(hidden).flatten(2) for conv in (self.q, self.k, self.v))
+        weights = (torch.bmm(q.mT, k) * q.shape[1] ** -0.5).softmax(dim=-1)
+        return x + self.proj_out(torch.bmm(v, weights.mT).reshape(x.shape))
+
+
+class Middle(nn.Module):
+    """The coarsest stage: block, attention, block."""
+
+    def __init__(self, width: int, groups: int) -> None:
+        super().__init__()
+        self.block_1 = ResidualBlock(width, width, groups)
+        self.attn_1 = SpatialAttention(width, groups)
+        self.block_2 = ResidualBlock(width, width, groups)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, width, h, w] to the same shape."""
+        return self.block_2(self.attn_1(self.block_1(x)))
+
+
+class Downsample(nn.Module):
+    """Halve height and width; the zero padding goes to the right and to the bottom only."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, width, h, w] to [B, width, h/2, w/2]."""
+        return self.conv(F.pad(x, (0, 1, 0, 1)))
+
+
+class Upsample(nn.Module):
+    """Double height and width by repetition, then a convolution."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, width, h, w] to [B, width, 2h, 2w]."""
+        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+
+
+class Level(nn.Module):
+    """Residual blocks at one resolution, then an optional change of resolution."""
+
+    def __init__(self, widths: tuple[int, int], blocks: int, groups: int) -> None:
+        super().__init__()
+        width_in, width_out = widths
+        self.block = nn.ModuleList(
+            ResidualBlock(width_in if i == 0 else width_out, width_out, groups)
+            for i in range(blocks)
+        )
+        self.downsample: nn.Module | None = None
+        self.upsample: nn.Module | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run the blocks, then the resolution change if the level has one."""
+        for block in self.block:
+            x = block(x)
+        resample = self.downsample or self.upsample
+        return x if resample is None else resample(x)
+
+
+class Encoder(nn.Module):
+    """Pixels [B, in_channels, H, W] to latents [B, bits, H/f, W/f] with f = 2 ** (levels - 1)."""
+
+    def __init__(self, config: StageConfig) -> None:
+        super().__init__()
+        groups, last = config.norm_groups, len(config.ch_mult) - 1
+        self.conv_in = nn.Conv2d(config.in_channels, config.ch, 3, padding=1)
+        self.down = nn.ModuleList()
+        width = config.ch
+        for index, (mult, blocks) in enumerate(
+            zip(config.ch_mult, config.num_res_blocks, strict=True)
+        ):
+            level = Level((width, config.ch * mult), blocks, groups)
+            width = config.ch * mult if blocks else width
+            if index != last:
+                level.downsample = Downsample(width)
+            self.down.append(level)
+        self.mid = Middle(width, groups)
+        self.norm_out = nn.GroupNorm(groups, width, eps=NORM_EPS)
+        self.conv_out = nn.Conv2d(width, config.bits, 3, padding=1)
+        self.quant_conv = nn.Conv2d(config.bits, config.bits, 1)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Map pixels to the latent before quantisation (any real value per bit)."""
+        x = self.conv_in(pixels)
+        for level in self.down:
+            x = level(x)
+        return self.quant_conv(self.conv_out(swish(self.norm_out(self.mid(x)))))
+
+
+class Decoder(nn.Module):
+    """Latents of +1/-1 [B, bits, h, w] to pixels [B, in_channels, h*f, w*f]."""
+
+    def __init__(self, config: StageConfig) -> None:
+        super().__init__()
+        groups = config.norm_groups
+        width = config.ch * config.ch_mult[-1]
+        self.conv_in = nn.Conv2d(config.bits, width, 3, padding=1)
+        self.mid = Middle(width, groups)
+        levels: list[nn.Module] = []
+        for index in reversed(range(len(config.ch_mult))):
+            width_out = config.ch * config.ch_mult[index]
+            level = Level((width, width_out), config.num_res_blocks[index], groups)
+            width = width_out if config.num_res_blocks[index] else width
+            if index != 0:
+                level.upsample = Upsample(width)
+            levels.append(level)
+        self.up = nn.ModuleList(reversed(levels))
+        self.norm_out = nn.GroupNorm(groups, width, eps=NORM_EPS)
+        self.conv_out = nn.Conv2d(width, config.in_channels, 3, padding=1)
+        self.post_quant_conv = nn.Conv2d(config.bits, config.bits, 1)
+
+    def forward(self, latent: Tensor) -> Tensor:
+        """Map a quantised latent to pixels of about [-1, 1]."""
+        x = self.mid(self.conv_in(self.post_quant_conv(latent)))
+        for index in reversed(range(len(self.up))):
+            x = self.up[index](x)
+        return self.conv_out(swish(self.norm_out(x)))

@@ -1,0 +1,1 @@
+"""How prompts become rows of tokens, and finished rows completions."""

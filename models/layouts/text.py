@@ -1,0 +1,155 @@
+"""The text layout as canvases: prompts in, completions out.
+
+    eos* prompt | mask×n          padded on the left, where nothing is attended to
+
+The public samplers see the padding; here it is hidden for every family, so a completion does not
+depend on the other prompts of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from mmrl.types import Canvas, Prompt
+from models.layouts.mmada_rows import token_ids
+from models.task import MAX_COMPLETION_LENGTH
+
+
+@dataclass(frozen=True)
+class Text:
+    """Renders prompts as canvases with every response position masked, and decodes finished ones.
+
+    Args:
+        tokenizer: LLaDA's, or one with the same special tokens.
+        max_prompt_length: longest prompt in tokens.
+        max_completion_length: n.
+        chat_template: whether a prompt without messages becomes the message of a user; None does
+            so where the tokenizer has a chat template.
+    """
+
+    writes_images: ClassVar[bool] = False
+    needs_vq: ClassVar[bool] = False
+    needs_tower: ClassVar[bool] = False
+
+    tokenizer: PreTrainedTokenizerBase
+    max_prompt_length: int
+    max_completion_length: int = MAX_COMPLETION_LENGTH
+    chat_template: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.chat_template and not self.tokenizer.chat_template:
+            raise ValueError("chat_template is true and the tokenizer has none; set it to false")
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Ids of the mask and of the two tokens that end a text."""
+        names = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
+        return token_ids(self.tokenizer, names)
+
+    @property
+    def vocab(self) -> tuple[int, int]:
+        """Half-open range of text tokens; image codes and unused rows lie behind it."""
+        return 0, len(self.tokenizer)
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt: its messages, or its text, through the chat template if any.
+
+        Raises:
+            ValueError: messages, and a tokenizer without a chat template.
+        """
+        chat = bool(self.tokenizer.chat_template)
+        messages = prompt.messages
+        if messages is None and (chat if self.chat_template is None else self.chat_template):
+            messages = [{"role": "user", "content": prompt.text}]
+        text = prompt.text
+        if messages is not None:
+            if not chat:
+                raise ValueError(f"prompt {prompt.id!r} has messages, the tokenizer no template")
+            text = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
+
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Any words will do."""
+
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
+        """Whether a prompt is within `max_prompt_length`, however long the response."""
+        return len(self.prompt_ids(prompt)) <= self.max_prompt_length
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
+
+        The unconditional twin has mask tokens in place of the prompt.
+
+        Raises:
+            ValueError: a prompt longer than the limit, or a length below 1.
+        """
+        rows = [self.prompt_ids(prompt) for prompt in prompts]
+        self._check(prompts, rows)
+        return self.laid_out(rows, self.max_completion_length if length is None else length)
+
+    def laid_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
+        """Token ids of B prompts -> canvas with n masked positions behind each.
+
+        Raises:
+            ValueError: n is below 1.
+        """
+        if n < 1:
+            raise ValueError(f"max_completion_length is {n}; it must be at least 1")
+        width = max(map(len, rows))
+        given = torch.tensor([[self.ids["eos"]] * (width - len(row)) + row for row in rows])
+        given = given.long().view(len(rows), width)
+        masks = torch.full((len(rows), n), self.ids["mask"])
+        tokens = torch.cat((given, masks), 1)
+        columns = torch.arange(width + n).expand_as(tokens)
+        attend = columns >= torch.tensor([[width - len(row)] for row in rows])
+        keep = None if bool(attend.all()) else attend
+        return Canvas(
+            tokens,
+            columns >= width,
+            keep,
+            self.vocab,
+            self.ids["mask"],
+            torch.full_like(tokens, self.ids["mask"]),
+            keep,
+            None,
+            self.stop_ids,
+        )
+
+    def decode(self, canvas: Canvas) -> list[str]:
+        """Finished canvas -> B texts, cut at the first end, without special tokens.
+
+        Raises:
+            ValueError: a response position is unwritten.
+        """
+        if bool(canvas.masked.any()):
+            raise ValueError("the canvas holds unwritten positions; is it finished?")
+        rows = canvas.tokens[canvas.response].view(len(canvas), -1)
+        return [self._text(row) for row in rows]
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text; the first stands behind its end."""
+        return self.ids["eos"], self.ids["eot"]
+
+    def _text(self, row: Tensor) -> str:
+        ids = row.tolist()
+        end = min((ids.index(token) for token in self.stop_ids if token in ids), default=len(ids))
+        return str(self.tokenizer.decode(ids[:end], skip_special_tokens=True))
+
+    def _check(self, prompts: Sequence[Prompt], rows: Sequence[list[int]]) -> None:
+        for prompt, row in zip(prompts, rows, strict=True):
+            if len(row) > self.max_prompt_length:
+                raise ValueError(
+                    f"prompt {prompt.id!r} has {len(row)} tokens; max_prompt_length is"
+                    f" {self.max_prompt_length}. Raise it, or leave the prompt out."
+                )

@@ -1,0 +1,114 @@
+"""The text-to-image layout as canvases: prompts in, images out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmrl.types import Canvas, Prompt
+from models.image_tokenizers.magvit import MagvitV2
+from models.layouts.mmada_rows import Layouts
+
+MaskPolicy = Literal["ignore", "key_padding"]
+"""`ignore`: padding is attended to like any token (how the public MMaDA weights were trained);
+`key_padding`: padding is never attended to, and columns that are padding in every row are cut."""
+
+
+@dataclass(frozen=True)
+class TextToImage:
+    """Renders prompts as canvases with every image position masked, and decodes finished ones.
+
+    Args:
+        layouts: the checkpoint's layouts.
+        vq: its image tokenizer.
+        grid: height and width of the image in codes.
+        mask_policy: what padding means.
+    """
+
+    writes_images: ClassVar[bool] = True
+    needs_vq: ClassVar[bool] = True
+    needs_tower: ClassVar[bool] = False
+
+    layouts: Layouts
+    vq: MagvitV2
+    grid: tuple[int, int]
+    mask_policy: MaskPolicy
+
+    def __post_init__(self) -> None:
+        if self.mask_policy not in get_args(MaskPolicy):
+            allowed = ", ".join(get_args(MaskPolicy))
+            raise ValueError(f"mask_policy is {self.mask_policy!r}; allowed: {allowed}")
+
+    @property
+    def vocab(self) -> tuple[int, int]:
+        """Half-open range of the image-code token ids."""
+        offset = self.layouts.code_offset
+        return offset, offset + self.vq.codebook_size
+
+    @staticmethod
+    def check(prompt: Prompt) -> None:
+        """Any words will do."""
+
+    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
+        """Every prompt fits: longer ones are cut, as in the public layouts."""
+        return True
+
+    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
+        """B prompts -> canvas with n masked positions and its unconditional twin.
+
+        Raises:
+            ValueError: a `length` other than n.
+        """
+        n = self.grid[0] * self.grid[1]
+        if length not in (None, n):
+            raise ValueError(
+                f"max_completion_length is {length}; an image has {n} tokens. Leave it null."
+            )
+        masks = torch.full((len(prompts), n), self.layouts.ids["mask"])
+        tokens, attend = self.layouts.text_to_image([p.text for p in prompts], masks)
+        twin, twin_attend = self.layouts.text_to_image([""] * len(prompts), masks)
+        response = torch.zeros_like(tokens, dtype=torch.bool)
+        response[:, -n - 1 : -1] = True
+        canvas = Canvas(
+            tokens, response, None, self.vocab, self.layouts.ids["mask"], twin, None, self.grid
+        )
+        if self.mask_policy == "ignore":
+            return canvas
+        return self._without_padding(canvas, attend.bool(), twin_attend.bool())
+
+    def decode(self, canvas: Canvas) -> list[Image.Image]:
+        """Finished canvas -> B images.
+
+        Raises:
+            ValueError: a response position is unwritten or holds no image code.
+        """
+        tokens = canvas.tokens[canvas.response].view(len(canvas), -1)
+        codes = tokens - self.layouts.code_offset
+        if bool((codes < 0).any() | (codes >= self.vq.codebook_size).any()):
+            raise ValueError(
+                f"the canvas holds tokens outside the image codes {self.vocab}; is it finished?"
+            )
+        device = next(self.vq.parameters()).device
+        return to_images(self.vq.decode_code(codes.to(device), shape=canvas.grid))
+
+    @staticmethod
+    def _without_padding(canvas: Canvas, attend: Tensor, twin_attend: Tensor) -> Canvas:
+        """Cut the columns that no row attends to; drop the mask of a batch without padding."""
+        used = attend | twin_attend
+        first = int(used.any(0).int().argmax())
+        cut = canvas[:]
+        for name in ("tokens", "response", "uncond_tokens"):
+            setattr(cut, name, getattr(canvas, name)[:, first:])
+        cut.attend, cut.uncond_attend = attend[:, first:], twin_attend[:, first:]
+        return cut
+
+
+def to_images(pixels: Tensor) -> list[Image.Image]:
+    """Pixels [B, 3, H, W] in about [-1, 1] -> RGB images; out-of-range values are clamped."""
+    bytes_ = (((pixels + 1) / 2).clamp(0, 1) * 255).to(torch.uint8)
+    return [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in bytes_]

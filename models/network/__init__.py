@@ -1,0 +1,1 @@
+"""The transformer: core, attention, norm, cache, vision tower and value head."""

@@ -1,0 +1,185 @@
+"""Bidirectional attention: rotary angles, kernels, masks, queries at chosen positions only.
+
+A row without padding attends to all of itself. Where the last block is asked for few positions,
+queries are computed there alone; keys and values always come from the whole row, or from a cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.network.cache import KVCache
+from models.network.norm import RMSNorm
+
+if TYPE_CHECKING:
+    from models.network.core import CoreConfig
+
+
+def rope_table(
+    length: int, head_dim: int, theta: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Cosine and signed sine of the rotary angles, each [length, head_dim] float32.
+
+    The sine of the lower half is negated, which is what the rotation needs. Computed on demand
+    rather than stored as a buffer, so that casting the model never rounds the frequencies.
+    """
+    exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
+    positions = torch.arange(length, device=device, dtype=torch.float32)
+    angles = torch.outer(positions, 1.0 / theta**exponents)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+
+
+def angles_at(table: Tensor, index: Tensor) -> Tensor:
+    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] of own rows.
+
+    Returns:
+        [B, 1, n, head_dim].
+    """
+    return (table[index] if table.dim() == 2 else gather(table[:, 0], index)).unsqueeze(1)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
+    """Rotate [B, H, n, head_dim] by the half-split rotary embedding of `rope_table`.
+
+    `fp32` rotates in float32 at least and casts back (LLaDA, MMaDA); otherwise in the dtype of x
+    (LLaDA-V, Dream, SDAR).
+    """
+    dtype = x.dtype
+    work = torch.promote_types(dtype, torch.float32) if fp32 else dtype
+    x, cos, sin = x.to(work), cos.to(work), sin.to(work)
+    # in place where autograd allows: fewer buffers between those that the backward pass keeps
+    swapped = x.roll(x.shape[-1] // 2, dims=-1).mul_(sin)
+    return (x * cos).add_(swapped).to(dtype)
+
+
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Fused attention, [B, H, n, d] x [B, H, L, d] -> [B, H, n, d]."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """The same from matrix products."""
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    elif mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1).to(v.dtype) @ v
+
+
+def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """The same by the kernel that `choose_attention` names."""
+    kernel, _ = choose_attention("auto", q.device.type, q.dtype)
+    return ATTENTION[kernel](q, k, v, mask)
+
+
+ATTENTION = {"auto": auto_attention, "sdpa": sdpa_attention, "eager": eager_attention}
+
+
+def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, str]:
+    """The attention kernel, `sdpa` or `eager`, and the reason.
+
+    Fused attention is the faster one but for training in bfloat16 on a CPU. Of 32 rows of 90
+    positions with 4 heads of 32 on one core of an AVX-512 Xeon, forward and backward take 15 ms in
+    float32 fused and 21 ms from matrix products; in bfloat16 73 ms and 25 ms.
+
+    Args:
+        wish: `auto`, or the kernel to take.
+        device: its type, such as cuda or cpu.
+        dtype: of the queries.
+    """
+    if wish != "auto":
+        return wish, "as set"
+    if device == "cpu" and dtype == torch.bfloat16:
+        return "eager", "fused attention goes backward several times slower in bfloat16 on a CPU"
+    return "sdpa", f"fused attention is the fastest in {str(dtype)[6:]} on {device}"
+
+
+class Attention(nn.Module):
+    """Bidirectional attention with grouped key/value heads."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.implementation = "sdpa"
+        width, heads, bias = config.hidden_size, config.head_dim, config.qkv_bias
+        self.q = nn.Linear(width, config.num_heads * heads, bias=bias)
+        self.k = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
+        self.v = nn.Linear(width, config.num_kv_heads * heads, bias=bias)
+        self.o = nn.Linear(config.num_heads * heads, width, bias=False)
+        norm = (heads, config.norm_eps, config.norm_weight_fp32)
+        self.q_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(*norm) if config.qk_norm else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        index: Tensor | None,
+        stored: tuple[KVCache, int] | None = None,
+    ) -> Tensor:
+        """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None.
+
+        `stored`: a cache and the layer's number in it, when x is only a part of the row.
+        """
+        cos, sin = rope
+        queries, q_cos, q_sin = x, cos, sin
+        if index is not None:
+            queries = gather(x, index)
+            q_cos, q_sin = angles_at(cos, index), angles_at(sin, index)
+        q = self.q_norm(self._heads(self.q(queries)))
+        k, v = self.k_norm(self._heads(self.k(x))), self._heads(self.v(x))
+        q = rotate(q, q_cos, q_sin, self.config.rope_fp32)
+        k = rotate(k, cos, sin, self.config.rope_fp32)
+        if stored is not None:
+            cache, layer = stored
+            k, v = cache.update(layer, k, v)
+        if k.shape[1] != q.shape[1]:
+            repeats = q.shape[1] // k.shape[1]
+            k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
+        out = ATTENTION[self.implementation](q, k, v, mask)
+        return self.o(out.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+
+
+def key_mask(attention_mask: Tensor | None, x: Tensor, seen: int) -> Tensor | None:
+    """An attention mask in the form the attention kernel takes; `seen` is the number L of keys.
+
+    A [B, L] mask becomes a bool key mask [B, 1, 1, L]: padding is never attended to, and padding
+    queries still see something, so no row is fully masked. A 4-D mask is kept.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.dim() == 4:
+        if attention_mask.dtype != torch.bool:
+            return attention_mask.to(x.dtype)
+        # finite, so that a query that may attend to nothing gives numbers rather than NaN
+        bias = torch.zeros_like(attention_mask, dtype=x.dtype)
+        return bias.masked_fill(~attention_mask, torch.finfo(x.dtype).min)
+    if attention_mask.shape != (x.shape[0], seen):
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected [B, L] ="
+            f" {(x.shape[0], seen)} or a 4-D mask"
+        )
+    return attention_mask.bool()[:, None, None, :]
+
+
+def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:
+    """The rows of a 4-D mask that belong to the queries `index` [B, n]."""
+    if mask is None or mask.shape[2] == 1:
+        return mask
+    rows = index[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
+    return mask.expand(index.shape[0], -1, -1, -1).gather(2, rows)
+
+
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    """Rows `index` [B, n] of x [B, L, D] -> [B, n, D]."""
+    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))

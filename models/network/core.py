@@ -1,0 +1,292 @@
+"""The masked-token transformer: a bidirectional pre-norm llama block, nothing modality-specific.
+
+LLaDA, MMaDA, the language model of LLaDA-V, Lumina-DiMOO, Dream and SDAR are this block with other
+values of the fields of `CoreConfig`; their checkpoints differ in names only. There is no causal
+mask and no timestep input.
+
+    x = x + Wo softmax(rope(q) rope(k)^T / sqrt(d)) v        q, k, v from rms(x)
+    x = x + Wdown(silu(Wgate h) * (Wup h))                   h = rms(x)
+
+`forward` computes logits only at the requested positions and only for the requested columns of the
+vocabulary, and skips the queries and the MLP of the last block everywhere else. `hidden_states` is
+the same without logits; a value head (`models.network.value`), where there is one, reads them as
+well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.network.attention import (
+    ATTENTION,
+    Attention,
+    angles_at,
+    gather,
+    key_mask,
+    query_rows,
+    rope_table,
+)
+from models.network.cache import KVCache
+from models.network.norm import RMSNorm
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    """Sizes and the eleven degrees of freedom in which the public backbones differ."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    mlp_size: int
+    vocab_size: int
+    norm_eps: float = 1e-5
+    rope_theta: float = 500000.0
+    rope_fp32: bool = True
+    norm_weight_fp32: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    tied_head: bool = False
+    logits_fp32: bool = False
+
+
+class MaskedLMOutput(NamedTuple):
+    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order; `values`:
+    [B, L] or [N] float32 at the same positions, None for a network without a value head."""
+
+    logits: Tensor
+    values: Tensor | None = None
+
+
+class MLP(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.hidden_size, config.mlp_size, bias=False)
+        self.up = nn.Linear(config.hidden_size, config.mlp_size, bias=False)
+        self.down = nn.Linear(config.mlp_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind its norm and beside its residual."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        norm = (config.hidden_size, config.norm_eps, config.norm_weight_fp32)
+        self.attn_norm = RMSNorm(*norm)
+        self.attn = Attention(config)
+        self.mlp_norm = RMSNorm(*norm)
+        self.mlp = MLP(config)
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        index: Tensor | None = None,
+        stored: tuple[KVCache, int] | None = None,
+    ) -> Tensor:
+        attended = self.attn(self.attn_norm(x), rope, mask, index, stored)
+        x = (x if index is None else gather(x, index)) + attended
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class MaskedTokenModel(nn.Module):
+    """The network: embedding, blocks, final norm, head."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        super().__init__()
+        self.public_config: dict[str, Any] = {}
+        self.core = config
+        self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps, config.norm_weight_fp32)
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        if config.tied_head:
+            self.head.weight = self.embed.weight
+        self.value_head: nn.Module | None
+        self.register_module("value_head", None)
+        self.vision: nn.Module | None
+        self.register_module("vision", None)
+        self.gradient_checkpointing = False
+
+    @property
+    def device(self) -> torch.device:
+        return self.embed.weight.device
+
+    def set_attention(self, implementation: str) -> None:
+        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype.
+
+        Raises:
+            ValueError: an unknown name.
+        """
+        if implementation not in ATTENTION:
+            raise ValueError(
+                f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
+            )
+        for module in self._attentions():
+            module.implementation = implementation
+
+    @contextmanager
+    def attention(self, implementation: str) -> Iterator[None]:
+        """Another attention kernel for a while; see `set_attention`."""
+        before = next(self._attentions()).implementation
+        self.set_attention(implementation)
+        try:
+            yield
+        finally:
+            self.set_attention(before)
+
+    def _attentions(self) -> Iterator[Attention]:
+        return (module for module in self.modules() if isinstance(module, Attention))
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        columns: tuple[int, int] | None = None,
+        cache: KVCache | None = None,
+        position_ids: Tensor | None = None,
+        features: Tensor | None = None,
+        feature_at: Tensor | None = None,
+        images: Tensor | None = None,
+        shown: Any = (),
+    ) -> MaskedLMOutput:
+        """Logits of every position, or of the requested ones.
+
+        Args:
+            input_ids: [B, L] int64; exactly one of `input_ids` and `inputs_embeds` is given.
+            inputs_embeds: [B, L, D].
+            attention_mask: None (all attend to all), [B, L] with 0 on padding keys, or a 4-D mask
+                broadcastable to [B, H, L, L]: bool (True = may attend) or float (added). Padding
+                queries of a 2-D mask attend to the same keys as the others.
+            positions: [B, L] bool, where logits are wanted.
+            columns: half-open range of vocabulary rows to compute.
+            cache: from `new_cache`, without gradient. Then the input and `positions` are the
+                columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
+            position_ids: [B, L] int64 below L, the place of each token in its own text, for rows
+                that hold several; None counts from the left end of the row. Not with `cache`.
+            features: [N, D] embeddings that stand in place of tokens, shared by all rows.
+            feature_at: [B, L] int64, which of them stands at a position, -1 where a token does.
+            images, shown: images to encode, see `models.network.vision`. Their embeddings are the
+                `features` of this pass; without input, what `vision` makes of them is returned.
+
+        Returns:
+            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
+            a value head also values.
+
+        Raises:
+            ValueError: both or neither input given, or shapes that do not fit.
+        """
+        if images is not None and self.vision is not None:
+            seen = self.vision(images, shown, self.gradient_checkpointing)
+            if input_ids is None and inputs_embeds is None:
+                return seen
+            features = seen.rows
+        x = self.hidden_states(
+            input_ids,
+            inputs_embeds,
+            attention_mask,
+            positions,
+            cache,
+            position_ids,
+            features,
+            feature_at,
+        )
+        values = None if self.value_head is None else self.value_head(x)
+        return MaskedLMOutput(self._logits(x, columns), values)
+
+    def hidden_states(
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: KVCache | None = None,
+        position_ids: Tensor | None = None,
+        features: Tensor | None = None,
+        feature_at: Tensor | None = None,
+    ) -> Tensor:
+        """What logits and values are computed from; arguments and errors of `forward`.
+
+        Returns:
+            [B, L, D] final hidden states behind the last norm, or [N, D] at `positions`.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
+        if features is not None and feature_at is not None:
+            x = spliced(x, features, feature_at)
+        elif self.vision is not None and torch.is_grad_enabled():
+            x = x + unseen(self.vision)
+        length = x.shape[1]
+        start, stop, seen = (0, length, length) if cache is None else cache.span
+        mask = key_mask(attention_mask, x, seen)
+        table = rope_table(stop, self.core.head_dim, self.core.rope_theta, x.device)
+        rope = table[0][start:], table[1][start:]
+        if position_ids is not None:
+            rope = angles_at(table[0], position_ids), angles_at(table[1], position_ids)
+        index, valid = (None, None) if positions is None else padded_index(positions)
+        for i, block in enumerate(self.blocks):
+            last = index if i == len(self.blocks) - 1 else None
+            rows = mask if last is None else query_rows(mask, last)
+            x = self._run(block, x, rope, rows, last, None if cache is None else (cache, i))
+        return self.norm(x if valid is None else x[valid])
+
+    def new_cache(self) -> KVCache:
+        """An empty cache of keys and values."""
+        return KVCache()
+
+    def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
+        if self.gradient_checkpointing and torch.is_grad_enabled():
+            return torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)  # type: ignore[return-value]
+        return block(*inputs)
+
+    def _logits(self, x: Tensor, columns: tuple[int, int] | None) -> Tensor:
+        weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
+        logits = F.linear(x, weight)
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        return logits.to(wide) if self.core.logits_fp32 else logits
+
+
+def unseen(vision: nn.Module) -> Tensor | float:
+    """0 with a zero gradient for every trained weight of `vision`, for rows that show no image.
+
+    Processes add up gradients weight by weight and wait for each other's: one whose rows are words
+    alone must have a gradient for the same weights as one that looked at an image.
+    """
+    empty = [p.flatten()[:0].sum() for p in vision.parameters() if p.requires_grad]
+    return sum(empty) if empty else 0.0
+
+
+def spliced(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
+    """x [B, L, D] with row `at` [B, L] of `features` [N, D] wherever that is not -1."""
+    given = F.embedding(at.clamp(min=0), features.to(x.dtype))
+    return torch.where((at >= 0)[..., None], given, x)
+
+
+def padded_index(positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices of the True entries of [B, L] bool, padded to the fullest row.
+
+    Returns:
+        index [B, n] int64 (padding entries point at unselected positions) and valid [B, n] bool.
+    """
+    counts = positions.sum(1)
+    width = max(1, int(counts.max()))
+    order = positions.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+    valid = torch.arange(width, device=positions.device) < counts[:, None]
+    return order[:, :width], valid

@@ -1,0 +1,81 @@
+"""Values: how much reward is still to be expected, read off the hidden states of the core.
+
+    V_j = w . h_j        h_j: final hidden state at position j, w: zero at the start, no bias
+
+The diffusion critic of TraceRL (arXiv 2509.06949). The head sits on a network that also predicts
+tokens (`network.value_head`), or on a copy of its own (`ValueNetwork`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.network.core import MaskedTokenModel
+
+
+class ValueHead(nn.Module):
+    """A linear map from hidden states to one number, zero at the start.
+
+    Args:
+        size: width D of the hidden states.
+        device: of the weight.
+        dtype: of the weight.
+    """
+
+    def __init__(self, size: int, device: torch.device | str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, size, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [...] float32, whatever the precision of the network."""
+        with torch.autocast(x.device.type, enabled=False):
+            return x.float() @ self.weight[0].float()
+
+
+class ValueNetwork(nn.Module):
+    """A network of its own with a value head in place of the output matrix."""
+
+    def __init__(self, backbone: MaskedTokenModel, head: ValueHead) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        positions: Tensor,
+        features: Tensor | None = None,
+        feature_at: Tensor | None = None,
+    ) -> Tensor:
+        """Values [N] float32 at the True entries of `positions` [B, L], in row-major order.
+
+        Embeddings of images are those of the policy, which alone is trained to compute them.
+        """
+        hidden = self.backbone.hidden_states(
+            input_ids,
+            attention_mask=attention_mask,
+            positions=positions,
+            features=features,
+            feature_at=feature_at,
+        )
+        return self.head(hidden)
+
+
+def copied_backbone(
+    network: MaskedTokenModel, shared: Mapping[int, Tensor] | None = None
+) -> MaskedTokenModel:
+    """A copy of a network without its output matrix and without its eyes.
+
+    Args:
+        network: with neither adapters nor wrappers.
+        shared: parameters by `id` that the copy has in common with it; all others are copied.
+    """
+    without: dict[int, Any] = {**(shared or {}), id(network.head): nn.Identity()}
+    if network.vision is not None:
+        without[id(network.vision)] = None
+    return copy.deepcopy(network, without)

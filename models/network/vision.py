@@ -1,0 +1,120 @@
+"""From pixels to embeddings: SigLIP's tower, a projector, a newline vector (LLaVA-NeXT, LLaDA-V).
+
+The tower is transformers' SigLIP with eager attention, which agrees with the public code bit for
+bit; the hidden states of its last kept layer are taken before the final norm, whose weights a
+checkpoint holds all the same. Images are computed one by one, so that what stands for an image does
+not depend on the others of its batch, in no bit; who trains on other people's answers and so
+compares nothing may have them computed at once (`one_by_one`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from transformers import SiglipVisionConfig, SiglipVisionModel
+
+from mmrl.types import Shown
+from models.layouts.anyres import Tiling
+
+SO400M = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "image_size": 384,
+    "patch_size": 14,
+}
+"""Sizes of google/siglip2-so400m-patch14-384, the tower of the public checkpoints."""
+
+
+class Seen(NamedTuple):
+    """`rows` [N, D], the embeddings of all images, and what to compute them from when they are
+    needed anew: nothing where no weight is trained, states of a frozen tower, or else pixels."""
+
+    rows: Tensor
+    source: Tensor | None
+
+
+class Vision(nn.Module):
+    """Tower, projector and newline vector.
+
+    The tower is frozen until somebody asks for its gradients; projector and newline are not.
+
+    Args:
+        sizes: of the tower, named as in SigLIP's configuration, the layers that are kept.
+        width: D of the embeddings.
+        tiling: of the images.
+    """
+
+    def __init__(self, sizes: Mapping[str, Any], width: int, tiling: Tiling) -> None:
+        super().__init__()
+        config = SiglipVisionConfig(**sizes, vision_use_head=False)
+        config._attn_implementation = "eager"
+        self.tiling = tiling
+        self.one_by_one = True
+        self.tower = SiglipVisionModel(config)
+        # follows from the sizes, and on the meta device it would never be filled
+        self.tower.embeddings.register_buffer("position_ids", None)
+        size = config.hidden_size
+        self.projector = nn.Sequential(nn.Linear(size, width), nn.GELU(), nn.Linear(width, width))
+        self.newline = nn.Parameter(torch.zeros(width))
+        self.train_tower(False)
+
+    def train_tower(self, trained: bool) -> None:
+        """Whether the tower gets gradients; its final norm, which nothing reads, never does."""
+        self.tower.requires_grad_(trained)
+        for name in self.unread:
+            self.get_parameter(name).requires_grad_(False)
+
+    @property
+    def unread(self) -> list[str]:
+        """Parameters that a checkpoint holds and nothing reads, so they never have a gradient."""
+        return [
+            f"tower.post_layernorm.{n}" for n, _ in self.tower.post_layernorm.named_parameters()
+        ]
+
+    def forward(self, images: Tensor, shown: Sequence[Shown], recompute: bool = False) -> Seen:
+        """Embeddings of images, in their order.
+
+        Args:
+            images: [T, 3, H, W] uint8 tiles of all images, or the states [T, n, W] that the tower
+                made of them.
+            shown: the images.
+            recompute: whether the layers of a tower that is trained are computed again in the
+                backward pass rather than kept.
+        """
+        tiles = [image.tiles for image in shown]
+        states = images.split(tiles) if self.one_by_one else (images,)
+        if images.ndim == 4:
+            states = [self._states(part, recompute) for part in states]
+        projected = torch.cat([self.projector(part) for part in states]).split(tiles)
+        rows = [
+            self.tiling.arrange(part, self.newline, image.width, image.height)
+            for part, image in zip(projected, shown, strict=True)
+        ]
+        return Seen(torch.cat(rows), self._source(images, torch.cat(list(states))))
+
+    def _states(self, tiles: Tensor, recompute: bool) -> Tensor:
+        """[T, 3, H, W] uint8 -> [T, n, W]."""
+        weight = self.tower.embeddings.patch_embedding.weight
+        # the order and the precisions of transformers' image processor
+        pixels = tiles.double().mul(1 / 255).float().sub(0.5).div(0.5).to(weight.dtype)
+        patches = self.tower.embeddings.patch_embedding(pixels).flatten(2).transpose(1, 2)
+        placed = patches + self.tower.embeddings.position_embedding.weight
+        # with other strides a product with weights that are trained differs in the last bit
+        placed = placed.contiguous()
+        if not (recompute and torch.is_grad_enabled()):
+            return self.tower.encoder(inputs_embeds=placed).last_hidden_state
+        for layer in self.tower.encoder.layers:
+            placed = torch.utils.checkpoint.checkpoint(layer, placed, None, use_reentrant=False)
+        return placed  # type: ignore[return-value]
+
+    def _source(self, images: Tensor, states: Tensor) -> Tensor | None:
+        if any(weight.requires_grad for weight in self.tower.parameters()):
+            return images
+        trained = any(weight.requires_grad for weight in self.parameters())
+        return states.detach() if trained else None

@@ -1,0 +1,227 @@
+"""A reward that a server gives: the client of every protocol.
+
+    {name: clip, mode: client, url: [http://127.0.0.1:18080, http://127.0.0.1:18081]}
+
+A batch is cut into requests of at most `batch_size` items, which are spread over the healthy ones
+of the addresses, `concurrency` at a time. What may pass is tried again until the deadline of the
+batch (`rewards.http.service`); a server that is not there, is loading, or says that it is busy, is
+waited for. A request that is too large for a server, or has an item that it does not take, is
+halved, so that such an item fails alone, and so is one that is answered 500 three times. Items that
+lacked time or memory are asked again in smaller requests. Scores are believed only where the answer
+fits what was asked; every other item is a failure, for which `rewards.scoring.scorer` has its
+rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from PIL import Image
+
+from mmrl.config import ConfigError, check
+from mmrl.types import Sample
+from rewards import PartialFailure
+from rewards.http.protocols.answers import AnswerError, Outcome, PassingError, finite
+from rewards.http.protocols.recognition import recognised
+from rewards.http.readiness import why_not_ready
+from rewards.http.service import BROKEN, JSON, Deadline, Refused, Service, Unreachable
+from rewards.parsing.images import Files, png
+
+logger = logging.getLogger(__name__)
+
+DIVIDED = (413, 422, BROKEN)
+"""Statuses that a smaller request may not meet: it is too large, or an item of it is why."""
+BROKEN_RETRIES = 2
+"""Further tries of a request that is answered 500, before it is halved."""
+
+
+@dataclass(kw_only=True, eq=False)
+class ClientReward(ABC):
+    """Scores samples as a server does; its protocols say in which words.
+
+    Raises:
+        ConfigError: an option that cannot be.
+    """
+
+    path: ClassVar[str]
+    """Where requests go, behind the address."""
+    kind: ClassVar[str] = JSON
+    """Content type of requests."""
+    health: ClassVar[str] = "/"
+    """Path that tells whether a server is there."""
+
+    name: str
+    """Name of the reward at the server."""
+    url: list[str]
+    """Addresses of the server; several take turns."""
+    token_env: str = ""
+    """Environment variable that holds the bearer token; empty for none."""
+    deadline_s: float = 300.0
+    """Seconds for all requests of one batch, with everything that is tried again."""
+    timeout_s: float = 120.0
+    """Seconds for one try."""
+    retries: int = 8
+    """Further tries of a request at each address; waiting for a server that is not there, or is
+    busy, is none."""
+    concurrency: int = 8
+    """Requests under way at the same time, from each process; after time-outs fewer."""
+    batch_size: int = 32
+    """Items of one request."""
+
+    def __post_init__(self) -> None:
+        for key in ("deadline_s", "timeout_s", "concurrency", "batch_size"):
+            check(getattr(self, key) > 0, f"{self.name}.{key}", getattr(self, key), "above 0")
+        check(self.retries >= 0, f"{self.name}.retries", self.retries, "0 or more")
+        check(
+            re.fullmatch(r"[\w.-]{1,128}", self.name) is not None,
+            "name",
+            self.name,
+            "letters, digits, points, dashes and underscores",
+        )
+        self._service = self._built()
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Score a batch.
+
+        Returns:
+            What the server gives each sample: a raw score, or None where its reward does not apply.
+
+        Raises:
+            PartialFailure: some samples have no score, with the reason of each.
+        """
+        deadline, call, files = Deadline(self.deadline_s), secrets.token_hex(8), Files(self.encoded)
+
+        def part(start: int) -> list[Outcome]:
+            some = samples[start : start + self.batch_size]
+            return self._outcomes(some, f"{call}-{start}", files, deadline)
+
+        starts = range(0, len(samples), self.batch_size)
+        results = [each for some in self._service.each(part, starts) for each in some]
+        if any(isinstance(result, Exception) for result in results):
+            raise PartialFailure(results)
+        return [result for result in results if not isinstance(result, Exception)]
+
+    def ready(self) -> str:
+        """Why no server could score now; empty if one could, or is busy. The others are logged."""
+        return why_not_ready(self._service, self.health, self._problem, self.name)
+
+    def _problem(self, url: str, answer: Any) -> str:
+        """Why a server that answers could not score: it is another one, or lacks the reward."""
+        problem = self.state(answer)
+        other = recognised(url) if problem else ""
+        return f"{problem}; {other}" if other else problem
+
+    @abstractmethod
+    def item(self, sample: Sample, files: Files[bytes]) -> Any:
+        """A sample in the words of the protocol.
+
+        Raises:
+            ValueError: it cannot be sent, with the reason.
+        """
+
+    @abstractmethod
+    def request(self, items: Mapping[str, Any]) -> bytes:
+        """The body of a request for items by their ids."""
+
+    @abstractmethod
+    def scores(self, body: bytes, ids: Sequence[str]) -> Mapping[str, Outcome]:
+        """What an answer says about each of the items.
+
+        Raises:
+            AnswerError, PickleRefused: it does not fit what was asked.
+        """
+
+    @abstractmethod
+    def state(self, answer: Any) -> str:
+        """Why a server could not score, by what it answered at `health`; empty if it could.
+
+        Args:
+            answer: JSON, or a `Refused`.
+        """
+
+    def encoded(self, image: Image.Image) -> bytes:
+        """A picture as it is sent."""
+        return png(image)
+
+    def _outcomes(
+        self, samples: Sequence[Sample], call: str, files: Files[bytes], deadline: Deadline
+    ) -> list[Outcome]:
+        found: dict[str, Outcome] = {}
+        items: dict[str, Any] = {}
+        for n, sample in enumerate(samples):
+            try:
+                items[f"{call}-{n}"] = self.item(sample, files)
+            except (ValueError, OSError) as error:  # a picture of the prompt may be gone
+                found[f"{call}-{n}"] = error
+        found |= self._asked(items, deadline) if items else {}
+        return [found[f"{call}-{n}"] for n in range(len(samples))]
+
+    def _asked(
+        self, items: dict[str, Any], deadline: Deadline, tries: int = 0
+    ) -> Mapping[str, Outcome]:
+        """The outcome of each item; one problem for all where the request has no answer."""
+        ids = list(items)
+        try:
+            body = self._service.exchange(self.path, self.request(items), self.kind, deadline)
+            given = self.scores(body, ids)
+        except Refused as error:
+            if error.status in DIVIDED and len(ids) > 1:
+                return self._asked_in_halves(items, deadline, tries)
+            return dict.fromkeys(ids, error)
+        except (Unreachable, ValueError) as error:
+            return dict.fromkeys(ids, error)
+        found = {key: _checked(given.get(key, AnswerError("no answer"))) for key in ids}
+        again = {key: items[key] for key in ids if isinstance(found[key], PassingError)}
+        pause = self._service.pause(tries)
+        if again and tries < self.retries and pause < deadline.left:
+            logger.info("%s, %s; trying again", self.name, found[next(iter(again))])
+            time.sleep(pause)
+            return {**found, **self._asked_in_halves(again, deadline, tries + 1)}
+        return found
+
+    def _asked_in_halves(
+        self, items: dict[str, Any], deadline: Deadline, tries: int
+    ) -> Mapping[str, Outcome]:
+        ids, middle = list(items), (len(items) + 1) // 2
+        parts = [ids[:middle], ids[middle:]]
+        found = [
+            self._asked({key: items[key] for key in part}, deadline, tries)
+            for part in parts
+            if part
+        ]
+        return {key: outcome for part in found for key, outcome in part.items()}
+
+    def _built(self) -> Service:
+        token = os.environ.get(self.token_env, "") if self.token_env else ""
+        check(
+            bool(token) or not self.token_env,
+            f"{self.name}.token_env",
+            self.token_env,
+            "the name of an environment variable that is set",
+            "Export it before the run.",
+        )
+        tries = self.retries * len(self.url)
+        try:
+            return Service(
+                self.url,
+                token,
+                self.concurrency,
+                self.timeout_s,
+                tries,
+                patient=True,
+                broken_retries=BROKEN_RETRIES,
+            )
+        except ValueError as error:
+            raise ConfigError(f"{self.name}.url: {error}") from error
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    return outcome if outcome is None or isinstance(outcome, Exception) else finite(outcome)

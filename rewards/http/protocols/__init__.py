@@ -1,0 +1,62 @@
+"""The protocols of servers that rewards are asked from, one file each, all behind one client.
+
+    {name: clip, mode: client, url: [http://127.0.0.1:18080], token_env: MMRL_REWARD_TOKEN}
+    {name: geneval, mode: client, protocol: flow_grpo, url: http://127.0.0.1:18085}
+
+`protocol` is `mmrl` (the reward server of this project) unless an entry names another. A protocol
+is a class whose keyword arguments are what such an entry may hold:
+`rewards.http.client.ClientReward` with the words of that server.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from mmrl.config import ConfigError, check_choice
+
+PROTOCOLS: dict[str, str] = {
+    "flow_grpo": "rewards.http.protocols.flow_grpo:FlowGRPOReward",
+    "mmrl": "rewards.http.protocols.mmrl:MMRLReward",
+    "openai": "rewards.http.protocols.openai:OpenAIReward",
+    "unirl": "rewards.http.protocols.unirl:UniRLReward",
+}
+
+
+def is_client(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is of a reward that a server gives."""
+    return entry.get("mode") == "client"
+
+
+def client_of(
+    entry: Mapping[str, Any], local: type | None, where: str
+) -> tuple[type, dict[str, Any]]:
+    """The class that asks the server of an entry, and its options as they are written.
+
+    Args:
+        entry: with `mode: client`; without weight, scale, offset and key.
+        local: the reward of the same name in this project, if there is one.
+        where: dotted key of the entry, for messages.
+
+    Raises:
+        ConfigError: an unknown protocol, or an option that only the server can take.
+    """
+    protocol = entry.get("protocol", "mmrl")
+    check_choice(f"{where}.protocol", protocol, PROTOCOLS)
+    module, _, attribute = PROTOCOLS[protocol].partition(":")
+    cls = getattr(importlib.import_module(module), attribute)
+    options = {key: value for key, value in entry.items() if key not in ("mode", "protocol")}
+    if isinstance(options.get("url"), str):
+        options["url"] = [options["url"]]
+    known = inspect.signature(cls).parameters
+    own = inspect.signature(local).parameters if local is not None else {}
+    for key, value in options.items():
+        if key in own and key not in known:
+            raise ConfigError(
+                f"{where}.{key} is {value!r}, an option of the reward {entry['name']!r} itself, and"
+                " with mode: client that is the server's business; set it in the configuration of"
+                " the server, or leave out mode: client."
+            )
+    return cls, options

@@ -1,0 +1,112 @@
+"""What all protocols share: metadata as JSON, and answers that are believed only when they fit."""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+from mmrl.types import Sample
+from rewards.judging.strict_json import strict_json
+
+Outcome = float | None | Exception
+"""A score, None where the reward does not apply, or why there is none."""
+
+
+class AnswerError(ValueError):
+    """An answer that is not what the protocol says."""
+
+
+class ItemError(RuntimeError):
+    """The server says that it could not score an item."""
+
+
+class PassingError(ItemError):
+    """The server says so because it lacked time or memory, which it may have another time."""
+
+
+_PASSING = re.compile(r"time[ds]?[- _]?out|deadline exceeded|out ?of ?memory|memory ?error", re.I)
+
+
+def item_error(what: Any, kind: type[ItemError] = ItemError) -> ItemError:
+    """The failure of an item, as the server words it."""
+    return kind(f"the server could not score it: {str(what)[:300]}")
+
+
+def passing_error(what: Any) -> ItemError:
+    """The same, as a `PassingError` where the words name a time-out or memory."""
+    return item_error(what, PassingError if _PASSING.search(str(what)) else ItemError)
+
+
+def read_json(body: bytes) -> Any:
+    """JSON without NaN and without repeated keys.
+
+    Raises:
+        AnswerError: it is something else.
+    """
+    try:
+        return strict_json(body)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError(f"the answer is no JSON ({error}): {reprlib.repr(body)}") from error
+
+
+def finite(score: Any) -> float | AnswerError:
+    """A score as a number, or why it is none."""
+    if isinstance(score, bool) or not isinstance(score, Real):
+        return AnswerError(f"the score {reprlib.repr(score)} is no number")
+    try:
+        number = float(score)
+    except OverflowError:  # a whole number may be any
+        number = math.inf
+    return number if math.isfinite(number) else AnswerError(f"the score {number} is not finite")
+
+
+def check_ids(asked: Iterable[str], answered: Iterable[Any]) -> None:
+    """Raise an `AnswerError` unless every item that was asked is answered once, and no other."""
+    wanted, found = list(asked), list(answered)
+    times = Counter(name for name in found if isinstance(name, str))
+    lacking = [name for name in wanted if name not in times]
+    twice = [name for name in wanted if times[name] > 1]
+    strange = list(times.keys() - set(wanted))
+    if lacking or twice or strange or len(found) != len(wanted):
+        raise AnswerError(
+            f"the answer has {len(found)} items for {len(wanted)}, without {lacking[:3]}, with"
+            f" {reprlib.repr(strange[:3])} that nobody asked for and {twice[:3]} twice"
+        )
+
+
+def plain_metadata(sample: Sample) -> dict[str, Any]:
+    """The metadata of a sample, all of it JSON.
+
+    Raises:
+        ValueError: names the key of what JSON would not carry unchanged.
+    """
+    for key, value in sample.metadata.items():
+        reason = "its key is no text" if not isinstance(key, str) else _problem(value)
+        if reason:
+            raise ValueError(
+                f"the metadata {key!r} of {sample.prompt[:80]!r} cannot be sent: {reason}; metadata"
+                " for a server is JSON."
+            )
+    return dict(sample.metadata)
+
+
+def _problem(value: Any, depth: int = 0) -> str:
+    """Why JSON would not carry a value; empty if it would."""
+    if depth > 30:
+        return "it has more than 30 levels"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is no number of JSON"
+    if value is None or isinstance(value, str | bool | int | float):
+        return ""
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            return "a key in it is no text"
+        return next(filter(None, (_problem(each, depth + 1) for each in value.values())), "")
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_problem(each, depth + 1) for each in value)), "")
+    return f"it holds a {type(value).__name__}"

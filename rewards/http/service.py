@@ -1,0 +1,389 @@
+"""One client for every HTTP service that rewards ask: judges, sandboxes, reward servers.
+
+    service = Service(["http://127.0.0.1:8000/v1"])
+    service.post("/chat/completions", {...}, Deadline(600))
+
+Connections are kept and used again. What may pass by itself is tried again, with pauses that double
+and vary, until the deadline or the last try: a connection that fails, breaks off or stays silent,
+and the statuses 408, 429 and 5xx. `Retry-After` is honoured. Every other status is final. With
+several addresses requests take turns, and a repetition goes to the next one; one that does not
+answer, or asks for a pause, is left out meanwhile. Requests must be safe to repeat. Redirects are
+not followed, and proxies of the environment are not asked: most of these services have addresses
+that only this machine knows. Time-outs make requests to an address fewer (`rewards.http.window`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import logging
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from rewards.http.addresses import Addresses
+from rewards.http.connection import Answer, Connection, Oversized, Unopened
+from rewards.http.together import together
+from rewards.http.window import Window
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+PASSING = (408, 429)
+"""Statuses below 500 that are worth another try."""
+ABSENT = (429, 502, 503, 504)
+"""Statuses that say something about the service, not about the request: it is left out for a while.
+"""
+GATEWAY_TIMEOUT = 504
+BROKEN = 500
+"""A status of which the service or the request may be the reason."""
+JSON = "application/json"
+
+
+class Unreachable(ConnectionError):
+    """There was no answer before the deadline, however often it was tried.
+
+    Attributes:
+        is_busy: whether somebody is there, who took too long or asked for time.
+    """
+
+    def __init__(self, message: str, is_busy: bool = False) -> None:
+        super().__init__(message)
+        self.is_busy = is_busy
+
+
+class Refused(RuntimeError):
+    """The service answered, and asking again would not help.
+
+    Attributes:
+        status: of the answer; 0 where it is not the status that refuses.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreadable(Refused):
+    """An answer that should be JSON and is not."""
+
+
+class Deadline:
+    """A moment after which nobody waits any more.
+
+    Args:
+        seconds: from now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then, never below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+
+class Service:
+    """A service at one address, or at several that are the same.
+
+    Args:
+        urls: where it is; paths of requests are appended.
+        secret: sent as bearer token if there is one; it is kept out of every message.
+        concurrency: requests under way at the same time; fewer after time-outs.
+        timeout_s: seconds for one try.
+        retries: further tries of one request.
+        pause_s: seconds before the second try, doubled each time and multiplied by a random number
+            between 0.5 and 1.5.
+        broken_retries: further tries of a request that is answered with a status of 500, which the
+            request itself may be the reason of: then it is `Refused`. None makes no difference.
+        patient: whether a service that takes no connection (it may be starting again), 429, and 503
+            with `Retry-After` are waited out until the deadline instead of counting as tries.
+
+    Raises:
+        ValueError: a URL or a limit that is none, or a secret that no header can hold.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        secret: str = "",
+        concurrency: int = 8,
+        timeout_s: float = 120.0,
+        retries: int = 4,
+        pause_s: float = 0.5,
+        patient: bool = False,
+        broken_retries: int | None = None,
+    ) -> None:
+        if concurrency < 1 or timeout_s <= 0 or retries < 0 or pause_s < 0:
+            raise ValueError(
+                f"concurrency={concurrency} must be 1 or more, timeout_s={timeout_s:g} above 0,"
+                f" retries={retries} and the pause {pause_s:g} 0 or more."
+            )
+        self._addresses = Addresses(urls, pause_s)
+        self.urls = self._addresses.urls
+        self.retries, self.timeout_s, self.patient = retries, timeout_s, patient
+        self.concurrency = concurrency
+        self._secret = _printable(secret)
+        self._places = threading.BoundedSemaphore(concurrency)
+        self._windows = {url: Window(concurrency, timeout_s) for url in self.urls}
+        self._broken_retries = math.inf if broken_retries is None else broken_retries
+        self._turns = itertools.count()
+        self._idle: dict[str, list[Connection]] = {url: [] for url in self.urls}
+        self._lock = threading.Lock()
+
+    def post(self, path: str, content: Any, deadline: Deadline) -> Any:
+        """Send JSON, and return the JSON that is answered.
+
+        Raises:
+            Unreachable: there was no answer in time.
+            Refused: the service does not take the request, or its answer cannot be read.
+        """
+        body = json.dumps(content, allow_nan=False).encode()
+        return self._ask(_Request("POST", path, body), deadline, _read)
+
+    def exchange(self, path: str, body: bytes, kind: str, deadline: Deadline) -> bytes:
+        """Send bytes of a content type, and return the bytes that are answered.
+
+        Raises:
+            Unreachable, Refused: see `post`.
+        """
+        return self._ask(_Request("POST", path, body, kind), deadline, _whole)
+
+    def post_all(self, path: str, contents: Sequence[Any], deadline: Deadline) -> list[Any]:
+        """`post` of several, at most `concurrency` at a time, answers in order.
+
+        A request that fails has its `Unreachable` or `Refused` in place of an answer.
+        """
+
+        def one(content: Any) -> Any:
+            try:
+                return self.post(path, content, deadline)
+            except (Unreachable, Refused) as error:
+                return error
+
+        return self.each(one, contents)
+
+    def each(self, work: Callable[[T], U], things: Sequence[T]) -> list[U]:
+        """What `work` makes of several things, in order, `concurrency` of them at a time."""
+        return together(work, things, self.concurrency)
+
+    def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
+        """The JSON at a path of every address, asked for once; or why there is none, as an
+        `Unreachable` or `Refused`."""
+
+        def one(url: str) -> Any:
+            try:
+                return self._once(url, path, deadline)
+            except (Unreachable, Refused) as error:
+                return error
+
+        return dict(zip(self.urls, self.each(one, self.urls), strict=True))
+
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        return self._addresses.pause(failures)
+
+    def close(self) -> None:
+        """Close the connections that are kept; the next request opens others."""
+        with self._lock:
+            idle = [connection for kept in self._idle.values() for connection in kept]
+            self._idle = {url: [] for url in self.urls}
+        for connection in idle:
+            connection.close()
+
+    def _once(self, url: str, path: str, deadline: Deadline) -> Any:
+        try:
+            return self._try(url, _Request("GET", path), deadline, _read)
+        except _Passing as error:
+            raise Unreachable(str(error), error.is_busy) from error
+
+    def _ask(self, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]) -> T:
+        turn, tries, counted, broken = next(self._turns), 0, 0, 0
+        problems: dict[str, str] = {}
+        while True:
+            own = 0.0
+            url, wait = self._addresses.next(turn + tries)
+            if 0 < wait >= deadline.left:
+                problems = self._addresses.problems | problems
+                break
+            time.sleep(wait)
+            if not self._enter(url, deadline):
+                problems[url] = f"{url} was still busy with earlier requests"
+                break
+            begun = time.monotonic()
+            try:
+                answer = self._try(url, sent, deadline, read)
+            except _Passing as error:
+                problems[url], tries = str(error), tries + 1
+                if error.is_overload:
+                    error.wanted = max(error.wanted, self._windows[url].timed_out(begun))
+                counted += not (self.patient and error.is_wait)
+                broken += error.status == BROKEN
+                if broken > self._broken_retries:
+                    raise Refused(f"{error}; {tries} tries", BROKEN) from error
+                if error.is_absence:
+                    self._addresses.failed(url, str(error), error.wanted)
+                else:  # what one request meets alone is a pause of its own
+                    own = max(error.wanted, self._addresses.pause(tries - 1))
+            else:
+                self._windows[url].answered(begun)
+                self._addresses.answered(url)
+                return answer
+            finally:
+                self._leave(url)
+            if counted > self.retries or own >= deadline.left:
+                break
+            logger.info("%s; trying again", problems[url])
+            time.sleep(own)
+        said = "; ".join(problems.values())
+        raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
+
+    def _enter(self, url: str, deadline: Deadline) -> bool:
+        """Wait for a place among the requests under way; whether there was one in time."""
+        if not self._windows[url].enter(deadline.left):
+            return False
+        if self._places.acquire(timeout=deadline.left):
+            return True
+        self._windows[url].leave()
+        return False
+
+    def _leave(self, url: str) -> None:
+        self._places.release()
+        self._windows[url].leave()
+
+    def _try(
+        self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]
+    ) -> T:
+        """One try.
+
+        Raises:
+            _Passing: it is worth another.
+            Refused: it is not.
+        """
+        place = url + sent.path
+        try:
+            answer = self._exchange(url, sent, deadline)
+        except ssl.SSLCertVerificationError as error:
+            raise Refused(f"{url} is not who it says it is: {error}") from error
+        except Oversized as error:
+            raise Refused(f"{place} sent {error}") from error
+        except Unopened as error:
+            raise _Passing(f"{place}: {error}", is_sent=False) from error
+        except (OSError, http.client.HTTPException) as error:
+            late = isinstance(error, TimeoutError)
+            raise _Passing(f"{place}: {type(error).__name__} ({error})", is_late=late) from error
+        if answer.status // 100 == 2:
+            return read(place, answer)
+        problem = f"{place} answered {answer.status} {answer.reason}: {_shown(answer.body)}"
+        if answer.status < 500 and answer.status not in PASSING:
+            raise Refused(problem, answer.status)
+        raise _Passing(problem, answer.status, answer.pause)
+
+    def _exchange(self, url: str, sent: _Request, deadline: Deadline) -> Answer:
+        """One try, on a connection that is kept if there is one."""
+        while True:
+            kept = self._kept(url)
+            connection = kept or Connection(url)
+            headers = {} if sent.body is None else {"Content-Type": sent.kind}
+            if self._secret:
+                headers["Authorization"] = f"Bearer {self._secret}"
+            try:
+                seconds = min(self.timeout_s, deadline.left)
+                answer = connection.exchange(sent.method, sent.path, sent.body, headers, seconds)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                connection.close()
+                if kept is None:
+                    raise
+                continue  # a service may close what lies idle, which says nothing about it
+            except BaseException:
+                connection.close()
+                raise
+            if connection.is_open:
+                with self._lock:
+                    self._idle[url].append(connection)
+            return self._without_secret(answer)
+
+    def _without_secret(self, answer: Answer) -> Answer:
+        """An answer as it may be quoted: some services repeat what they were sent."""
+        if not self._secret:
+            return answer
+        reason = answer.reason.replace(self._secret, "***")
+        return replace(
+            answer, reason=reason, body=answer.body.replace(self._secret.encode(), b"***")
+        )
+
+    def _kept(self, url: str) -> Connection | None:
+        with self._lock:
+            return self._idle[url].pop() if self._idle[url] else None
+
+
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    path: str
+    body: bytes | None = None
+    kind: str = JSON
+
+
+class _Passing(Exception):
+    """A try that failed and may succeed later: the status (0 without an answer), the seconds that
+    the service wants to be left alone, whether there was somebody to send the request to, and
+    whether an answer did not come in time."""
+
+    def __init__(
+        self,
+        problem: str,
+        status: int = 0,
+        wanted: float = 0.0,
+        is_sent: bool = True,
+        is_late: bool = False,
+    ) -> None:
+        super().__init__(problem)
+        self.status, self.wanted, self.is_sent = status, wanted, is_sent
+        self.is_overload = is_late or status == GATEWAY_TIMEOUT
+        self.is_busy = self.is_overload or status in (429, 503)
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether the next request would fare alike."""
+        return self.status == 0 or self.status in ABSENT
+
+    @property
+    def is_wait(self) -> bool:
+        """Whether the request itself cannot be why: the service is not there, or says that it only
+        needs time. What breaks off may have been broken by the request."""
+        says_so = self.status == 429 or (self.status == 503 and self.wanted > 0)
+        return says_so or not self.is_sent
+
+
+def _whole(place: str, answer: Answer) -> bytes:
+    return answer.body
+
+
+def _read(place: str, answer: Answer) -> Any:
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError) as error:
+        said = f"{place} answered something that is no JSON: {_shown(answer.body)}"
+        raise Unreadable(said) from error
+
+
+def _shown(body: bytes) -> str:
+    text = body.decode(errors="replace")
+    # of a traceback the end tells most
+    return repr(text if len(text) <= 300 else f"{text[:140]} … {text[-160:]}")
+
+
+def _printable(secret: str) -> str:
+    secret = secret.strip()
+    if not all("!" <= character <= "~" for character in secret):
+        raise ValueError("the secret holds characters that no header can have; set it again.")
+    return secret

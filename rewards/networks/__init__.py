@@ -1,0 +1,1 @@
+"""Networks that rewards load: encoders, detectors, heads, and their checkpoints."""

@@ -1,0 +1,139 @@
+"""The network of ImageReward-v1.0 from transformers' BLIP, and the names its checkpoint has.
+
+    score = (layers(text encoder's first state, which attends to the image's states) - MEAN) / STD
+
+The published network is BLIP's own code; transformers' `BlipVisionModel` and `BlipTextModel` are
+the same networks under other names, which `our_name` knows. Sizes are read from the shapes of the
+weights; a head is 64 wide in all of these networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from rewards.networks.checkpoints import fill_network
+from rewards.networks.score_layers import score_layers
+
+MEAN = 0.16717362830052426
+STD = 1.0333394966054072
+HEAD_WIDTH = 64
+
+UNUSED = ("blip.vision_proj.", "blip.text_proj.", "blip.text_encoder.embeddings.position_ids")
+"""BLIP's heads for its own training, and a constant that older releases stored."""
+_VISION, _TEXT = "blip.visual_encoder.", "blip.text_encoder."
+_VISION_NAMES = {
+    ".cls_token": ".embeddings.class_embedding",
+    ".pos_embed": ".embeddings.position_embedding",
+    ".patch_embed.proj.": ".embeddings.patch_embedding.",
+    ".blocks.": ".encoder.layers.",
+    ".norm1.": ".layer_norm1.",
+    ".norm2.": ".layer_norm2.",
+    ".attn.qkv.": ".self_attn.qkv.",
+    ".attn.proj.": ".self_attn.projection.",
+    ".norm.": ".post_layernorm.",
+}
+
+
+def our_name(published: str) -> str | None:
+    """The name of a published weight here; None for what is not used. Unknown names stay."""
+    if published.startswith(UNUSED):
+        return None
+    if not published.startswith(_VISION):
+        return published.replace(_TEXT, "text.").replace("mlp.layers.", "layers.")
+    name = published.replace(_VISION, "vision.")
+    for theirs, ours in _VISION_NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+class ImageRewardNetwork(nn.Module):
+    """Image and prompt to a score.
+
+    Args:
+        vision: keyword arguments of transformers' `BlipVisionConfig`.
+        text: of `BlipTextConfig`.
+    """
+
+    def __init__(self, vision: Mapping[str, Any], text: Mapping[str, Any]) -> None:
+        super().__init__()
+        from transformers import BlipTextConfig, BlipTextModel, BlipVisionConfig, BlipVisionModel
+
+        self.vision = BlipVisionModel(BlipVisionConfig(**vision))
+        self.text = BlipTextModel(BlipTextConfig(**text), add_pooling_layer=False)
+        self.layers = score_layers(text["hidden_size"])
+
+    def features(self, pixels: Tensor, tokens: Tensor, attend: Tensor) -> Tensor:
+        """[b, D] of images [b, 3, H, W] and prompts [b, T], `attend` [b, T] being 0 at padding."""
+        seen = self.vision(pixel_values=pixels).last_hidden_state
+        read = self.text(input_ids=tokens, attention_mask=attend, encoder_hidden_states=seen)
+        return read.last_hidden_state[:, 0]
+
+    def score(self, features: Tensor) -> Tensor:
+        """[b] float32."""
+        return (self.layers(features.float())[:, 0] - MEAN) / STD
+
+
+def network_of(weights: Mapping[str, Tensor], what: str) -> ImageRewardNetwork:
+    """The network that published weights belong to, filled with them.
+
+    Args:
+        weights: by their published names.
+        what: the checkpoint, for messages.
+
+    Raises:
+        ValueError: weights are missing, unknown, or of no such network.
+    """
+    try:
+        network = ImageRewardNetwork(_vision_sizes(weights), _text_sizes(weights))
+    except (KeyError, IndexError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"{what} holds no ImageReward network ({error!r}); its weights are named"
+            f" {_VISION}…, {_TEXT}… and mlp.layers.…"
+        ) from error
+    ours = {our_name(name): value for name, value in weights.items()}
+    ours.pop(None, None)
+    fill_network(network, ours, f"{what} is no ImageReward network")  # type: ignore[arg-type]
+    return network
+
+
+def _vision_sizes(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    patch = weights[f"{_VISION}patch_embed.proj.weight"].shape[-1]
+    positions, width = weights[f"{_VISION}pos_embed"].shape[1:]
+    return {
+        "hidden_size": width,
+        "intermediate_size": weights[f"{_VISION}blocks.0.mlp.fc1.weight"].shape[0],
+        "num_hidden_layers": _layers(weights, f"{_VISION}blocks."),
+        "num_attention_heads": width // HEAD_WIDTH,
+        "image_size": math.isqrt(positions - 1) * patch,
+        "patch_size": patch,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-6,
+    }
+
+
+def _text_sizes(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    words, width = weights[f"{_TEXT}embeddings.word_embeddings.weight"].shape
+    positions = weights[f"{_TEXT}embeddings.position_embeddings.weight"].shape[0]
+    layer = f"{_TEXT}encoder.layer.0"
+    return {
+        "vocab_size": words,
+        "hidden_size": width,
+        "encoder_hidden_size": weights[f"{layer}.crossattention.self.key.weight"].shape[1],
+        "intermediate_size": weights[f"{layer}.intermediate.dense.weight"].shape[0],
+        "num_hidden_layers": _layers(weights, f"{_TEXT}encoder.layer."),
+        "num_attention_heads": width // HEAD_WIDTH,
+        "max_position_embeddings": positions,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        # Builds the attention to the image; the mask stays bidirectional, as published.
+        "is_decoder": True,
+    }
+
+
+def _layers(weights: Mapping[str, Tensor], prefix: str) -> int:
+    """Layers whose names begin with the prefix and a number."""
+    return len({n[len(prefix) :].partition(".")[0] for n in weights if n.startswith(prefix)})

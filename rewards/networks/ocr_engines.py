@@ -1,0 +1,146 @@
+"""OCR engines: each makes a function from RGB pictures to the text that stands in them.
+
+A new engine is a function here and a line in `ENGINES`; one that needs a package has a line in
+`PACKAGES` too, so that its absence is found before anything loads.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mmrl.config import ConfigError
+from rewards.networks.placement import resolve_device
+from rewards.networks.pretrained import load_network, load_part
+
+Reader = Callable[[Sequence[Image.Image]], list[str]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of the OCR reward that engines read."""
+
+    model: str
+    max_tokens: int
+    device: str
+    dtype: str
+    batch_size: int
+
+
+def got(settings: Settings) -> Reader:
+    """GOT-OCR 2.0 (Wei et al. 2024, arXiv:2409.01704) by transformers, greedily."""
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    processor = load_part(AutoProcessor, settings.model, "ocr.model")
+    network = load_network(AutoModelForImageTextToText, settings.model, "ocr.model")
+    device = resolve_device(settings.device)
+    network = network.to(device, getattr(torch, settings.dtype)).eval().requires_grad_(False)
+    words = processor.tokenizer
+    ends = words.convert_tokens_to_ids("<|im_end|>")
+
+    @torch.no_grad()
+    def read(images: Sequence[Image.Image]) -> list[str]:
+        texts: list[str] = []
+        for start in range(0, len(images), settings.batch_size):
+            part = list(images[start : start + settings.batch_size])
+            # Every picture is as many tokens behind the same words, so nothing is padded.
+            inputs = processor(part, return_tensors="pt").to(device, network.dtype)
+            written = network.generate(
+                **inputs,
+                do_sample=False,
+                max_new_tokens=settings.max_tokens,
+                eos_token_id=ends,
+                pad_token_id=ends,
+            )
+            new = written[:, inputs["input_ids"].shape[1] :]
+            texts += words.batch_decode(new, skip_special_tokens=True)
+        return texts
+
+    return read
+
+
+def paddleocr(settings: Settings) -> Reader:
+    """PaddleOCR 3, English."""
+    from paddleocr import PaddleOCR  # pyright: ignore[reportMissingImports]
+
+    gpu = resolve_device(settings.device).type == "cuda"
+    engine = PaddleOCR(
+        lang="en",
+        device="gpu" if gpu else "cpu",
+        use_doc_orientation_classify=False,
+        use_doc_unwarping=False,
+        use_textline_orientation=False,
+    )
+    return lambda images: [paddle_text(engine.predict(bgr(image))) for image in images]
+
+
+def easyocr(settings: Settings) -> Reader:
+    """EasyOCR, English."""
+    from easyocr import Reader as Engine  # pyright: ignore[reportMissingImports]
+
+    engine = Engine(["en"], gpu=resolve_device(settings.device).type == "cuda", verbose=False)
+    return lambda images: [" ".join(engine.readtext(bgr(image), detail=0)) for image in images]
+
+
+def rapidocr(settings: Settings) -> Reader:
+    """RapidOCR, with the models that come with it."""
+    from rapidocr import RapidOCR  # pyright: ignore[reportMissingImports]
+
+    engine = RapidOCR()
+    return lambda images: [" ".join(engine(bgr(image)).txts or ()) for image in images]
+
+
+def tesseract(settings: Settings) -> Reader:
+    """Tesseract, with the language that it is installed with."""
+    from pytesseract import image_to_string  # pyright: ignore[reportMissingImports]
+
+    return lambda images: [image_to_string(image) for image in images]
+
+
+ENGINES: dict[str, Callable[[Settings], Reader]] = {
+    "got": got,
+    "paddleocr": paddleocr,
+    "easyocr": easyocr,
+    "rapidocr": rapidocr,
+    "tesseract": tesseract,
+}
+PACKAGES = {
+    "paddleocr": "paddleocr",
+    "easyocr": "easyocr",
+    "rapidocr": "rapidocr",
+    "tesseract": "pytesseract",
+}
+"""Module and distribution that an engine needs beside this project's own."""
+PROGRAMS = {"tesseract": "tesseract"}
+
+
+def require(engine: str) -> None:
+    """Raise a ConfigError where the package or the program of an engine is not installed."""
+    package, program = PACKAGES.get(engine), PROGRAMS.get(engine)
+    if package and find_spec(package) is None:
+        raise ConfigError(
+            f"ocr.engine is {engine!r}, and {package} is not installed: pip install {package}, or"
+            " set ocr.engine to got, which needs no package of its own."
+        )
+    if program and shutil.which(program) is None:
+        raise ConfigError(
+            f"ocr.engine is {engine!r}, and the program {program} is not on the PATH; install it,"
+            " or set ocr.engine to got, which needs none."
+        )
+
+
+def paddle_text(pages: Sequence[Mapping[str, Any]]) -> str:
+    """The lines that PaddleOCR 3 found, in its order."""
+    return " ".join(line for page in pages for line in page["rec_texts"])
+
+
+def bgr(image: Image.Image) -> np.ndarray:
+    """[H, W, 3] uint8 with the channels as OpenCV has them, which these packages expect."""
+    return np.ascontiguousarray(np.asarray(image)[..., ::-1])

@@ -1,0 +1,1 @@
+"""What is read from completions and metadata: numbers, answers, code, images."""

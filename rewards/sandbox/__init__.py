@@ -1,0 +1,1 @@
+"""Where code written by a model runs: isolated processes, here or on another machine."""

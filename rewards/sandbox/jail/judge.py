@@ -1,0 +1,168 @@
+"""The process that runs the tests of one job and says which passed."""
+
+from __future__ import annotations
+
+import ast
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from .lending import TESTS
+from .limits import Limits, restrain_judge
+from .session import Gone, Session
+from .trusted_names import (
+    NotInstalled,
+    function_under_test,
+    is_standard,
+    names_needed,
+    standard,
+)
+from .wire import WireError, receive, send
+
+GRACE = 5.0
+"""Seconds a judge may need on top of what its candidate may."""
+
+
+def judge(limits: Limits, requests: int, replies: int) -> None:
+    """Read one job, run it and write the verdict.
+
+    Args:
+        limits: of the candidate.
+        requests: where the job comes from; see `rewards.sandbox.sandbox.Job`.
+        replies: where the verdict goes: `passed` (one bool per test that was run) and `reason` (of
+            the first that failed), or `printed` and `reason` of a script; or `broken` if the tests
+            cannot be run at all, or `failure` if the sandbox cannot.
+    """
+    try:
+        session = Session(limits)
+        restrain_judge(limits)
+    except (Gone, Exception) as error:
+        # The job has to be read by somebody, or the next judge would find it.
+        receive(requests)
+        send(replies, {"failure": f"no candidate could be started: {error}"})
+        return
+    job = receive(requests)
+    # Whatever a candidate's values make the tests do, it ends: the default action of both signals.
+    rounds = 1 + len(job["tests"])
+    signal.setitimer(signal.ITIMER_REAL, limits.timeout * rounds + GRACE)
+    signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds + GRACE)
+    verdict = _script(session, job) if job["kind"] == "script" else _tests(session, job)
+    session.close()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    send(replies, verdict)
+
+
+def _script(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        printed, reason = session.run_script(job["code"], job["stdin"])
+    except WireError as error:
+        return {"printed": "", "reason": str(error)}
+    return {"printed": printed, "reason": reason}
+
+
+def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        setup, tests = compiled(job["setup"], job["tests"], job["entry_point"])
+    except ValueError as error:
+        return {"broken": str(error)}
+    try:
+        names = _environment(session, job, [setup, *(tree for tree, _ in tests)])
+        exec(compile(setup, "<setup>", "exec"), names)
+    except NotInstalled as error:
+        return {"broken": str(error)}
+    except (Exception, Gone) as error:
+        return {"passed": [False], "reason": f"before the tests: {_words(error)}"}
+    return _verdict(session, names, [code for _, code in tests], job["stop"])
+
+
+def compiled(
+    setup: str, tests: Sequence[str | dict[str, Any]], entry_point: str
+) -> tuple[ast.Module, list[tuple[ast.Module, Any]]]:
+    """The setup parsed, and every test parsed and compiled; nothing is run.
+
+    Raises:
+        ValueError: something is no Python, or would pass whatever the code does.
+    """
+    try:
+        parsed, pairs = ast.parse(setup), [_compiled(test, entry_point) for test in tests]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"the tests do not compile: {error!r}") from error
+    trees = [tree for tree, _ in pairs]
+    if any(map(_defines_check, trees)) and "check" not in set().union(*map(_called, trees)):
+        raise ValueError("the tests define `check`, and no entry_point is given to call it with")
+    return parsed, pairs
+
+
+def _compiled(test: str | dict[str, Any], entry_point: str) -> tuple[ast.Module, Any]:
+    if isinstance(test, dict):
+        # JSON has no tuples, so a sequence of either kind answers for the other.
+        source = "assert _plain(_function(*_case['input'])) == _plain(_case['output'])"
+        tree = ast.parse("")
+        return tree, (compile(source, "<test>", "exec"), test)
+    tree = ast.parse(test)
+    if _defines_check(tree) and entry_point:
+        tree = ast.parse(f"{test}\ncheck({entry_point})")
+    return tree, (compile(tree, "<test>", "exec"), None)
+
+
+def _defines_check(tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)
+
+
+def _called(tree: ast.Module) -> set[str]:
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return {function.id for function in calls if isinstance(function, ast.Name)}
+
+
+def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:
+    """Load the candidate and give the tests the names they use, the standard ones the real way."""
+    session.start_test()
+    entry = job["entry_point"] or function_under_test(trees)
+    session.ask("load", script=False, code=job["code"], setup=job["setup"])
+    names: dict[str, Any] = {"__name__": TESTS, "_plain": _plain}
+    if job["entry_point"]:
+        names["_function"] = session.ask("name", name=entry)
+    for name in names_needed(trees):
+        if name == entry:
+            names[name] = session.ask("name", name=name)
+        elif is_standard(name):
+            names[name] = standard(name)
+        else:
+            try:
+                names[name] = session.ask("name", name=name)
+            except NameError:
+                # The test that uses it fails, and those that do not may pass.
+                continue
+    return names
+
+
+def _verdict(
+    session: Session, names: dict[str, Any], tests: list[Any], stop: bool
+) -> dict[str, Any]:
+    passed: list[bool] = []
+    reason = ""
+    for code, case in tests:
+        session.start_test()
+        try:
+            exec(code, {**names, "_case": case} if case else names)
+            problem = session.gone
+        except (Exception, Gone, SystemExit) as error:
+            problem = session.gone or _words(error)
+        passed.append(not problem)
+        reason = reason or problem
+        if session.gone or (problem and stop):
+            break
+    return {"passed": passed, "reason": reason}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:300].rstrip(": ")

@@ -1,0 +1,125 @@
+"""The code sandbox on another machine, behind a router that runs scripts.
+
+    POST {url}/execute_batch  {"scripts": [str], "languages": ["python", …],
+                               "timeout": int, "request_timeout": int}
+    → one {"execution": {"logs": {"stdout": [str]}, …}, "exception_str": str | null} per script,
+      as the E2B router of the open-r1 line answers, or {"text": str, "exception_str": …} (Morph).
+
+A script carries the judge of `rewards/jail` along and has it run the job in a process of its own,
+so a verdict is made there as it is here: by comparing values, apart from the candidate. What keeps
+the candidate from the rest of that machine is the router's business; inside, those layers are
+applied that happen to work. A candidate that breaks out of its process there can read the script,
+its tests and the mark its verdict is found by: use a fresh machine per script, as both routers do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rewards.http.service import Deadline, Refused, Service
+from rewards.sandbox.jail import BOOT
+from rewards.sandbox.jail.judge import GRACE
+from rewards.sandbox.sandbox import JAIL, Job, SandboxError, Verdict, verdict_of
+
+START_SECONDS = 15
+"""What starting a machine and unpacking may take on top of a job's own time."""
+
+_SCRIPT = """
+import base64, json, os, struct, subprocess, sys, sysconfig, tempfile, zlib
+files, job, limits = json.loads(zlib.decompress(base64.b64decode({payload!r})))
+limits["readable"] = [sysconfig.get_path("stdlib"), os.path.join(sys.base_prefix, "lib"),
+                      "/etc/ld.so.cache", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
+with tempfile.TemporaryDirectory() as folder:
+    for name, text in files.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    body = json.dumps(job).encode()
+    done = subprocess.run(
+        [sys.executable, "-s", "-S", "-c", {boot!r}, folder, "bare", json.dumps(limits)],
+        input=struct.pack("<I", len(body)) + body, stdout=subprocess.PIPE, cwd="/",
+        env={{"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}})
+reply = done.stdout[4:] or json.dumps(
+    {{"passed": [False], "reason": "the tests were stopped (exit status %d)" % done.returncode}}
+).encode()
+print({mark!r} + base64.b64encode(reply).decode())
+"""
+
+
+class RemoteSandbox:
+    """Runs jobs through a router.
+
+    Args:
+        url: where `/execute_batch` is, for example `http://127.0.0.1:8000`.
+        timeout: seconds on the clock for loading the code and for each test.
+        cpu_seconds: processor time of one job, all its tests together.
+        memory_mb: address space of one job.
+        output_kb: what one job may print and return from one call.
+        http_timeout: seconds to wait for the answer to one batch, all tries together.
+        pause_s: seconds before the second try, see `rewards.http.service`.
+
+    Raises:
+        ValueError: the URL is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float = 10.0,
+        cpu_seconds: int = 10,
+        memory_mb: int = 1024,
+        output_kb: int = 1024,
+        http_timeout: float = 600.0,
+        pause_s: float = 0.5,
+    ) -> None:
+        self._router = Service([url], timeout_s=http_timeout, pause_s=pause_s)
+        self.url, self.timeout, self.http_timeout = url, timeout, http_timeout
+        self._limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
+        self._limits["output_kb"] = output_kb
+
+    def run(self, jobs: Sequence[Job]) -> list[Verdict]:
+        """Run jobs in one batch and return their verdicts in order.
+
+        Raises:
+            Unreachable: the router cannot be reached or stays overloaded.
+            SandboxError: it refuses, or its answer has no verdict for a job.
+        """
+        if not jobs:
+            return []
+        marks = [f"verdict-{secrets.token_hex(16)}:" for _ in jobs]
+        scripts = [script(job, self._limits, mark) for job, mark in zip(jobs, marks, strict=True)]
+        rounds = 1 + max(len(job.tests) for job in jobs)
+        seconds = int(self.timeout * rounds + GRACE + START_SECONDS)
+        body = {"scripts": scripts, "languages": ["python"] * len(jobs)}
+        body |= {"timeout": seconds, "request_timeout": seconds}
+        try:
+            answers = self._router.post("/execute_batch", body, Deadline(self.http_timeout))
+        except Refused as error:
+            raise SandboxError(str(error)) from error
+        if not isinstance(answers, list) or len(answers) != len(jobs):
+            raise SandboxError(f"{self.url} sent {str(answers)[:200]!r} for {len(jobs)} scripts")
+        cases = zip(answers, marks, jobs, strict=True)
+        return [verdict_of(_reply(answer, mark), job) for answer, mark, job in cases]
+
+
+def script(job: Job, limits: dict[str, Any], mark: str) -> str:
+    """A program that runs a job and prints its verdict after `mark`."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in JAIL.glob("*.py")}
+    packed = zlib.compress(json.dumps([files, asdict(job), limits]).encode())
+    return _SCRIPT.format(payload=base64.b64encode(packed).decode(), boot=BOOT, mark=mark)
+
+
+def _reply(answer: Any, mark: str) -> dict[str, Any]:
+    answer = answer if isinstance(answer, dict) else {}
+    execution = answer.get("execution") or {}
+    printed = answer.get("text") or "".join(execution.get("logs", {}).get("stdout", []))
+    found = [line for line in printed.splitlines() if line.startswith(mark)]
+    if answer.get("exception_str") or not found:
+        reason = answer.get("exception_str") or execution.get("error") or "it printed no verdict"
+        raise SandboxError(f"the remote sandbox ran no tests: {str(reason)[:300]}")
+    return json.loads(base64.b64decode(found[-1].removeprefix(mark)))

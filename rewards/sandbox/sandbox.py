@@ -1,0 +1,246 @@
+"""The code sandbox: runs code a model wrote, and tells which tests it passed.
+
+    Sandbox().run([Job("def add(a, b): return a + b", tests=["assert add(1, 2) == 3"])])
+
+Every job has its own processes (`rewards/sandbox/jail/__init__.py` says which and why).
+`isolation`:
+
+full     a namespace of users, processes, mounts, network and IPC with nothing in it but Python's
+         standard library, read-only, and an empty folder in memory; and all of the next line.
+process  no namespaces, for machines that forbid them: Landlock closes all files but the standard
+         library, a filter closes processes, programs, signals and sockets. Nothing can be written.
+
+Both bound processor time, time on the clock, memory, file size, open files and output; environment,
+open files and session are the candidate's own. A machine that cannot give the level asked for is
+refused, never given less. What remains: the kernel itself is shared, and so are caches and
+timing; a solution that fits its tests by guessing passes them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rewards.sandbox.jail import BOOT
+from rewards.sandbox.jail.judge import GRACE
+from rewards.sandbox.jail.wire import WireError, receive, send
+
+logger = logging.getLogger(__name__)
+
+ISOLATION = ("full", "process")
+JAIL = Path(__file__).with_name("jail")
+START_SECONDS = 60.0
+
+
+class SandboxError(RuntimeError):
+    """The sandbox failed for a reason that is not the code it ran."""
+
+
+class IsolationError(SandboxError):
+    """This machine cannot give the isolation that was asked for."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Code and what to do with it.
+
+    Attributes:
+        code: what a model wrote.
+        tests: pieces of code with assertions, or `{"input": [arguments], "output": result}` for a
+            call of `entry_point`.
+        setup: code that comes before the tests, and before the code where it can.
+        entry_point: the function under test; found in the assertions if empty. A test that defines
+            `check` has it called with this function, as HumanEval's tests are.
+        stop: whether the first failure ends the job.
+        kind: `tests`, or `script` to run the code as a program.
+        stdin: what a script reads.
+    """
+
+    code: str
+    tests: Sequence[str | dict[str, Any]] = ()
+    setup: str = ""
+    entry_point: str = ""
+    stop: bool = True
+    kind: str = "tests"
+    stdin: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a job.
+
+    Attributes:
+        passed: one bool per test; those not run did not pass. A script has none.
+        reason: why the first one failed, or why the output of a script does not count.
+        printed: standard output of a script.
+        broken: why the tests can be run with no code at all; empty where they can.
+    """
+
+    passed: list[bool] = field(default_factory=list)
+    reason: str = ""
+    printed: str = ""
+    broken: str = ""
+
+
+class Sandbox:
+    """Runs jobs on this machine.
+
+    Args:
+        isolation: see the module.
+        timeout: seconds on the clock for loading the code and for each test.
+        cpu_seconds: processor time of one job, all its tests together.
+        memory_mb: address space of one job.
+        output_kb: what one job may print, write to files, and return from one call.
+        workers: how many jobs run at the same time.
+
+    Raises:
+        IsolationError: the machine cannot give this isolation; the message says what is missing.
+    """
+
+    def __init__(
+        self,
+        isolation: str = "full",
+        timeout: float = 10.0,
+        cpu_seconds: int = 10,
+        memory_mb: int = 1024,
+        output_kb: int = 1024,
+        workers: int = 2,
+    ) -> None:
+        self.isolation, self.timeout, self.workers = isolation, timeout, workers
+        limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
+        limits |= {"output_kb": output_kb, "readable": library_paths()}
+        self._settings = json.dumps(limits)
+        self._free: queue.SimpleQueue[subprocess.Popen[bytes] | None] = queue.SimpleQueue()
+        for _ in range(workers):
+            self._free.put(None)
+        self._probe()
+
+    def run(self, jobs: Sequence[Job]) -> list[Verdict]:
+        """Run jobs, several at a time, and return their verdicts in order.
+
+        Raises:
+            SandboxError: the sandbox itself failed.
+        """
+        with ThreadPoolExecutor(self.workers) as pool:
+            return list(pool.map(self._run, jobs))
+
+    def close(self) -> None:
+        """End the processes; the next job starts others."""
+        for _ in range(self.workers):
+            zygote = self._free.get()
+            if zygote is not None:
+                _end(zygote)
+            self._free.put(None)
+
+    def _run(self, job: Job) -> Verdict:
+        zygote = self._free.get()
+        try:
+            if zygote is None or zygote.poll() is not None:
+                zygote = _started(self.isolation, self._settings)
+            rounds = 1 + len(job.tests)
+            deadline = time.monotonic() + self.timeout * rounds + 4 * GRACE + START_SECONDS
+            return verdict_of(_exchange(zygote, asdict(job), deadline), job)
+        except WireError as error:
+            if zygote is not None:
+                _end(zygote)
+            zygote = None
+            raise SandboxError(
+                f"the sandbox failed: {error}; its messages are on stderr"
+            ) from error
+        finally:
+            self._free.put(zygote)
+
+    def _probe(self) -> None:
+        try:
+            verdict = self._run(Job("def one(): return 1", ["assert one() == 1"]))
+        except IsolationError:
+            raise
+        except SandboxError as error:
+            raise IsolationError(_advice(self.isolation, str(error))) from error
+        if verdict.passed != [True]:
+            raise IsolationError(_advice(self.isolation, f"a trial run failed: {verdict.reason}"))
+        if self.isolation == "process":
+            logger.warning(
+                "isolation: process leaves out the namespaces: code runs among this user's other "
+                "processes, closed off by a system call filter and Landlock only, and cannot write"
+            )
+
+
+def library_paths() -> list[str]:
+    """Files and folders the standard library needs: all that sandboxed code may read."""
+    own = [os.path.dirname(os.__file__), "/etc/ld.so.cache"]
+    own += [os.path.join(prefix, "lib") for prefix in (sys.base_prefix, sys.base_exec_prefix)]
+    shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
+    paths: list[str] = []
+    for path in sorted({os.path.abspath(p) for p in own + shared if os.path.exists(p)}):
+        if not any(path.startswith(f"{kept}/") for kept in paths):
+            paths.append(path)
+    return paths
+
+
+def verdict_of(reply: dict[str, Any], job: Job) -> Verdict:
+    """The verdict in a judge's reply.
+
+    Raises:
+        SandboxError: no candidate could be started.
+    """
+    if "failure" in reply:
+        raise SandboxError(f"the sandbox failed: {reply['failure']}")
+    if "broken" in reply:
+        broken = f"{reply['broken']} (tests: {str(job.tests)[:200]})"
+        return Verdict([False] * len(job.tests), broken, broken=broken)
+    passed = list(reply.get("passed", []))
+    passed += [False] * (len(job.tests) - len(passed))
+    return Verdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))
+
+
+def _started(isolation: str, settings: str) -> subprocess.Popen[bytes]:
+    zygote = subprocess.Popen(
+        [sys.executable, "-s", "-S", "-c", BOOT, str(JAIL), isolation, settings],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd="/",
+        # A fixed hash seed: the order of a set, and with it a verdict, is the same in every run.
+        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        bufsize=0,
+        start_new_session=True,
+    )
+    assert zygote.stdout is not None
+    hello = receive(zygote.stdout.fileno(), deadline=time.monotonic() + START_SECONDS)
+    if "ready" not in hello:
+        _end(zygote)
+        raise IsolationError(_advice(isolation, hello["refused"]))
+    return zygote
+
+
+def _exchange(zygote: subprocess.Popen[bytes], job: dict[str, Any], deadline: float) -> Any:
+    assert zygote.stdin is not None and zygote.stdout is not None
+    send(zygote.stdin.fileno(), job)
+    return receive(zygote.stdout.fileno(), deadline=deadline)
+
+
+def _end(zygote: subprocess.Popen[bytes]) -> None:
+    zygote.kill()
+    for stream in (zygote.stdin, zygote.stdout):
+        if stream is not None:
+            stream.close()
+    zygote.wait()
+
+
+def _advice(isolation: str, problem: str) -> str:
+    other = "isolation: process (no namespaces), " if isolation == "full" else ""
+    return (
+        f"isolation: {isolation} is not possible on this machine: {problem}. Use {other}a machine "
+        "or container that allows it (full: unprivileged user namespaces and Linux 5.12; process: "
+        "Landlock, Linux 5.13; both: x86_64 or aarch64), or a remote sandbox by `url`."
+    )

@@ -1,0 +1,1 @@
+"""Scoring of a batch: terms of the weighted sum, threads, failures."""

@@ -1,0 +1,109 @@
+"""How much memory all requests in work hold together, and their bodies read within it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.requests import ClientDisconnect, Request
+
+from rewards.server.refusal import Refusal
+from rewards.server.server_config import REQUEST_COPIES, Limits
+
+LEAST = 2**20
+"""Bytes every request counts at least, so that small ones are limited in number."""
+
+
+class Budget:
+    """Bytes that requests may hold, taken and given back from any thread.
+
+    Args:
+        limit: bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.held = limit, 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lease(self) -> Iterator[Lease]:
+        """What one request holds, given back at the end.
+
+        Raises:
+            Refusal: nothing is left.
+        """
+        lease = Lease(self)
+        lease.hold(LEAST)
+        try:
+            yield lease
+        finally:
+            self.change(-lease.amount)
+
+    def change(self, by: int) -> bool:
+        """Take bytes, or give them back where negative; False where so many are not left."""
+        with self._lock:
+            if by > 0 and self.held + by > self.limit:
+                return False
+            self.held += by
+            return True
+
+
+class Lease:
+    """The part of a budget that one request holds."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget, self.amount = budget, 0
+
+    def hold(self, amount: int) -> None:
+        """Hold so many bytes from now on, instead of what was held.
+
+        Raises:
+            Refusal: the request needs more than there is, or than is left at the moment.
+        """
+        amount = max(amount, LEAST)
+        if amount > self.budget.limit:
+            raise Refusal(
+                413,
+                "too_much_memory",
+                f"The request needs {amount:,} bytes of memory, more than"
+                f" the {self.budget.limit:,} there are. Send its items in several requests.",
+            )
+        if not self.budget.change(amount - self.amount):
+            raise Refusal(429, "busy", "The memory for requests is in use.", retry_after=1)
+        self.amount = amount
+
+
+async def read_body(request: Request, limits: Limits, lease: Lease) -> bytearray:
+    """The whole body of a request.
+
+    Raises:
+        Refusal: it is too long, comes too slowly or not at all, or memory is short.
+    """
+    told = request.headers.get("content-length", "")
+    if told.isdecimal():
+        _check_length(int(told), limits)
+        lease.hold(REQUEST_COPIES * int(told))
+    try:
+        return await asyncio.wait_for(_collected(request, limits, lease), limits.body_seconds)
+    except asyncio.TimeoutError:
+        reason = f"The body did not come in {limits.body_seconds:g} seconds."
+        raise Refusal(408, "too_slow", reason) from None
+    except ClientDisconnect:
+        raise Refusal(400, "gone", "The client went away.") from None
+
+
+async def _collected(request: Request, limits: Limits, lease: Lease) -> bytearray:
+    body = bytearray()
+    async for chunk in request.stream():
+        _check_length(len(body) + len(chunk), limits)
+        body += chunk
+        if REQUEST_COPIES * len(body) > lease.amount:
+            lease.hold(REQUEST_COPIES * min(2 * len(body), limits.max_bytes))
+    return body
+
+
+def _check_length(length: int, limits: Limits) -> None:
+    if length > limits.max_bytes:
+        raise Refusal(413, "too_many_bytes", f"A body may have {limits.max_bytes:,} bytes.")

@@ -1,0 +1,155 @@
+"""From the bytes of a request to those of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from mmrl.types import Sample
+from rewards.server.batching import Outcome
+from rewards.server.metrics import Metrics
+from rewards.server.refusal import Refusal
+from rewards.server.repeats import Answer, Repeats
+from rewards.server.request_memory import Budget, Lease
+from rewards.server.samples import samples_of
+from rewards.server.served import Served
+from rewards.server.server_config import ServerConfig
+from rewards.server.wire import (
+    Health,
+    ItemScore,
+    LimitsHealth,
+    Problem,
+    ScoreRequest,
+    ScoreResponse,
+    read_request,
+)
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Service:
+    """The rewards of a server and what their requests share.
+
+    Args:
+        config: of the server.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.limits, self.timeout = config.limits, config.timeout_s
+        self.budget = Budget(config.limits.memory)
+        self.metrics = Metrics(lambda: self.budget.held)
+        self.rewards = {
+            entry.key: Served(entry, config.limits.max_waiting, self.metrics)
+            for entry in config.entries()
+        }
+        self.repeats = Repeats()
+        # reading and decoding let other threads run for most of their time
+        self._readers = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "reader")
+
+    def start(self) -> None:
+        """Begin to load the rewards."""
+        for served in self.rewards.values():
+            served.thread.start()
+
+    def stop(self) -> None:
+        """Let every reward finish what waits for it, then end its thread."""
+        for served in self.rewards.values():
+            served.queue.close()
+        for served in self.rewards.values():
+            served.thread.join(timeout=1.0)
+        self._readers.shutdown(wait=False)
+
+    def health(self) -> Health:
+        """What `/v1/health` tells."""
+        rewards = [served.health() for served in self.rewards.values()]
+        states = {reward.status for reward in rewards}
+        limits = {key: getattr(self.limits, key) for key in LimitsHealth.model_fields}
+        return Health(
+            status="failed" if "failed" in states else "loading" if "loading" in states else "ok",
+            rewards=rewards,
+            limits=LimitsHealth(**limits),
+        )
+
+    async def answer(self, body: bytearray, lease: Lease, fields: dict[str, Any]) -> Answer:
+        """Score a request.
+
+        Args:
+            body: emptied once it is read.
+            lease: what the request holds.
+            fields: of its line in the log; what becomes known is added.
+
+        Raises:
+            Refusal: the request as a whole cannot be answered with scores.
+        """
+        fields["bytes"] = len(body)
+        key = await self._aside(lambda: hashlib.sha256(body).digest())
+        if self.repeats.knows(key):
+            fields["repeated"] = True
+            self.metrics.repeats.inc()
+        answer = await self.repeats.answer(key, lambda: self._scored(body, lease, fields))
+        fields |= answer.fields
+        return answer
+
+    async def _scored(self, body: bytearray, lease: Lease, fields: dict[str, Any]) -> Answer:
+        size = len(body)
+        request = await self._aside(lambda: read_request(body, self.limits.max_items))
+        body.clear()
+        fields |= {"id": request.id, "items": len(request.items)}
+        served = self._find(request.reward)
+        fields["reward"] = request.reward
+        samples = await self._aside(lambda: self._admitted(request, served, size, lease))
+        right = [sample for sample in samples if isinstance(sample, Sample)]
+        scores = iter(await served.score(right, self.timeout))
+        found = [next(scores) if isinstance(sample, Sample) else sample for sample in samples]
+        self._note(request, found, fields)
+        response = ScoreResponse(
+            id=request.id,
+            reward=request.reward,
+            version=served.entry.version,
+            items=[_item(item.id, each) for item, each in zip(request.items, found, strict=True)],
+        )
+        failed = any(isinstance(each, Problem) for each in found)
+        told = {key: fields[key] for key in ("id", "reward", "items", "failed")}
+        return Answer(response.model_dump_json().encode(), told, is_final=not failed)
+
+    def _find(self, name: str) -> Served:
+        if name not in self.rewards:
+            raise Refusal(404, "unknown_reward", f"Served here: {', '.join(self.rewards)}.")
+        self.rewards[name].check_ready()
+        return self.rewards[name]
+
+    def _admitted(
+        self, request: ScoreRequest, served: Served, size: int, lease: Lease
+    ) -> list[Sample | Problem]:
+        samples = samples_of(request.items, size, self.limits, lease)
+        return [s if isinstance(s, Problem) else served.admit(s) or s for s in samples]
+
+    def _note(
+        self, request: ScoreRequest, found: Sequence[Outcome], fields: dict[str, Any]
+    ) -> None:
+        """Count outcomes and log the items that failed."""
+        for item, outcome in zip(request.items, found, strict=True):
+            code = outcome.code if isinstance(outcome, Problem) else "scored"
+            self.metrics.items.labels(request.reward, "none" if outcome is None else code).inc()
+            if isinstance(outcome, Problem):
+                told = {"id": request.id, "item": item.id, "prompt": item.prompt[:80]}
+                told |= {"reward": request.reward, **outcome.model_dump()}
+                told["reason"] = told.pop("message")
+                logger.warning("item failed", extra={"fields": told})
+        fields["failed"] = sum(isinstance(outcome, Problem) for outcome in found)
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread, so that others are answered meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+
+def _item(name: str, outcome: Outcome) -> ItemScore:
+    if isinstance(outcome, Problem):
+        return ItemScore(id=name, error=outcome)
+    return ItemScore(id=name, score=outcome)

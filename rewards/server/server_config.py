@@ -1,0 +1,228 @@
+"""What the reward server is told: the rewards it serves, where, and how much it takes."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from mmrl.config import ConfigError, check, merge
+from mmrl.config.by_name import source_of
+from rewards import check_reward, is_own, reward_class
+from rewards.http.protocols import is_client
+from rewards.judging.asking import asks_policy
+from rewards.scoring.terms import key_of
+
+REQUEST_COPIES = 3
+"""Memory of a request while it is read, in multiples of its body: body, its text, its pictures."""
+PIXEL_BYTES = 4
+"""Memory of a decoded pixel; Pillow keeps RGB in four bytes."""
+MOST_PIXELS = 2**26
+"""Largest `max_pixels`; further up Pillow itself refuses."""
+
+
+@dataclass(kw_only=True)
+class Limits:
+    """What one request may hold, and all together. Whatever is beyond is refused by name."""
+
+    max_items: int = 256
+    """Items of a request."""
+    max_bytes: int = 2**26
+    """Bytes of a request's body."""
+    max_pixels: int = 2**22
+    """Pixels of a picture."""
+    max_memory_mb: int = 2048
+    """Mebibytes of all requests in work: three times a body while it is read, four bytes for every
+    decoded pixel."""
+    max_waiting: int = 4096
+    """Items that wait for one reward."""
+    body_seconds: float = 30.0
+    """Seconds a client has for sending its body."""
+    header_seconds: float = 10.0
+    """Seconds a client has for its headers, from its connection or their first byte on."""
+    max_connections: int = 4096
+    """Connections at the same time, or as many as the system gives descriptors for."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            check(value > 0, f"limits.{each.name}", value, "above 0")
+        check(
+            self.max_pixels <= MOST_PIXELS,
+            "limits.max_pixels",
+            self.max_pixels,
+            f"at most {MOST_PIXELS}",
+        )
+        check(
+            self.max_waiting >= self.max_items,
+            "limits.max_waiting",
+            self.max_waiting,
+            f"at least limits.max_items, which is {self.max_items}",
+        )
+        needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
+        check(
+            self.memory >= needed,
+            "limits.max_memory_mb",
+            self.max_memory_mb,
+            f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
+            " and a picture of limits.max_pixels",
+        )
+
+    @property
+    def memory(self) -> int:
+        """`max_memory_mb` in bytes."""
+        return self.max_memory_mb * 2**20
+
+
+@dataclass(kw_only=True)
+class Serving:
+    """How one reward is served: what its entry may hold beside the options of the reward."""
+
+    key: str = ""
+    """Name clients call it by; empty for the name of the reward."""
+    release: str = ""
+    """Version that clients record with its scores; empty for its name and a hash of its options."""
+    max_batch_size: int = 32
+    """Items of different requests that are scored in one call."""
+    max_latency_ms: float = 5.0
+    """How long the first item of a batch waits for others."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One reward to be served: checked, not loaded."""
+
+    serving: Serving
+    options: dict[str, Any]
+    """Name and options of the reward with its defaults."""
+
+    @property
+    def key(self) -> str:
+        """Name clients call it by."""
+        return self.serving.key or key_of({"name": self.options["name"]})
+
+    @property
+    def version(self) -> str:
+        """What clients record. Where it runs is no part of it; the file of one's own reward is."""
+        told = {key: value for key, value in self.options.items() if key != "device"}
+        text = json.dumps(told, sort_keys=True, default=str)
+        source = source_of(reward_class(told["name"])) if is_own(told) else b""
+        digest = hashlib.sha256(text.encode() + source).hexdigest()[:12]
+        return self.serving.release or f"{key_of({'name': told['name']})}-{digest}"
+
+
+@dataclass(kw_only=True)
+class ServerConfig:
+    """Settings of `python -m rewards.server`."""
+
+    rewards: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+    )
+    """One entry per reward: its name, its options, and the keys of `Serving`."""
+    host: str = "127.0.0.1"
+    """Address to listen on; others than loopback need a token."""
+    port: int = 18080
+    """Port to listen on; 0 takes a free one, which the log names."""
+    token_env: str = ""
+    """Environment variable that holds the bearer token; empty for none."""
+    timeout_s: float = 300.0
+    """Seconds after which items without a score are answered with an error."""
+    limits: Limits = field(default_factory=Limits)
+    """What one request may hold, and all together."""
+    dry_run: bool = False
+    """Load the rewards, print the settings, and exit."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
+        check(self.timeout_s > 0, "timeout_s", self.timeout_s, "above 0")
+        check(
+            self.is_loopback or bool(self.token_env),
+            "token_env",
+            self.token_env,
+            f"the name of an environment variable with a token, because host is {self.host!r}",
+            "Name one, or set host to 127.0.0.1, which this machine alone can reach.",
+        )
+        self.entries()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether this machine alone can reach the server."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def entries(self) -> list[Entry]:
+        """The rewards, checked.
+
+        Raises:
+            ConfigError: none, an unknown one, a wrong option, or two with one key.
+        """
+        if not self.rewards:
+            raise ConfigError("rewards is empty; name one, such as {name: shapes}.")
+        entries = [_entry(entry, f"rewards[{n}]") for n, entry in enumerate(self.rewards)]
+        keys = [entry.key for entry in entries]
+        for n, key in enumerate(keys):
+            check(key not in keys[:n], f"rewards[{n}].key", key, "another than those before it")
+        return entries
+
+
+def _entry(entry: Mapping[str, Any], where: str) -> Entry:
+    for key in ("weight", "scale", "offset"):
+        if key in entry:
+            raise ConfigError(
+                f"{where}.{key} is {entry[key]!r}, but a server answers raw scores; set {key}"
+                " in the configuration of the run."
+            )
+    if is_client(entry):
+        raise ConfigError(
+            f"{where}.mode is 'client', but a server gives rewards of its own; name the other"
+            " server in the configuration of the run."
+        )
+    names = {each.name for each in fields(Serving)}
+    serving = merge(Serving, {k: v for k, v in entry.items() if k in names}, where=where)
+    rest = {key: value for key, value in entry.items() if key not in names}
+    options = check_reward(rest, where)
+    check(
+        not asks_policy(entry["name"]),
+        f"{where}.name",
+        entry["name"],
+        "a reward that asks no policy, because a server has none",
+        "Name it among the rewards of the run.",
+    )
+    _check_serving(serving, where)
+    return Entry(serving, {"name": entry["name"], **options})
+
+
+def _check_serving(serving: Serving, where: str) -> None:
+    check(
+        re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None,
+        f"{where}.key",
+        serving.key,
+        "at most 64 letters, digits, points, dashes and underscores",
+    )
+    size, latency = serving.max_batch_size, serving.max_latency_ms
+    check(size >= 1, f"{where}.max_batch_size", size, "at least 1")
+    check(0 <= latency <= 60_000, f"{where}.max_latency_ms", latency, "from 0 to 60000")
+
+
+def read_token(config: ServerConfig, environment: Mapping[str, str]) -> str | None:
+    """The bearer token every request has to bring, or None.
+
+    Raises:
+        ConfigError: the variable is not set, or holds what no header can carry.
+    """
+    if not config.token_env:
+        return None
+    token = environment.get(config.token_env, "")
+    if re.fullmatch(r"[!-~]+", token) is None:
+        raise ConfigError(
+            f"token_env is {config.token_env!r}, and this environment variable"
+            f" {'holds spaces or signs beyond ASCII' if token else 'is not set'}; export"
+            f' {config.token_env}="$(openssl rand -hex 32)" before starting the server.'
+        )
+    return token
