@@ -1,6 +1,8 @@
 """Write the prompt files of the shapes world and a parquet of rendered training pairs.
 
-python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32
+    python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32
+
+Equal settings write equal files.
 """
 
 from __future__ import annotations

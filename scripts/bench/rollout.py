@@ -1,7 +1,9 @@
 """Rollout of one group of images: from the same uniforms two ways write the same canvases.
 
-python scripts/bench/rollout.py repeats=1
-python scripts/bench/rollout.py mask_policy=ignore width=64 layers=2
+    python scripts/bench/rollout.py repeats=1
+    python scripts/bench/rollout.py mask_policy=ignore width=64 layers=2
+
+Prints one JSON line.
 """
 
 import sys

@@ -23,7 +23,7 @@ def elsewhere(
     if request.param == "installed":
         package = tmp_path / "site" / "mmrl"
         shutil.copytree(ROOT / "configs", package / "configs")
-        monkeypatch.setattr("mmrl.config.shipped.__file__", str(package / "shipped.py"))
+        monkeypatch.setattr("mmrl.config.shipped.__file__", str(package / "config" / "shipped.py"))
         assert configs() == package / "configs"
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
