@@ -8,9 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from mmrl.objectives.contrastive_config import ContrastiveConfig
 from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.reconstruction_config import ReconstructionConfig
+from mmrl.objectives.miniature.contrastive_config import ContrastiveConfig
+from mmrl.objectives.miniature.reconstruction_config import ReconstructionConfig
 from mmrl.objectives.text_config import CompletionConfig
 
 
@@ -27,8 +27,10 @@ class Entry(NamedTuple):
 
 
 OBJECTIVES = {
-    "contrastive": Entry(ContrastiveConfig, "mmrl.objectives.contrastive:Contrastive"),
+    "contrastive": Entry(ContrastiveConfig, "mmrl.objectives.miniature.contrastive:Contrastive"),
     "masked": Entry(MaskedConfig, "mmrl.objectives.masked:Masked"),
-    "reconstruction": Entry(ReconstructionConfig, "mmrl.objectives.reconstruction:Reconstruction"),
+    "reconstruction": Entry(
+        ReconstructionConfig, "mmrl.objectives.miniature.reconstruction:Reconstruction"
+    ),
     "text": Entry(CompletionConfig, "mmrl.objectives.text:Completions"),
 }

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.run.run_directory import RunDirectory
 from mmrl.sft import SFTConfig
 

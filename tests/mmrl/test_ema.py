@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from torch import nn
 
-from mmrl.objectives.reconstruction import Reconstruction, ReconstructionConfig
+from mmrl.objectives.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.supervised_trainer import SupervisedTrainer
 from models.image_tokenizers.magvit import MagvitConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import load_config
-from mmrl.objectives.reconstruction import Reconstruction, ReconstructionConfig
+from mmrl.objectives.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime import activity

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.sft import main, train
 from mmrl.training.supervised_trainer import DivergenceError

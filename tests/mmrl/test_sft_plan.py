@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import to_yaml
-from mmrl.objectives.reconstruction import Reconstruction
+from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.sft import main
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from tests.mmrl.supervised_runs import NETWORK, config

@@ -21,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from mmrl.config import installed
-from mmrl.objectives.contrastive_config import ClipNetworkConfig
+from mmrl.objectives.miniature.contrastive_config import ClipNetworkConfig
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 

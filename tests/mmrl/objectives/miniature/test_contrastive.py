@@ -12,9 +12,9 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.objectives import OBJECTIVES
-from mmrl.objectives.captions import near_miss, request_key, with_articles
-from mmrl.objectives.contrastive import Contrastive, ContrastiveConfig, PairBatch
-from mmrl.objectives.contrastive_config import ClipNetworkConfig
+from mmrl.objectives.miniature.captions import near_miss, request_key, with_articles
+from mmrl.objectives.miniature.contrastive import Contrastive, ContrastiveConfig, PairBatch
+from mmrl.objectives.miniature.contrastive_config import ClipNetworkConfig
 from mmrl.randomness import generator
 from mmrl.types import Sample
 from rewards import build_reward

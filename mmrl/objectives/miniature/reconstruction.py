@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from mmrl.config import check
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import load_images
+from mmrl.objectives.miniature.reconstruction_config import ReconstructionConfig
+from mmrl.objectives.miniature.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.objectives.objective import outline_of, without_weights
-from mmrl.objectives.reconstruction_config import ReconstructionConfig
-from mmrl.objectives.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.run.image_grid import Cell, page, stacked
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, load_vq, save_vq, vq_outline
 from models.layouts.text_to_image import to_images

@@ -22,10 +22,10 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.objectives.captions import load_captions, near_miss
-from mmrl.objectives.clip_network import new_clip, save_clip, train_tokenizer
 from mmrl.objectives.columns import ImageRows, load_images
-from mmrl.objectives.contrastive_config import ContrastiveConfig
+from mmrl.objectives.miniature.captions import load_captions, near_miss
+from mmrl.objectives.miniature.clip_network import new_clip, save_clip, train_tokenizer
+from mmrl.objectives.miniature.contrastive_config import ContrastiveConfig
 from mmrl.objectives.objective import without_weights
 from mmrl.randomness import generator
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import Generator
 
 from mmrl.config import ConfigError
-from mmrl.objectives.reconstruction import (
+from mmrl.objectives.miniature.reconstruction import (
     Reconstruction,
     ReconstructionConfig,
     commitment_loss,
@@ -18,7 +18,7 @@ from mmrl.sft import train
 from models.image_tokenizers.magvit import MagvitConfig
 from tests.mmrl.supervised_runs import NETWORK, config
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2" / "cases.safetensors"
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "magvitv2" / "cases.safetensors"
 
 
 def test_new_weights_depend_on_the_seed_and_leave_the_global_generator_alone(

@@ -1,0 +1,1 @@
+"""Objectives that train the CLIP and the image tokenizer of the miniature checkpoints."""
