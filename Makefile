@@ -1,6 +1,7 @@
 # make quickstart   install what a first run needs, then train the miniature image generator;
 #                   settings in ARGS="seed=1 output_dir=runs/seed1" go to the run
 # make test         install what the tests need as well, then run them
+# make lint         style; make types checks the annotations with pyright
 # make test-all     the same with the slow ones (make test-slow runs those alone)
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 

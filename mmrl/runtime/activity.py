@@ -26,7 +26,8 @@ from tqdm import tqdm
 
 from mmrl.runtime.interrupt import check
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SILENCE = 3.5
 """Seconds without a line after which one is written where there is no terminal."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from mmrl.runtime.divergence import DivergenceError
@@ -42,5 +43,5 @@ def moments(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     return not local.is_floating_point() or bool(torch.isfinite(local).all())
