@@ -27,15 +27,15 @@ from mmrl.config import NotHereError, check, plain, to_yaml
 from mmrl.data.images import Pictures
 from mmrl.data.prompts import fitting, load_prompts
 from mmrl.model_config import check_prompts, is_hub_id, policy_options
-from mmrl.preflight.probe import FEW, offline, probe
-from mmrl.preflight.probe_samples import stand_ins
+from mmrl.preflight.probe_config import FEW
+from mmrl.preflight.probe_samples import make_dummy_samples
+from mmrl.preflight.reward_probe import format_probes, offline, probe_rewards
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import check_launch, is_sharded
 from mmrl.training.sharding import shard_policy
 from mmrl.types import Prompt
 from models import Policy, load_policy
-from rewards.probe import table
 from rewards.scoring.scorer import Scorer
 from rewards.scoring.terms import key_of
 
@@ -158,11 +158,11 @@ def command(
         if not prompts:
             lines["prompts"] = f"those of {config.prompts}, not on this machine: not looked at"
         shown = [f"  {name:<9}{text}" for name, text in lines.items()]
-        handful = stand_ins(config.task, prompts, FEW, config.model.image_size)
-        probed = probe(
-            config.rewards, "rewards", config.task, prompts, handful, config.max_failures
+        samples = make_dummy_samples(config.task, prompts, FEW, config.model.image_size)
+        probes = probe_rewards(
+            config.rewards, "rewards", config.task, prompts, samples, config.max_failures
         )
-        shown += ["rewards", *(f"  {line}" for line in table(list(probed)))]
+        shown += ["rewards", *(f"  {line}" for line in format_probes(list(probes)))]
         sys.stdout.write("\n".join([to_yaml(config), "plan", *shown]) + "\n")
     elif run(config) is not None:
         out = Path(config.output_dir)

@@ -14,7 +14,7 @@ import pytest
 from mmrl import eval_v
 from mmrl.config import load_config
 from mmrl.eval import EvalConfig as TextEvalConfig
-from mmrl.preflight.probe import ProbeConfig
+from mmrl.preflight.probe_config import ProbeConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
 from rewards.server.server_config import ServerConfig
@@ -25,7 +25,7 @@ SETTINGS = {
     "mmrl.rl": RLConfig,
     "mmrl.sft": SFTConfig,
     "mmrl.eval": TextEvalConfig,
-    "rewards.probe": ProbeConfig,
+    "mmrl.probe": ProbeConfig,
     "rewards.server": ServerConfig,
 }
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(p) for p in ROOT.glob("datasets/**/*.md"))]

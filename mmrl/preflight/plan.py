@@ -10,8 +10,9 @@ from mmrl.algorithms import forwards, unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config
 from mmrl.preflight.memory import estimate, sizes, total
-from mmrl.preflight.probe import offline, probe_task
 from mmrl.preflight.probe_config import SAMPLES
+from mmrl.preflight.reward_probe import format_probes, offline
+from mmrl.preflight.run_probe import probe_task
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.pairing import differences
 from mmrl.rollouts.tasks import Task, completion_length
@@ -20,14 +21,13 @@ from mmrl.runtime.computation import choose
 from mmrl.training.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
 from models.checkpoint import outline
-from rewards.probe import table
 
 
 def describe(config: RLConfig, world_size: int = 1) -> str:
     """Settings, plan, rewards and memory estimate of a run.
 
     No weights of the policy are loaded and nothing is downloaded; rewards whose checkpoints are
-    on this machine are built and score a handful of recorded samples, or two stand-ins. What comes
+    on this machine are built and score recorded samples, or two dummy samples. What comes
     from the hub may be missing here.
 
     Raises:
@@ -124,9 +124,9 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
 
 
 def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
-    for title, rows in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
+    for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
         yield title
-        yield from (f"  {line}" for line in table(rows))
+        yield from (f"  {line}" for line in format_probes(probes))
 
 
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:

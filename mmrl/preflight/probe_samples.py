@@ -1,12 +1,12 @@
-"""A few samples to try rewards on: recorded by a run, or else stand-ins made from the data."""
+"""Samples to score with rewards before a run: recorded by another run, or dummy samples."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
@@ -14,34 +14,20 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
 from mmrl.randomness import generator
-from mmrl.types import Chunk, Cutting, Prompt, Sample
+from mmrl.types import Chunk, Prompt, Sample
 from models.task import writes_images
 
 
-@dataclass
-class Handful:
-    """Samples, and where they are from.
+class ProbeSamples(NamedTuple):
+    """Samples and where they come from.
 
-    Attributes:
-        samples: what rewards score.
-        source: in words.
-        telling: whether a reward that varies would give them different scores: blank pictures and
-            noise are all equally wrong to one that looks for what the prompt asks for.
+    `distinct`: whether a reward that varies would score them differently. Blank images and noise
+    are equally wrong to a reward that looks for the content of the prompt.
     """
 
     samples: list[Sample]
     source: str
-    telling: bool = True
-
-    def cut(self, cutting: Cutting | None) -> list[Sample]:
-        """The samples, cut at words where rewards judge chunks: no tokens are recorded."""
-        if cutting is None:
-            return self.samples
-        return [
-            replace(sample, chunks=tuple(_pieces(sample.completion, cutting.size)))
-            for sample in self.samples
-            if isinstance(sample.completion, str)
-        ]
+    distinct: bool = True
 
 
 def find_recorded(place: Path, task: str) -> Path | None:
@@ -64,14 +50,16 @@ def find_recorded(place: Path, task: str) -> Path | None:
     return max(found, key=lambda path: int(steps[path]), default=None)
 
 
-def recorded(path: Path, prompts: Sequence[Prompt], count: int) -> Handful | None:
-    """Completions that a run wrote, with the metadata of their prompts; None where it has none of
-    these prompts.
+def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSamples | None:
+    """Completions that a run wrote, with the metadata of their prompts.
 
     Args:
         path: the parquet.
         prompts: of the task; rows of other prompts are left out.
         count: how many are taken, spread over the rows.
+
+    Returns:
+        None where the file has no completion of these prompts.
 
     Raises:
         ConfigError: it cannot be read.
@@ -82,10 +70,12 @@ def recorded(path: Path, prompts: Sequence[Prompt], count: int) -> Handful | Non
     try:
         table = pq.read_table(path)
         keys = [name for name in ("id", "prompt") if name in table.column_names]
-        named = table.select(keys).to_pylist()
-        known = _by_name(prompts)
-        places = [(n, known.get((row.get("id"), row["prompt"]))) for n, row in enumerate(named)]
-        found = [(n, prompt) for n, prompt in places if prompt is not None]
+        by_name = _by_name(prompts)
+        found = [
+            (n, by_name[name])
+            for n, row in enumerate(table.select(keys).to_pylist())
+            if (name := (row.get("id"), row["prompt"])) in by_name
+        ]
         if not found:
             return None
         chosen = spread(found, count)
@@ -96,11 +86,11 @@ def recorded(path: Path, prompts: Sequence[Prompt], count: int) -> Handful | Non
         Sample.of(prompt, _completion(row["completion"]))
         for (_, prompt), row in zip(chosen, rows, strict=True)
     ]
-    return Handful(samples, f"{len(samples)} samples of {path}")
+    return ProbeSamples(samples, f"{len(samples)} recorded samples of {path}")
 
 
 def _by_name(prompts: Sequence[Prompt]) -> Mapping[tuple[str | None, str], Prompt]:
-    """Prompts by id and text, and by text alone where it says which is meant."""
+    """Prompts by id and text, and by text alone where no other prompt has it."""
     named: dict[tuple[str | None, str], Prompt] = {(p.id, p.text): p for p in prompts}
     alone: dict[tuple[str | None, str], Prompt] = {}
     unclear = set()
@@ -119,28 +109,29 @@ def _completion(stored: Any) -> str | Image.Image:
         return image
 
 
-def stand_ins(task: str, prompts: Sequence[Prompt], count: int, side: int | None) -> Handful:
-    """Completions nobody sampled: blank ones and noise as pictures; as texts blank ones first, then
-    answers of the data, right and of other prompts, bare, tagged and boxed.
+def make_dummy_samples(
+    task: str, prompts: Sequence[Prompt], count: int, side: int | None
+) -> ProbeSamples:
+    """Completions that no policy sampled.
+
+    Images are blank or noise. Texts are blank ones first, then answers of the data, right and of
+    other prompts, bare, tagged and boxed.
 
     Args:
         task: layout of the prompts.
         prompts: of the task.
         count: how many.
-        side: of pictures in pixels; None takes 256.
+        side: of images in pixels; None takes 256.
     """
-    chosen = spread(prompts, count) if prompts else []
-    samples = []
+    chosen, images, samples = spread(prompts, count) if prompts else [], writes_images(task), []
     for n in range(count if chosen else 0):
         prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
-        drawn = writes_images(task)
-        completion = _picture(n, side or 256) if drawn else _text(n, prompt, other)
+        completion = _image(n, side or 256) if images else _text(n, prompt, other)
         samples.append(Sample.of(prompt, completion))
-    source = f"{len(samples)} stand-ins, which no policy made"
-    return Handful(samples, source, telling=not writes_images(task))
+    return ProbeSamples(samples, f"{len(samples)} dummy samples", distinct=not images)
 
 
-def _picture(n: int, side: int) -> Image.Image:
+def _image(n: int, side: int) -> Image.Image:
     if n % 2 == 0:
         return Image.new("RGB", (side, side), ("white", "black", "red", "blue")[n // 2 % 4])
     noise = torch.randint(0, 256, (side, side, 3), generator=generator("probe", n))
@@ -153,7 +144,16 @@ def _text(n: int, prompt: Prompt, other: Prompt) -> str:
     return forms[n // 2 % len(forms)]
 
 
-def _pieces(text: str, size: int) -> Iterator[Chunk]:
+def cut_at_words(samples: Sequence[Sample], size: int) -> list[Sample]:
+    """The texts among samples, cut into chunks of `size` words, as their tokens are not known."""
+    return [
+        replace(sample, chunks=tuple(_chunks(sample.completion, size)))
+        for sample in samples
+        if isinstance(sample.completion, str)
+    ]
+
+
+def _chunks(text: str, size: int) -> Iterator[Chunk]:
     words, before = text.split(" "), ""
     for first in range(0, len(words), size):
         own = " ".join(words[first : first + size])

@@ -9,7 +9,7 @@ from torch import nn
 
 from mmrl.config import component, to_yaml
 from mmrl.objectives import OBJECTIVES
-from mmrl.preflight.probe import offline
+from mmrl.preflight.reward_probe import offline
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
 from mmrl.training.optimizers import build_optimizers

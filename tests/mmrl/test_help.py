@@ -24,7 +24,7 @@ COMMANDS = (
     "mmrl.eval",
     "mmrl.eval_v",
     "rewards.server.__main__",
-    "rewards.probe.__main__",
+    "mmrl.probe",
 )
 SCRIPTS = sorted(
     str(path.relative_to(ROOT))

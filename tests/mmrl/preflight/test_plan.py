@@ -64,7 +64,7 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
         "mask_grpo: masks random",
         "2 optimiser steps of 2 micro-batches of 4 rollouts",
         "3 forward and 1 backward passes",
-        "tasks.shapes.rewards, on 2 stand-ins",
+        "tasks.shapes.rewards, on 2 dummy samples",
         "1 x shapes 2 0 ",
         "total",
         "no evaluation, checkpoint every 50 steps",
@@ -178,7 +178,7 @@ def test_a_reward_that_is_not_on_this_machine_is_named_and_nothing_is_downloaded
     assert constants.HF_HUB_OFFLINE is False
 
 
-def test_a_reward_that_fails_on_every_stand_in_is_named(
+def test_a_reward_that_fails_on_every_dummy_sample_is_named(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path)

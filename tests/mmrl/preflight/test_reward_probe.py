@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from mmrl.preflight.reward_probe import Probe, format_probes, score_samples
 from mmrl.types import Sample
-from rewards.probe import Probed, table, tried
 from rewards.scoring.terms import Term
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n) for n in range(6)]
 
 
-def probed(reward: Any, samples: list[Sample] = SAMPLES) -> Probed:
-    return tried("1 x mine", Term("mine", reward), samples)
+def probed(reward: Any, samples: list[Sample] = SAMPLES) -> Probe:
+    return score_samples("1 x mine", Term("mine", reward), samples)
 
 
-def cells(row: Probed) -> dict[str, str]:
-    head, line, *_ = table([row])
+def cells(row: Probe) -> dict[str, str]:
+    head, line, *_ = format_probes([row])
     return dict(zip(head.split()[1:], line.removeprefix("1 x mine").split(), strict=True))
 
 
@@ -38,7 +38,7 @@ def test_range_deviation_none_failures_and_seconds_are_shown() -> None:
         "failures": "1",
     }
     assert float(found["s/call"]) == pytest.approx(3 * float(found["s/sample"]), rel=0.1)
-    assert row.calls == 2 and not row.failed
+    assert not row.failed
     assert row.warnings == ["failed on 1 of 6, first: returned nan"]
 
 
@@ -46,18 +46,18 @@ def test_a_reward_that_gives_different_completions_one_score_cannot_vary() -> No
     def constant(samples: list[Sample]) -> list[float]:
         return [0.25] * len(samples)
 
-    assert probed(constant).warnings == ["cannot vary: 0.25 for 6 completions that differ"]
+    assert probed(constant).warnings == ["cannot vary: 0.25 for 6 different completions"]
     white, black = (Image.new("RGB", (4, 4), color) for color in ("white", "black"))
     same, other = ([Sample("p", white), Sample("p", image)] for image in (white, black))
     assert probed(constant, same).warnings == []
-    assert probed(constant, other).warnings == ["cannot vary: 0.25 for 2 completions that differ"]
+    assert probed(constant, other).warnings == ["cannot vary: 0.25 for 2 different completions"]
 
 
-def test_one_score_for_samples_that_tell_nothing_is_no_warning() -> None:
+def test_one_score_for_blank_images_and_noise_is_no_warning() -> None:
     term = Term("mine", lambda samples: [0.0] * len(samples))
-    assert tried("1 x mine", term, SAMPLES, telling=False).warnings == []
+    assert score_samples("1 x mine", term, SAMPLES, distinct=False).warnings == []
     failing = Term("mine", lambda samples: 1 / 0)
-    assert "failed on 6" in tried("1 x mine", failing, SAMPLES, telling=False).warnings[0]
+    assert "failed on 6" in score_samples("1 x mine", failing, SAMPLES, distinct=False).warnings[0]
 
 
 def test_a_reward_that_scores_nothing_is_said_and_one_that_only_fails_has_failed() -> None:
@@ -69,5 +69,5 @@ def test_a_reward_that_scores_nothing_is_said_and_one_that_only_fails_has_failed
 
 
 def test_a_reward_that_was_not_tried_has_its_reason_in_place_of_numbers() -> None:
-    lines = list(table([Probed("1 x gone", said="cannot run here: no answer")]))
+    lines = list(format_probes([Probe("1 x gone", note="cannot run here: no answer")]))
     assert lines == ["1 x gone  cannot run here: no answer"]

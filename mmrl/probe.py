@@ -1,9 +1,9 @@
-"""Try the rewards of a run on a handful of samples, without its policy.
+"""Score a few samples with the rewards of a run, without its policy.
 
-    python -m rewards.probe config=configs/rl/quickstart.yaml
-    python -m rewards.probe config=configs/rl/….yaml samples=runs/other num_samples=16
+    python -m mmrl.probe config=configs/rl/quickstart.yaml
+    python -m mmrl.probe config=configs/rl/….yaml samples=runs/other num_samples=16
 
-Exit status 1 where a reward can score nothing.
+The exit status is 1 where a reward can score nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.preflight.probe_config import ProbeConfig
 
-USAGE = Usage("python -m rewards.probe", __doc__, ProbeConfig, "rl")
+USAGE = Usage("python -m mmrl.probe", __doc__, ProbeConfig, "rl")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> int:
         config = load_ready(ProbeConfig, arguments)
-        from mmrl.preflight.probe import probe_run
+        from mmrl.preflight.run_probe import probe_run
 
         return probe_run(config)
 

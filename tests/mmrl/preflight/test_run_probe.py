@@ -1,4 +1,4 @@
-"""`python -m rewards.probe`: the rewards of a run, tried on what a run recorded or on stand-ins."""
+"""`python -m mmrl.probe`: the rewards of a run score recorded or dummy samples."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,19 @@ from typing import Any
 import pytest
 
 from mmrl.preflight.plan import describe
-from mmrl.preflight.probe_samples import find_recorded, recorded, stand_ins
+from mmrl.preflight.probe_samples import (
+    cut_at_words,
+    find_recorded,
+    make_dummy_samples,
+    read_recorded,
+)
+from mmrl.probe import main
 from mmrl.rl import main as rl
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 from mmrl.training.completions import write_completions
-from mmrl.types import Cutting, Prompt
+from mmrl.types import Prompt
 from rewards import REWARDS
-from rewards.probe.__main__ import main
 from tests.mmrl.runs import command_line, rollouts, run_config, trainer_of
 
 
@@ -54,7 +59,7 @@ def test_recorded_samples_are_scored_as_the_run_did_and_nothing_is_written(
         assert main([*words_of(world, output), *place]) == 0
         title, head, *rows = capsys.readouterr().out.splitlines()
         partial, strict = (row.split() for row in rows if "warning" not in row)
-        assert title == f"tasks.shapes.rewards, on 8 samples of {path}"
+        assert title == f"tasks.shapes.rewards, on 8 recorded samples of {path}"
         assert head.split()[:4] == ["reward", "n", "min", "mean"]
         assert partial[:4] == ["1", "x", "shapes", "8"]
         [line] = RunDirectory(run).read_metrics()
@@ -63,16 +68,16 @@ def test_recorded_samples_are_scored_as_the_run_did_and_nothing_is_written(
     assert sorted(run.rglob("*")) == before and not (tmp_path / "other").exists()
 
 
-def test_a_dry_run_tries_recorded_samples_and_without_them_stand_ins(
+def test_a_dry_run_tries_recorded_samples_and_without_them_dummy_samples(
     world: SimpleNamespace, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["resume_from_checkpoint=auto", "max_steps=2", "dry_run=true"]
     assert rl([*words_of(world, run), *more]) == 0
-    assert f"on 8 samples of {run}/samples/completions" in capsys.readouterr().out
+    assert f"on 8 recorded samples of {run}/samples/completions" in capsys.readouterr().out
     assert rl([*words_of(world, run.parent / "new"), "dry_run=true"]) == 0
     said = capsys.readouterr().out
-    assert "on 2 stand-ins, which no policy made" in said
-    assert "2 x strict" in said and "warning" not in said, "blank pictures are all wrong alike"
+    assert "on 2 dummy samples" in said
+    assert "2 x strict" in said and "warning" not in said, "blank images are all equally wrong"
 
 
 def test_a_reward_that_only_fails_is_exit_status_one(
@@ -173,25 +178,25 @@ def test_completions_go_back_to_their_prompts_also_where_texts_are_equal(
     run = RunDirectory(tmp_path)
     run.create(config)
     write_completions(run, "shapes", 3, batch)
-    found = recorded(find_recorded(tmp_path, "shapes") or Path(), [twins[0], twins[4]], 4)
+    found = read_recorded(find_recorded(tmp_path, "shapes") or Path(), [twins[0], twins[4]], 4)
     assert found is not None
     assert [sample.metadata["n"] for sample in found.samples] == [0, 0, 1, 1]
     for sample, row in zip(found.samples, (0, 2, 4, 6), strict=True):
         assert sample.completion.tobytes() == batch.completions[row].tobytes()  # type: ignore
-    assert recorded(find_recorded(tmp_path, "shapes") or Path(), [], 4) is None
+    assert read_recorded(find_recorded(tmp_path, "shapes") or Path(), [], 4) is None
 
 
-def test_stand_ins_for_texts_are_blank_right_and_wrong() -> None:
+def test_dummy_texts_are_blank_right_and_wrong() -> None:
     prompts = [Prompt(str(n), "text", f"{n}?", answer=f"is {n}") for n in range(8)]
-    texts = [sample.completion for sample in stand_ins("text", prompts, 8, None).samples]
+    samples = make_dummy_samples("text", prompts, 8, None).samples
+    texts = [sample.completion for sample in samples]
     assert texts[:2] == ["", ""] and texts[2:4] == ["is 2", "is 4"]
     assert texts[4:6] == ["<answer>is 4</answer>", "<answer>is 6</answer>"]
-    handful = stand_ins("text", prompts, 8, None)
-    for sample in handful.cut(Cutting(1)):
+    for sample in cut_at_words(samples, 1):
         assert "".join(chunk.text for chunk in sample.chunks or ()) == sample.completion
 
 
-def test_text_rewards_vary_on_stand_ins(
+def test_text_rewards_vary_on_dummy_samples(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{"prompt": f"a {color} ring?", "answer": color} for color in ("red", "blue", "green")]
@@ -203,4 +208,4 @@ def test_text_rewards_vary_on_stand_ins(
     assert main([*words, "tasks.shapes.max_completion_length=8", "num_samples=6"]) == 0
     said = capsys.readouterr().out
     assert "1 x answer 6 0 " in " ".join(said.split()) and "warning" not in said
-    assert "stand-ins" in said and "on 2 stand-ins" in describe(config)
+    assert "dummy samples" in said and "on 2 dummy samples" in describe(config)

@@ -10,7 +10,7 @@ from mmrl.sft import main
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from tests.mmrl.supervised_runs import NETWORK, config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(
