@@ -109,8 +109,9 @@ KNOWN_ON_CIRCLES: set[str] = {
 """Modules that still lie on a circle; the list only shrinks."""
 
 KNOWN_ARROWS: set[str] = {
-    "eval.benchmark imports mmrl.preflight.probe",
+    "eval.benchmark imports mmrl.preflight.probe_config",
     "eval.benchmark imports mmrl.preflight.probe_samples",
+    "eval.benchmark imports mmrl.preflight.reward_probe",
     "eval.benchmark imports mmrl.training.sharding",
     "mmrl.model_config imports mmrl.training.lora_config",
     "mmrl.model_config imports mmrl.training.trainable",
