@@ -33,7 +33,7 @@ from mmrl.preflight.reward_probe import format_probes, offline, probe_rewards
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import check_launch, is_sharded
-from mmrl.training.sharding import shard_policy
+from mmrl.runtime.sharding import shard_policy
 from mmrl.types import Prompt
 from models import Policy, load_policy
 from rewards.scoring.scorer import Scorer

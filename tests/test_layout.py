@@ -112,7 +112,6 @@ KNOWN_ARROWS: set[str] = {
     "eval.benchmark imports mmrl.preflight.probe_config",
     "eval.benchmark imports mmrl.preflight.probe_samples",
     "eval.benchmark imports mmrl.preflight.reward_probe",
-    "eval.benchmark imports mmrl.training.sharding",
     "mmrl.model_config imports mmrl.training.lora_config",
     "mmrl.model_config imports mmrl.training.trainable",
     "mmrl.objectives.text imports mmrl.training.trainable",

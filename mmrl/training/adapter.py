@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.randomness import generator
+from mmrl.runtime.sharding import whole
 from mmrl.training.lora_config import ROLES, LoraSettings
-from mmrl.training.sharding import whole
 from models.network.core import MaskedTokenModel
 
 

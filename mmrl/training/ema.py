@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from mmrl.training.sharding import like
+from mmrl.runtime.sharding import like
 
 
 class ExponentialAverage:

@@ -25,10 +25,7 @@ from mmrl.runtime.finiteness import check_finite, moments
 from mmrl.runtime.interrupt import Interrupted, leaving_together
 from mmrl.runtime.launch import is_sharded, takes_part
 from mmrl.runtime.precision import autocast_forward, warn_of_change
-from mmrl.training.ema import ExponentialAverage
-from mmrl.training.learning_rate import build_schedule
-from mmrl.training.optimizers import build_optimizers
-from mmrl.training.sharding import (
+from mmrl.runtime.sharding import (
     keeping_pace,
     like,
     load_moments,
@@ -37,6 +34,9 @@ from mmrl.training.sharding import (
     stored_as,
     whole,
 )
+from mmrl.training.ema import ExponentialAverage
+from mmrl.training.learning_rate import build_schedule
+from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import trained_counts
 from mmrl.training.trainer_state import load_state, resuming
 

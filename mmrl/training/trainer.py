@@ -35,11 +35,11 @@ from mmrl.runtime.finiteness import check_finite, moments
 from mmrl.runtime.interrupt import Interrupted, leaving_together
 from mmrl.runtime.launch import is_sharded, takes_part
 from mmrl.runtime.precision import autocast_forward
+from mmrl.runtime.sharding import prepare, shard, shard_policy, whole
 from mmrl.training.adapter import adapter_off, plain_state
 from mmrl.training.learning_rate import build_schedule
 from mmrl.training.micro_batches import Part, Prepared, parts
 from mmrl.training.optimizers import build_optimizers
-from mmrl.training.sharding import prepare, shard, shard_policy, whole
 from mmrl.training.trainable import (
     exchanged,
     in_common,

@@ -21,7 +21,7 @@ from mmrl.config import ConfigError
 from mmrl.run.checksums import verify_checksums
 from mmrl.run.settings_changed import check_unchanged, written_settings
 from mmrl.runtime.precision import warn_of_change
-from mmrl.training.sharding import assign, load_moments, whole
+from mmrl.runtime.sharding import assign, load_moments, whole
 
 if TYPE_CHECKING:
     from mmrl.training.supervised_trainer import SupervisedTrainer

@@ -22,8 +22,8 @@ from mmrl.estimators import Scores, state_values
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.launch import is_sharded
 from mmrl.runtime.precision import autocast_forward
+from mmrl.runtime.sharding import assign, shard, whole
 from mmrl.training.optimizers import build_optimizers
-from mmrl.training.sharding import assign, shard, whole
 from mmrl.training.trainable import in_common, train_parts
 from mmrl.types import Canvas, Passes
 from models import Policy
