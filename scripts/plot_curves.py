@@ -20,7 +20,7 @@ from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.run.curves import Series, line_plot  # noqa: E402
 from mmrl.run.report import read_metrics, series  # noqa: E402
 
-BLUE, GREY = "#1f5fbf", "#777777"
+BLUE, GREY = "C0", "C7"
 
 
 @dataclass(kw_only=True)
@@ -38,7 +38,7 @@ class Config:
     control_name: str = "shuffled advantages"
     """What it calls the control."""
     out: str = "curves.svg"
-    """The picture, an .svg."""
+    """The file to write, an .svg."""
 
     def __post_init__(self) -> None:
         drawn = Path(self.out).suffix.lower() == ".svg"
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
         if config.control:
             control = config.control.split()
             drawn += curves(control, config.metric, config.control_name, GREY)
-        Path(config.out).write_text(line_plot(drawn, "step", config.metric) + "\n")
+        Path(config.out).write_text(line_plot(drawn, "step", config.metric))
         print(config.out)
 
     return run_command(USAGE, arguments, work)

@@ -1,6 +1,6 @@
 """`report.html`: one page that shows a run, readable offline and in any browser.
 
-Curves are inline SVG, images are embedded, nothing is fetched.
+Curves are inline SVG and images are embedded: the page loads nothing.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mmrl.run.curves import COLORS, Series, line_plot
+from mmrl.run.curves import Series, line_plot
 
 CURVES = {
     "Reward": r"^(.*/)?reward$",
     "Rewards by component": r"^(.*/)?rewards/[^/]+/mean$",
     "Held-out score": r"^eval/[^/]+/[^/]+$",
-    "Groups without a spread of rewards": r"^(.*/)?frac_reward_zero_std$",
+    "Zero-variance groups": r"^(.*/)?frac_reward_zero_std$",
     "Clipped ratios": r"^(.*/)?clip_ratio/.*_mean$",
     "KL": r"^(.*/)?(kl|approx_kl)$",
     "Entropy of masked tokens": r"^(.*/)?entropy$",
     "Gradient norm": r"^grad_norm$",
     "Seconds per step": r"^(.*/)?(step_time|time/(rollout|reward|reward_wait|score|update)_s)$",
-    "Seconds from a finished rollout to its score": r"^(.*/)?rewards/[^/]+/latency_s$",
+    "Reward latency (seconds)": r"^(.*/)?rewards/[^/]+/latency_s$",
 }
-"""Title -> pattern of the metrics drawn together, of reinforcement learning."""
+"""Title -> pattern of the metrics drawn together in a report of reinforcement learning."""
 
 SUPERVISED = {
     "Loss": r"^(eval/)?loss$",
     "Parts of the loss": r"^loss/",
 }
-"""The same of supervised training, whose other metrics have a figure each."""
+"""The same for supervised training, whose other metrics have a figure each."""
 
 WINDOW = 10
 """Values in a running mean."""
@@ -46,8 +46,9 @@ body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:
 margin:2rem auto;padding:0 1rem}h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:1rem}
 figure{margin:0;border:1px solid #ddd;border-radius:6px;padding:.6rem}
-figcaption{font-weight:600;margin-bottom:.3rem}table{border-collapse:collapse}
-td,th{padding:.25rem .9rem;border-bottom:1px solid #e5e5e5;text-align:right}
+figcaption{font-weight:600;margin-bottom:.3rem}figure svg{width:100%;height:auto}
+table{border-collapse:collapse;display:block;overflow-x:auto}
+td,th{padding:.25rem .6rem;border-bottom:1px solid #e5e5e5;text-align:right;white-space:nowrap}
 td:first-child,th:first-child{text-align:left}.up{color:#0a7d33}.down{color:#b3261e}
 .mean td{font-weight:600;border-top:1px solid #bbb}
 .task figure{margin-bottom:1rem}img{max-width:100%}.note{color:#555;font-size:.9rem}
@@ -235,7 +236,7 @@ def _plots(lines: list[dict[str, Any]]) -> str:
 
 
 def _reinforced(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
-    """Curves by the title of their figure; those of tags stand behind the held-out score."""
+    """Curves by the title of their figure; those of tags follow the held-out score."""
     groups: dict[str, list[Series]] = {}
     for title, pattern in CURVES.items():
         groups[title] = series(lines, pattern)
@@ -265,7 +266,7 @@ def _is_smoothed(curve: Series) -> bool:
 
 def _smoothed(curve: Series, place: int) -> list[Series]:
     """A long curve as a faint line and its running mean, a short one as it is."""
-    color, points = COLORS[place % len(COLORS)], curve.points
+    color, points = f"C{place}", curve.points
     if not _is_smoothed(curve):
         return [Series(curve.name, points, color)]
     means = [
