@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Literal, Protocol
 from mmrl.config import ConfigError, check
 from mmrl.types import Chunk, Cutting, Sample
 from rewards import PartialFailure
-from rewards.http.service import Deadline, Service, Unreadable
+from rewards.http.errors import Unreadable
+from rewards.http.service import Deadline, Service
 from rewards.judging.cache import ReplyCache, key_of
 from rewards.judging.data_url import data_url
 from rewards.judging.endpoint import Endpoint

@@ -18,7 +18,6 @@ import logging
 import os
 import re
 import secrets
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +28,12 @@ from PIL import Image
 from mmrl.config import ConfigError, check
 from mmrl.types import Sample
 from rewards import PartialFailure
+from rewards.http import stop
+from rewards.http.errors import Refused, Unreachable
 from rewards.http.protocols.answers import AnswerError, Outcome, PassingError, finite
 from rewards.http.protocols.recognition import recognised
 from rewards.http.readiness import why_not_ready
-from rewards.http.service import BROKEN, JSON, Deadline, Refused, Service, Unreachable
+from rewards.http.service import BROKEN, JSON, Deadline, Service
 from rewards.parsing.images import Files, png
 
 logger = logging.getLogger(__name__)
@@ -183,7 +184,7 @@ class ClientReward(ABC):
         pause = self._service.pause(tries)
         if again and tries < self.retries and pause < deadline.left:
             logger.info("%s, %s; trying again", self.name, found[next(iter(again))])
-            time.sleep(pause)
+            stop.sleep(pause)
             return {**found, **self._asked_in_halves(again, deadline, tries + 1)}
         return found
 

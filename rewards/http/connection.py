@@ -1,24 +1,40 @@
-"""A connection to an HTTP service that ends every try in time, whatever the other side does."""
+"""HTTP exchanges over pooled connections, each within a time limit that covers the whole exchange.
+
+The timeouts of httpx start anew with every read. A service that sends one byte at a time would
+never exceed them. So httpx runs in an event loop, where an exchange is cancelled as a whole.
+"""
 
 from __future__ import annotations
 
-import http.client
-import socket
+import asyncio
+import functools
+import logging
+import os
 import ssl
 import threading
 import time
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from urllib.parse import urlsplit
+
+import httpx
+
+from rewards.http import stop
 
 MAX_BYTES = 2**26
 """Largest answer that is read: 64 MiB."""
 OPEN_SECONDS = 10.0
-"""Longest wait for a host to take a connection: one that is gone would cost a whole try."""
+"""Longest wait for a connection, so that a host that is down does not cost a whole try."""
+IDLE_SECONDS = 4.0
+"""Longest idle time before a connection is reused: uvicorn closes them after 5 seconds."""
+
+for _name in ("httpx", "httpcore"):  # they log every request, and headers
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 class Unopened(ConnectionError):
-    """Nobody took the connection, so nothing was sent."""
+    """No connection could be opened, so nothing was sent."""
 
 
 class Oversized(RuntimeError):
@@ -27,7 +43,7 @@ class Oversized(RuntimeError):
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, reason, the pause the service asks for in seconds, and the body."""
+    """Status, reason, the pause in seconds that the service asks for, and the body."""
 
     status: int
     reason: str
@@ -35,95 +51,115 @@ class Answer:
     body: bytes
 
 
-class Connection:
-    """A connection that is opened when it is first used and kept while both sides allow it.
+class Connections:
+    """Connections to the hosts of a service, kept open and reused.
 
-    Args:
-        url: http or https, with a host; its path is put before those of requests.
+    Redirects are not followed, and proxies of the environment are not used.
     """
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-        self._http = kinds[parts.scheme](parts.hostname, parts.port)
-        self._root = parts.path
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can be used again."""
-        return self._http.sock is not None
-
-    def close(self) -> None:
-        """End it; the next exchange opens it anew."""
-        self._http.close()
+    def __init__(self) -> None:
+        self._open()
 
     def exchange(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float
     ) -> Answer:
         """Send a request and read its answer.
 
         Raises:
-            Unopened: nobody takes the connection.
-            OSError, HTTPException: there is none, or not all of it, within `seconds`.
-            Oversized: there is too much of it.
+            Unopened: no connection could be opened.
+            TimeoutError: there is no complete answer within `seconds`.
+            ssl.SSLCertVerificationError: the certificate of the host is not valid.
+            ConnectionError: the connection broke, or the answer is not HTTP.
+            Oversized: the answer is too large.
         """
         if seconds <= 0:
             raise TimeoutError("no time is left")
-        line, late = self._opened(min(seconds, OPEN_SECONDS)), threading.Event()
-        line.settimeout(seconds)
-        # The timeout of a socket starts anew with every byte; this one does not.
-        clock = threading.Timer(seconds, _cut, (line, late))
-        clock.daemon = True
-        clock.start()
-        try:
-            self._http.request(method, self._root + path, body, headers)
-            answer = _read(self._http.getresponse())
-        except (OSError, http.client.HTTPException) as error:
-            if late.is_set():
-                raise TimeoutError(f"no whole answer within {seconds:.1f} s") from error
-            raise
-        finally:
-            clock.cancel()
-        if late.is_set():  # a body that ends with the connection looks whole when it is cut
-            raise TimeoutError(f"no whole answer within {seconds:.1f} s")
-        return answer
+        request = self._client.build_request(
+            method,
+            url,
+            content=body,
+            headers=headers,
+            # half: the wait for a connection must end first
+            timeout=httpx.Timeout(None, connect=min(seconds / 2, OPEN_SECONDS)),
+        )
+        work = _exchange(self._client, request, seconds)
+        return stop.result(asyncio.run_coroutine_threadsafe(work, _event_loop(os.getpid())))
 
-    def _opened(self, seconds: float) -> socket.socket:
-        if self._http.sock is None:
-            self._http.timeout = seconds
-            try:
-                self._http.connect()
-            except ssl.SSLError:  # somebody is there
-                raise
-            except OSError as error:
-                raise Unopened(f"{type(error).__name__}: {error}") from error
-        line = self._http.sock
-        assert line is not None
-        return line
+    def close(self) -> None:
+        """Close all connections; the next exchange opens new ones."""
+        self._closing()
+        self._open()
+
+    def _open(self) -> None:
+        self._client = httpx.AsyncClient(
+            verify=_tls(),
+            trust_env=False,
+            limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
+            headers={"Accept-Encoding": "identity"},
+        )
+        self._closing = weakref.finalize(self, _close, self._client)
+        self._closing.atexit = False
 
 
-def _read(response: http.client.HTTPResponse) -> Answer:
-    content = response.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise Oversized(f"an answer of more than {MAX_BYTES:,} bytes")
-    if response.length:  # http.client takes a body that breaks off for a whole one
-        raise http.client.IncompleteRead(content, response.length)
-    pause = _seconds(response.headers.get("Retry-After"))
-    return Answer(response.status, response.reason, pause, content)
-
-
-def _cut(line: socket.socket, late: threading.Event) -> None:
-    late.set()
+async def _exchange(client: httpx.AsyncClient, request: httpx.Request, seconds: float) -> Answer:
     try:
-        # not through the TLS layer, which another thread is reading from
-        socket.socket.shutdown(line, socket.SHUT_RDWR)
-    except OSError:
-        return  # the other side was faster
+        return await asyncio.wait_for(_answer(client, request), seconds)
+    except asyncio.TimeoutError as error:
+        raise TimeoutError(f"no complete answer within {seconds:.1f} s") from error
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        reason = _first(error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise reason from error
+        kind = ConnectionError if isinstance(reason, ssl.SSLError) else Unopened
+        refused = isinstance(reason, ConnectionError) and reason.errno
+        text = os.strerror(refused) if refused else reason  # asyncio words the error in its own way
+        raise kind(f"{type(reason).__name__}: {text}") from error
+    except httpx.TransportError as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+
+
+async def _answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+    response = await client.send(request, stream=True)
+    try:
+        body = bytearray()
+        async for part in response.aiter_raw():
+            body += part
+            if len(body) > MAX_BYTES:
+                raise Oversized(f"an answer of more than {MAX_BYTES:,} bytes")
+    finally:
+        await response.aclose()
+    pause = _seconds(response.headers.get("Retry-After"))
+    return Answer(response.status_code, response.reason_phrase, pause, bytes(body))
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that an error goes back to."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
+
+
+def _close(client: httpx.AsyncClient) -> None:
+    asyncio.run_coroutine_threadsafe(client.aclose(), _event_loop(os.getpid()))
+
+
+@functools.cache
+def _event_loop(process: int) -> asyncio.AbstractEventLoop:
+    """The event loop of a process, in a daemon thread, which does not delay the end of the process.
+    A forked process has its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
+    return loop
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Certificates of the system, or those that `SSL_CERT_FILE` names."""
+    return ssl.create_default_context()
 
 
 def _seconds(retry_after: str | None) -> float:
-    """What `Retry-After` says: seconds, or a date."""
+    """The pause that `Retry-After` asks for, as seconds or as a date."""
     if retry_after is None:
         return 0.0
     if retry_after.strip().isdecimal():

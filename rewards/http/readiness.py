@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from rewards.http.service import Deadline, Service, Unreachable
+from rewards.http.errors import Unreachable
+from rewards.http.service import Deadline, Service
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ that only this machine knows. Time-outs make requests to an address fewer (`rewa
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import logging
@@ -26,8 +25,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from rewards.http import stop
 from rewards.http.addresses import Addresses
-from rewards.http.connection import Answer, Connection, Oversized, Unopened
+from rewards.http.connection import Answer, Connections, Oversized, Unopened
+from rewards.http.errors import Refused, Unreachable, Unreadable
 from rewards.http.together import together
 from rewards.http.window import Window
 
@@ -45,34 +46,6 @@ GATEWAY_TIMEOUT = 504
 BROKEN = 500
 """A status of which the service or the request may be the reason."""
 JSON = "application/json"
-
-
-class Unreachable(ConnectionError):
-    """There was no answer before the deadline, however often it was tried.
-
-    Attributes:
-        is_busy: whether somebody is there, who took too long or asked for time.
-    """
-
-    def __init__(self, message: str, is_busy: bool = False) -> None:
-        super().__init__(message)
-        self.is_busy = is_busy
-
-
-class Refused(RuntimeError):
-    """The service answered, and asking again would not help.
-
-    Attributes:
-        status: of the answer; 0 where it is not the status that refuses.
-    """
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class Unreadable(Refused):
-    """An answer that should be JSON and is not."""
 
 
 class Deadline:
@@ -136,8 +109,7 @@ class Service:
         self._windows = {url: Window(concurrency, timeout_s) for url in self.urls}
         self._broken_retries = math.inf if broken_retries is None else broken_retries
         self._turns = itertools.count()
-        self._idle: dict[str, list[Connection]] = {url: [] for url in self.urls}
-        self._lock = threading.Lock()
+        self._connections = Connections()
 
     def post(self, path: str, content: Any, deadline: Deadline) -> Any:
         """Send JSON, and return the JSON that is answered.
@@ -192,12 +164,8 @@ class Service:
         return self._addresses.pause(failures)
 
     def close(self) -> None:
-        """Close the connections that are kept; the next request opens others."""
-        with self._lock:
-            idle = [connection for kept in self._idle.values() for connection in kept]
-            self._idle = {url: [] for url in self.urls}
-        for connection in idle:
-            connection.close()
+        """Close the connections; the next request opens new ones."""
+        self._connections.close()
 
     def _once(self, url: str, path: str, deadline: Deadline) -> Any:
         try:
@@ -214,7 +182,7 @@ class Service:
             if 0 < wait >= deadline.left:
                 problems = self._addresses.problems | problems
                 break
-            time.sleep(wait)
+            stop.sleep(wait)
             if not self._enter(url, deadline):
                 problems[url] = f"{url} was still busy with earlier requests"
                 break
@@ -242,7 +210,7 @@ class Service:
             if counted > self.retries or own >= deadline.left:
                 break
             logger.info("%s; trying again", problems[url])
-            time.sleep(own)
+            stop.sleep(own)
         said = "; ".join(problems.values())
         raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
 
@@ -277,7 +245,7 @@ class Service:
             raise Refused(f"{place} sent {error}") from error
         except Unopened as error:
             raise _Passing(f"{place}: {error}", is_sent=False) from error
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             late = isinstance(error, TimeoutError)
             raise _Passing(f"{place}: {type(error).__name__} ({error})", is_late=late) from error
         if answer.status // 100 == 2:
@@ -288,28 +256,14 @@ class Service:
         raise _Passing(problem, answer.status, answer.pause)
 
     def _exchange(self, url: str, sent: _Request, deadline: Deadline) -> Answer:
-        """One try, on a connection that is kept if there is one."""
-        while True:
-            kept = self._kept(url)
-            connection = kept or Connection(url)
-            headers = {} if sent.body is None else {"Content-Type": sent.kind}
-            if self._secret:
-                headers["Authorization"] = f"Bearer {self._secret}"
-            try:
-                seconds = min(self.timeout_s, deadline.left)
-                answer = connection.exchange(sent.method, sent.path, sent.body, headers, seconds)
-            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                connection.close()
-                if kept is None:
-                    raise
-                continue  # a service may close what lies idle, which says nothing about it
-            except BaseException:
-                connection.close()
-                raise
-            if connection.is_open:
-                with self._lock:
-                    self._idle[url].append(connection)
-            return self._without_secret(answer)
+        headers = {} if sent.body is None else {"Content-Type": sent.kind}
+        if self._secret:
+            headers["Authorization"] = f"Bearer {self._secret}"
+        seconds = min(self.timeout_s, deadline.left)
+        answer = self._connections.exchange(
+            sent.method, url + sent.path, sent.body, headers, seconds
+        )
+        return self._without_secret(answer)
 
     def _without_secret(self, answer: Answer) -> Answer:
         """An answer as it may be quoted: some services repeat what they were sent."""
@@ -319,10 +273,6 @@ class Service:
         return replace(
             answer, reason=reason, body=answer.body.replace(self._secret.encode(), b"***")
         )
-
-    def _kept(self, url: str) -> Connection | None:
-        with self._lock:
-            return self._idle[url].pop() if self._idle[url] else None
 
 
 @dataclass(frozen=True)

@@ -1,62 +1,54 @@
-"""Several pieces of work at once, in threads that no process waits for when it ends."""
+"""Calls of a function on several threads that the end of a process does not wait for."""
 
 from __future__ import annotations
 
-import queue
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import TypeVar
+
+from rewards.http import stop
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-TICK = 0.1
-"""Seconds after which who waits runs Python code again; it cannot be broken off in between."""
-
-_Outcome = tuple[int, U | None, BaseException | None]
-
 
 def together(work: Callable[[T], U], things: Sequence[T], limit: int) -> list[U]:
-    """What `work` makes of several things, in order, `limit` of them at a time.
+    """Call `work` on each thing, `limit` calls at a time, and return the results in order.
 
-    Who waits may be broken off (Ctrl-C, `rewards.scoring.overlap.Stopped`). Nothing else is begun
-    then, and what is under way ends unheard: the threads are daemons, unlike those of
+    Ctrl-C, or the signal of `rewards.http.stop`, ends the wait: no further call begins, and the
+    results of running ones are ignored. The threads are daemons, unlike those of
     `concurrent.futures`, which the end of a process waits for.
 
     Raises:
-        BaseException: the first that `work` raises.
+        BaseException: what the first call that failed raised.
     """
-    left = deque(enumerate(things))
-    done: queue.SimpleQueue[_Outcome[U]] = queue.SimpleQueue()
+    futures: list[Future[U]] = [Future() for _ in things]
+    left = deque(zip(futures, things, strict=True))
 
     def run() -> None:
         while True:
             try:
-                n, thing = left.popleft()
-            except IndexError:  # another thread took the last
+                future, thing = left.popleft()
+            except IndexError:
                 return
             try:
-                done.put((n, work(thing), None))
-            except BaseException as error:  # who waits raises it again
-                done.put((n, None, error))
+                future.set_result(work(thing))
+            except BaseException as error:  # the thread that waits raises it again
+                future.set_exception(error)
 
     try:
         for _ in range(min(limit, len(things))):
-            threading.Thread(target=run, daemon=True).start()
-        found = dict(_result(done) for _ in things)
+            context = contextvars.copy_context()  # has the signal to stop
+            threading.Thread(target=context.run, args=(run,), daemon=True).start()
+        running = set(futures)
+        while running:
+            finished, running = wait(running, stop.TICK, FIRST_EXCEPTION)
+            for future in finished:
+                future.result()  # raises an error now, not after the calls before it
+            stop.check()
     finally:
         left.clear()
-    return [found[n] for n in range(len(things))]
-
-
-def _result(done: queue.SimpleQueue[_Outcome[U]]) -> tuple[int, U]:
-    """The next result, as soon as there is one."""
-    while True:
-        try:
-            n, result, error = done.get(timeout=TICK)
-        except queue.Empty:
-            continue
-        if error is not None:
-            raise error
-        return n, result  # type: ignore[return-value]
+    return [future.result() for future in futures]

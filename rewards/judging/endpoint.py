@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rewards.http.errors import Refused
 from rewards.http.protocols.recognition import recognised
 from rewards.http.readiness import LOOK_SECONDS, why_not_ready
-from rewards.http.service import Deadline, Refused, Service
+from rewards.http.service import Deadline, Service
 from rewards.judging.reply import ReplyError
 
 

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rewards.http.service import Deadline, Refused, Service
+from rewards.http.errors import Refused
+from rewards.http.service import Deadline, Service
 from rewards.sandbox.jail import BOOT
 from rewards.sandbox.jail.judge import GRACE
 from rewards.sandbox.sandbox import JAIL, Job, SandboxError, Verdict, verdict_of

@@ -22,7 +22,7 @@ from urllib.error import URLError
 from mmrl.config import ConfigError
 from mmrl.types import Cutting, Prompt, Sample
 from rewards import ChecksMetadata, CutsCompletions, PartialFailure, Served
-from rewards.http.service import Unreachable
+from rewards.http.errors import Unreachable
 from rewards.scoring.column import Column
 from rewards.scoring.pending import Pending, Timing
 from rewards.scoring.results import Problem, Result, validated

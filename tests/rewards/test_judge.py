@@ -162,8 +162,8 @@ def test_a_server_that_recovers_gives_the_score(url: str, fault: str) -> None:
     ("fault", "said"),
     [
         ("broken", "500"),
-        ("half", "IncompleteRead"),
-        ("silent", "RemoteDisconnected"),
+        ("half", "without sending complete message body"),
+        ("silent", "disconnected without sending a response"),
         ("slow", "TimeoutError"),
         ("drip", "TimeoutError"),
         ("hours", "503"),

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rewards.http.addresses import Addresses
-from rewards.http.service import Deadline, Refused, Service, Unreachable, Unreadable
+from rewards.http.errors import Refused, Unreachable, Unreadable
+from rewards.http.service import Deadline, Service
 from tests.rewards.judge_server import counts, judge_server
 from tests.rewards.scripted_server import Answered, scripted
 

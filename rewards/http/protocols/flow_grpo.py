@@ -34,10 +34,10 @@ from PIL import Image
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
 from rewards.http.client import ClientReward
+from rewards.http.errors import Refused
 from rewards.http.protocols.answers import AnswerError, Outcome, plain_metadata
 from rewards.http.protocols.plain_pickle import read_pickle
 from rewards.http.protocols.recognition import takes_posts_alone
-from rewards.http.service import Refused
 from rewards.parsing.images import Files, jpeg
 
 logger = logging.getLogger(__name__)

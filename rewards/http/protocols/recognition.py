@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rewards.http.service import Deadline, Refused, Service
+from rewards.http.errors import Refused
+from rewards.http.service import Deadline, Service
 
 SECONDS = 2.0
 """For each page that is looked at."""

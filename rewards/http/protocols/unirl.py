@@ -24,6 +24,7 @@ from PIL import Image
 
 from mmrl.types import Sample
 from rewards.http.client import ClientReward
+from rewards.http.errors import Refused, Unreachable
 from rewards.http.protocols.answers import (
     AnswerError,
     Outcome,
@@ -34,7 +35,7 @@ from rewards.http.protocols.answers import (
     read_json,
 )
 from rewards.http.readiness import LOOK_SECONDS
-from rewards.http.service import Deadline, Refused, Unreachable
+from rewards.http.service import Deadline
 from rewards.parsing.images import Files, as_rgb, png
 
 

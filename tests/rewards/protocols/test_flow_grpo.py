@@ -14,7 +14,7 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.types import Prompt, Sample
 from rewards import PartialFailure, build_reward
-from rewards.http.service import Refused
+from rewards.http.errors import Refused
 from rewards.scoring.scorer import RewardError, Scorer
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 

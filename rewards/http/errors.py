@@ -1,0 +1,29 @@
+"""Why a request to a service has no answer."""
+
+
+class Unreachable(ConnectionError):
+    """There was no answer before the deadline or within the allowed tries.
+
+    Attributes:
+        is_busy: whether the service is up, but took too long or asked for time.
+    """
+
+    def __init__(self, message: str, is_busy: bool = False) -> None:
+        super().__init__(message)
+        self.is_busy = is_busy
+
+
+class Refused(RuntimeError):
+    """The service answered, and another try would not help.
+
+    Attributes:
+        status: of the answer; 0 if the status is not the reason.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreadable(Refused):
+    """An answer that should be JSON and is not."""

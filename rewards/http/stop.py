@@ -1,0 +1,58 @@
+"""Stopping the work of a thread: it looks for the signal between requests and while it waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+
+TICK = 0.1
+"""Seconds between two looks for the signal."""
+
+_SIGNAL: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+
+
+class Stopped(BaseException):
+    """The run ends, and nobody needs the result of this thread any more."""
+
+
+@contextmanager
+def stopped_by(signal: threading.Event) -> Iterator[None]:
+    """Within the block, `check` and the waits below raise `Stopped` once the signal is set."""
+    token = _SIGNAL.set(signal)
+    try:
+        yield
+    finally:
+        _SIGNAL.reset(token)
+
+
+def check() -> None:
+    """Raise `Stopped` if the signal of this thread is set."""
+    signal = _SIGNAL.get()
+    if signal is not None and signal.is_set():
+        raise Stopped
+
+
+def sleep(seconds: float) -> None:
+    """`time.sleep` that ends early with `Stopped`."""
+    signal = _SIGNAL.get()
+    if signal is None:
+        time.sleep(seconds)
+    elif signal.wait(seconds):
+        raise Stopped
+
+
+def result(future: Future[T]) -> T:
+    """The result of a future, which is cancelled if the wait for it ends early."""
+    try:
+        while not wait([future], TICK).done:
+            check()
+        return future.result()
+    finally:
+        future.cancel()  # no effect on one that is done
