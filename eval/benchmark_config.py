@@ -13,7 +13,7 @@ from mmrl.model_config import ModelConfig, check_checkpoints, check_task
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.samplers.blocks import check_blocks
 from mmrl.types import Prompt
-from models.task import writes_images
+from models.task_names import writes_images
 from rewards.scoring.terms import as_entry, check_entries
 
 

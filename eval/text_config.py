@@ -11,7 +11,7 @@ from eval.groups import sizes
 from mmrl.config import ConfigError, check, check_choice, merge
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Prompt
-from models.task import TASKS, writes_images
+from models.task_names import TASKS, writes_images
 
 _SHORT = {"max_completion_length": "length"}
 

@@ -3,22 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from mmrl.config import ConfigError, check
-from mmrl.training.lora_config import LoraSettings
+from mmrl.config import ConfigError, check, check_choice
 from mmrl.types import Prompt
 from models.image_tokenizers.magvit_config import MagvitConfig
-from models.task import ImageFit
+from models.layouts.layout_config import ImageFit
+
+if TYPE_CHECKING:
+    from models.network.core import MaskedTokenModel
 
 PUBLIC_VQ = "showlab/magvitv2"
 """The image tokenizer of MMaDA, with the sizes that `MagvitConfig` has by default."""
 LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
+LARGEST_RANK = 4096
+"""Width of the public networks; an adapter of this rank has more weights than they."""
+ROLES = {
+    "q": "attn.q",
+    "k": "attn.k",
+    "v": "attn.v",
+    "o": "attn.o",
+    "gate": "mlp.gate",
+    "up": "mlp.up",
+    "down": "mlp.down",
+}
+"""Role of a layer that may have an adapter -> its name in a block of the network."""
+
+
+@dataclass(kw_only=True)
+class LoraConfig:
+    """Low-rank adapters; peft's names."""
+
+    r: int = 16
+    """Rank."""
+    lora_alpha: int = 32
+    """Scale: the update is alpha / r times the product."""
+    target_modules: list[str] = field(default_factory=lambda: list(ROLES))
+    """Layers by role: q, k, v, o, gate, up, down."""
+
+    def __post_init__(self) -> None:
+        check(1 <= self.r <= LARGEST_RANK, "model.lora.r", self.r, f"from 1 to {LARGEST_RANK}")
+        for role in self.target_modules:
+            check_choice("model.lora.target_modules", role, ROLES)
 
 
 @dataclass(kw_only=True)
@@ -50,7 +82,7 @@ class ModelConfig:
     gradient_checkpointing: bool = False
     """Recompute blocks, and layers of a vision tower that is trained, in the backward pass: less
     memory, more time."""
-    lora: LoraSettings | None = None
+    lora: LoraConfig | None = None
     """Train a low-rank adapter instead of all weights."""
     train_vision_tower: bool = False
     """Whether the vision tower of a model that sees is trained as well."""
@@ -91,9 +123,8 @@ def check_checkpoints(model: ModelConfig) -> None:
         ConfigError: one that is neither a directory nor possibly on the hub.
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
-    from mmrl.training.trainable import check_patterns
-    from models.checkpoint import outline
     from models.image_tokenizers.magvit import vq_outline
+    from models.loading import outline
 
     if model.train_vision_tower:
         check_sight(model, "to train its vision tower")
@@ -108,10 +139,44 @@ def check_checkpoints(model: ModelConfig) -> None:
             look(directory)
 
 
+def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "model") -> None:
+    """Refuse patterns that name nothing, or nothing that can be trained.
+
+    Args:
+        network: of the checkpoint; its weights are not needed.
+        model: settings.
+        where: dotted key of the settings, for messages.
+
+    Raises:
+        ConfigError: a pattern fits no parameter.
+    """
+    names = {n for n, _ in network.named_parameters()} - network.unread
+    known = ", ".join(dict.fromkeys(part_of(name) for name, _ in network.named_parameters()))
+    for pattern in model.modules_to_train or ():
+        check(
+            any(matches(name, [pattern]) for name in names),
+            f"{where}.modules_to_train",
+            pattern,
+            "patterns of names of the network",
+            f"It has {known}.",
+        )
+
+
+def matches(name: str, wanted: Iterable[str]) -> bool:
+    """Whether a parameter is one of those that patterns name, or in a module they name."""
+    return any(fnmatchcase(name, p) or fnmatchcase(name, f"{p}.*") for p in wanted)
+
+
+def part_of(name: str) -> str:
+    """The part of a network that a parameter belongs to: a module, of the vision tower two deep."""
+    first, _, rest = name.partition(".")
+    return f"{first}.{rest.partition('.')[0]}" if first == "vision" else first
+
+
 def families(model: ModelConfig) -> list[ModuleType]:
-    """The family of the policy's checkpoint, see `models.checkpoint.FAMILIES`; all of them where
+    """The family of the policy's checkpoint, see `models.loading.FAMILIES`; all of them where
     the checkpoint is not on this machine."""
-    from models.checkpoint import FAMILIES
+    from models.loading import FAMILIES
 
     family = FAMILIES.get(str((known_config(model.path) or {}).get("model_type")))
     return list(FAMILIES.values()) if family is None else [family]
@@ -119,7 +184,7 @@ def families(model: ModelConfig) -> list[ModuleType]:
 
 def check_sight(model: ModelConfig, purpose: str) -> None:
     """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
-    layouts = [layout for family in families(model) for layout in family.TASKS.values()]
+    layouts = [layout for family in families(model) for layout in family.LAYOUTS.values()]
     sees = any(layout.needs_tower for layout in layouts)
     check(sees, "model.path", model.path, f"a checkpoint with a vision tower {purpose}")
 
@@ -139,10 +204,10 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     Raises:
         ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
     """
-    from models.checkpoint import FAMILIES
+    from models.loading import FAMILIES
 
-    layouts = [family.TASKS[task] for family in families(model) if task in family.TASKS]
-    able = " or ".join(name for name, family in FAMILIES.items() if task in family.TASKS)
+    layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
+    able = " or ".join(name for name, family in FAMILIES.items() if task in family.LAYOUTS)
     kind = (known_config(model.path) or {}).get("model_type")
     check(
         bool(layouts),
@@ -169,7 +234,7 @@ def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> N
     Raises:
         ConfigError: one with too few or too many images; the message says where it stands.
     """
-    layouts = [family.TASKS[task] for family in families(model) if task in family.TASKS]
+    layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     for prompt in prompts if len(layouts) == 1 else ():
         try:
             layouts[0].check(prompt)

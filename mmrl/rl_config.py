@@ -15,7 +15,8 @@ from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers.blocks import check_blocks
 from mmrl.training.learning_rate import check_schedule
 from mmrl.training.optimizer_config import check_optimizer
-from models.task import MAX_COMPLETION_LENGTH, TASKS, writes_images
+from models.layouts.layout_config import MAX_COMPLETION_LENGTH
+from models.task_names import TASKS, writes_images
 
 TRACKERS = ("tensorboard", "wandb")
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)

@@ -4,18 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from models.checkpoint import load_model, save_model
     from models.image_tokenizers.magvit import load_vq
+    from models.loading import load_model, save_model
     from models.policy import Policy, load_policy
 
 __all__ = ["Policy", "load_model", "load_policy", "load_vq", "save_model"]
 
 _MODULES = {
     "Policy": "policy",
-    "load_model": "checkpoint",
+    "load_model": "loading",
     "load_policy": "policy",
     "load_vq": "image_tokenizers.magvit",
-    "save_model": "checkpoint",
+    "save_model": "loading",
 }
 
 

@@ -14,17 +14,18 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
-from models.checkpoint import FAMILIES, load_model, outline, read_config, save_model
 from models.image_tokenizers.magvit import MagvitV2, load_vq
 from models.layouts.image_chat import ImageChat
 from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.mmada_rows import Layouts, token_ids
-from models.layouts.text import Text
+from models.layouts.layout import Layout
+from models.layouts.layout_config import MAX_COMPLETION_LENGTH, ImageFit
+from models.layouts.mmada_rows import MmadaRows, token_ids
+from models.layouts.text_layout import TextLayout
 from models.layouts.text_to_image import MaskPolicy, TextToImage
+from models.loading import FAMILIES, load_model, outline, read_config, save_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
 from models.source import find_directory
-from models.task import MAX_COMPLETION_LENGTH, ImageFit, Task
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Policy:
     Attributes:
         model: the network, possibly wrapped (LoRA, distributed training).
         tokenizer: of the checkpoint.
-        tasks: layout of each task, by the name prompts carry.
+        layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
         keeping_pace: context around sampling, in which processes may call `model` differently
             often; set where they share one copy of its weights.
@@ -42,7 +43,7 @@ class Policy:
 
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
-    tasks: Mapping[str, Task]
+    layouts: Mapping[str, Layout]
     network: MaskedTokenModel
     keeping_pace: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -69,7 +70,7 @@ class Policy:
         Raises:
             ValueError: this checkpoint has no layout for its task, or that cannot take the prompt.
         """
-        return self.tasks[self._task([prompt])].fits(prompt, length)
+        return self.layouts[self._task([prompt])].fits(prompt, length)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task, on the policy's device, nothing written yet.
@@ -84,7 +85,7 @@ class Policy:
             ValueError: prompts of several tasks, of one this checkpoint has no layout for, or that
                 are too long.
         """
-        canvas = self.tasks[self._task(prompts)].canvas(prompts, length).to(self.device)
+        canvas = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
         if canvas.features is not None:
             with torch.no_grad():
                 canvas.features = canvas.features.computed(self.model)
@@ -92,7 +93,7 @@ class Policy:
 
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
         """Completions of finished canvases."""
-        return self.tasks[self._task(prompts)].decode(canvas)
+        return self.layouts[self._task(prompts)].decode(canvas)
 
     def save(
         self,
@@ -106,10 +107,10 @@ class Policy:
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
         names = {prompt.task for prompt in prompts}
-        if len(names) != 1 or not names <= self.tasks.keys():
+        if len(names) != 1 or not names <= self.layouts.keys():
             raise ValueError(
                 f"prompts of tasks {sorted(names)}; one task at a time out of"
-                f" {sorted(self.tasks)} is possible with this checkpoint"
+                f" {sorted(self.layouts)} is possible with this checkpoint"
             )
         return names.pop()
 
@@ -160,11 +161,11 @@ def load_policy(
     config, sizes = read_config(directory), outline(directory)
     check_tower(sizes, train_vision_tower)
     tokenizer = load_tokenizer(directory)
-    layouts = Layouts(tokenizer, max_prompt_length)
-    text = Text(tokenizer, max_prompt_length, max_completion_length, chat_template)
+    layouts = MmadaRows(tokenizer, max_prompt_length)
+    text = TextLayout(tokenizer, max_prompt_length, max_completion_length, chat_template)
     check_text(sizes, text)
-    family, made = FAMILIES[config["model_type"]], dict[type[Task], Task]({Text: text})
-    if vq is not None and any(layout.needs_vq for layout in family.TASKS.values()):
+    family, made = FAMILIES[config["model_type"]], dict[type[Layout], Layout]({TextLayout: text})
+    if vq is not None and any(layout.needs_vq for layout in family.LAYOUTS.values()):
         images = load_vq(vq, device=str(device))
         grid = image_grid(config, images, image_size)
         policy = mask_policy or config.get("mask_policy", "ignore")
@@ -174,7 +175,7 @@ def load_policy(
     if isinstance(sizes.vision, Vision):
         longest = config.get("tokenizer_model_max_length")
         made[ImageChat] = ImageChat(text, sizes.vision.tiling, longest)
-    tasks = {name: made[layout] for name, layout in family.TASKS.items() if layout in made}
+    tasks = {name: made[layout] for name, layout in family.LAYOUTS.items() if layout in made}
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(directory, dtype, device, attn_implementation)
     if isinstance(network.vision, Vision):
@@ -226,7 +227,7 @@ def check_tower(network: MaskedTokenModel, trained: bool) -> None:
         )
 
 
-def check_text(network: MaskedTokenModel, text: Text) -> None:
+def check_text(network: MaskedTokenModel, text: TextLayout) -> None:
     """Raise a ValueError unless the embedding has a row for every token of the tokenizer."""
     if text.vocab[1] > network.core.vocab_size:
         raise ValueError(
@@ -235,7 +236,7 @@ def check_text(network: MaskedTokenModel, text: Text) -> None:
         )
 
 
-def check_vocabulary(network: MaskedTokenModel, layouts: Layouts, vq: MagvitV2) -> None:
+def check_vocabulary(network: MaskedTokenModel, layouts: MmadaRows, vq: MagvitV2) -> None:
     """Raise a ValueError unless the embedding has a row for every code of the tokenizer."""
     needed = layouts.code_offset + vq.codebook_size
     if needed > network.core.vocab_size:

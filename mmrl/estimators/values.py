@@ -19,7 +19,7 @@ def state_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes) -
     of which token is written, not of what the state is worth.
 
     Args:
-        model: `models.network.value.ValueNetwork`, possibly wrapped.
+        model: `models.network.value_head.ValueNetwork`, possibly wrapped.
         canvas: B finished rows.
         passes: K mask draws over them.
 

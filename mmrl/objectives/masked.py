@@ -42,10 +42,10 @@ from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.text_source import Source
 from mmrl.randomness import generator, stable_seed
-from models.checkpoint import outline
 from models.families.llada import core_config
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, vq_outline
 from models.layouts.text_to_image import TextToImage
+from models.loading import outline
 from models.network.core import MaskedTokenModel
 from models.policy import load_tokenizer
 
@@ -121,7 +121,7 @@ class Masked:
 
     @property
     def _image_task(self) -> TextToImage:
-        task = self.policy.tasks["text_to_image"]
+        task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage)
         return task
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from mmrl.config import check
 from mmrl.objectives.network_config import NetworkConfig
 from mmrl.objectives.source_config import SourceConfig
-from models.task import ImageFit
+from models.layouts.layout_config import ImageFit
 
 PARTS = ("text_to_image", "image_to_text", "text")
 

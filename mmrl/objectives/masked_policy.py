@@ -10,13 +10,13 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.text_rows import Tasks
 from mmrl.randomness import generator
-from models.checkpoint import new_model
 from models.families.llada import BACKBONE, core_config
 from models.image_tokenizers.magvit import MagvitV2, load_vq
 from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.mmada_rows import Layouts
-from models.layouts.text import Text
+from models.layouts.mmada_rows import MmadaRows
+from models.layouts.text_layout import TextLayout
 from models.layouts.text_to_image import TextToImage
+from models.loading import new_model
 from models.policy import Policy, image_grid, load_policy, load_tokenizer
 
 
@@ -36,20 +36,20 @@ def layouts_of(
     config: MaskedConfig, tokenizer: PreTrainedTokenizerBase, vq: MagvitV2
 ) -> ImageCodesChat:
     """The layout of questions about images, which holds the others."""
-    layouts = Layouts(tokenizer, config.max_prompt_length)
-    text = Text(tokenizer, config.max_prompt_length)
+    layouts = MmadaRows(tokenizer, config.max_prompt_length)
+    text = TextLayout(tokenizer, config.max_prompt_length)
     grid = image_grid({}, vq, config.image_size)
     return ImageCodesChat(text, layouts, vq, grid, config.image_fit)
 
 
 def tasks_of(policy: Policy) -> Tasks:
     """The layouts that answers are rendered with."""
-    text, chat = policy.tasks["text"], policy.tasks["image_to_text"]
-    assert isinstance(text, Text) and isinstance(chat, ImageCodesChat)
+    text, chat = policy.layouts["text"], policy.layouts["image_to_text"]
+    assert isinstance(text, TextLayout) and isinstance(chat, ImageCodesChat)
     return Tasks(text, chat)
 
 
-def public_config(config: MaskedConfig, layouts: Layouts, vq: MagvitV2) -> dict[str, Any]:
+def public_config(config: MaskedConfig, layouts: MmadaRows, vq: MagvitV2) -> dict[str, Any]:
     """MMaDA's config.json of a new network; `mask_policy` is ours, read by `load_policy`."""
     ids, rows = layouts.ids, layouts.code_offset + vq.codebook_size
     return {

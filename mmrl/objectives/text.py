@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from mmrl.config import NotHereError, check
 from mmrl.features import Features
-from mmrl.model_config import ModelConfig, is_hub_id
+from mmrl.model_config import ModelConfig, check_patterns, is_hub_id
 from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_config import CompletionConfig
@@ -40,10 +40,10 @@ from mmrl.objectives.text_policy import (
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.text_source import Source, examples_of
 from mmrl.runtime.interrupt import check as leave_if_told
-from mmrl.training.trainable import check_patterns, train_parts
-from models.checkpoint import outline
+from mmrl.training.trainable import train_parts
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
-from models.layouts.text import Text
+from models.layouts.text_layout import TextLayout
+from models.loading import outline
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
 from models.source import find_directory
@@ -154,11 +154,11 @@ def _seen(features: Features | None) -> dict[str, Any]:
     return {"images": features.source, "shown": features.images, "feature_at": features.at}
 
 
-def _text(config: CompletionConfig) -> Text:
+def _text(config: CompletionConfig) -> TextLayout:
     return text_layout(config.model, config.tokenizer, config.chat_template, config.max_length)
 
 
-def _new(config: CompletionConfig, text: Text) -> dict[str, Any]:
+def _new(config: CompletionConfig, text: TextLayout) -> dict[str, Any]:
     return public_config(config.network, text, config.max_length, config.vision)
 
 

@@ -9,7 +9,7 @@ from mmrl.config import check
 from mmrl.objectives.network_config import NetworkConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.vision_config import VisionConfig
-from models.task import ImageFit
+from models.layouts.layout_config import ImageFit
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ from mmrl.data.images import Pictures
 from mmrl.data.messages import IMAGE, Message, placed, read_messages, text_of
 from mmrl.objectives.source_config import ExampleConfig
 from mmrl.types import Prompt
-from models.layouts.chat import MARK
+from models.layouts.image_marks import MARK
 
 
 class Pair(NamedTuple):

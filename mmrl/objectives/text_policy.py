@@ -10,34 +10,34 @@ from mmrl.objectives.objective import without_weights
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.vision_config import VisionConfig
 from mmrl.randomness import generator
-from models.checkpoint import FAMILIES, load_model, new_model
 from models.families import llada_v
 from models.families.llada import BACKBONE
 from models.image_tokenizers.magvit import MagvitV2
 from models.layouts.image_chat import ImageChat
 from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.mmada_rows import Layouts
+from models.layouts.layout import Layout
+from models.layouts.mmada_rows import MmadaRows
 from models.layouts.pixels import ImageFit
-from models.layouts.text import Text
+from models.layouts.text_layout import TextLayout
+from models.loading import FAMILIES, load_model, new_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
 from models.policy import Policy, check_text, check_vocabulary, image_grid, load_tokenizer
 from models.source import find_directory
-from models.task import Task
 
 
-def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: int) -> Text:
+def text_layout(model: str, tokenizer: str, chat_template: bool | None, length: int) -> TextLayout:
     """The text layout of a checkpoint or of a tokenizer directory; no network is loaded.
 
     Raises:
         FileNotFoundError, ValueError: see `find_directory` and `load_tokenizer`.
     """
     directory = find_directory(model) if model else Path(tokenizer)
-    return Text(load_tokenizer(directory), length, chat_template=chat_template)
+    return TextLayout(load_tokenizer(directory), length, chat_template=chat_template)
 
 
 def tasks_of(
-    text: Text,
+    text: TextLayout,
     network: MaskedTokenModel,
     vq: MagvitV2 | None = None,
     image_fit: ImageFit = "crop",
@@ -57,7 +57,7 @@ def tasks_of(
         return Tasks(text, ImageChat(text, network.vision.tiling))
     if vq is None:
         return Tasks(text)
-    layouts = Layouts(text.tokenizer, text.max_prompt_length)
+    layouts = MmadaRows(text.tokenizer, text.max_prompt_length)
     check_vocabulary(network, layouts, vq)
     grid = image_grid(network.public_config, vq, None)
     return Tasks(text, ImageCodesChat(text, layouts, vq, grid, image_fit))
@@ -95,14 +95,14 @@ def blank(raw: dict[str, Any]) -> MaskedTokenModel:
 
 
 def _policy(network: MaskedTokenModel, tasks: Tasks) -> Policy:
-    layouts: dict[str, Task] = {"text": tasks.text}
+    layouts: dict[str, Layout] = {"text": tasks.text}
     if tasks.image_to_text is not None:
         layouts["image_to_text"] = tasks.image_to_text
     return Policy(network, tasks.text.tokenizer, layouts, network)
 
 
 def public_config(
-    sizes: NetworkConfig, text: Text, max_length: int, vision: VisionConfig | None = None
+    sizes: NetworkConfig, text: TextLayout, max_length: int, vision: VisionConfig | None = None
 ) -> dict[str, Any]:
     """config.json of a new network: LLaDA's, or LLaDA-V's with the sizes of a vision tower."""
     longest, rows = max(4096, max_length), text.vocab[1]

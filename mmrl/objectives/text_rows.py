@@ -26,7 +26,7 @@ from mmrl.objectives.text_pairs import Pair, read_pairs
 from mmrl.types import Prompt
 from models.layouts.image_chat import Album, ImageChat
 from models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
-from models.layouts.text import Text
+from models.layouts.text_layout import TextLayout
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 class Tasks:
     """Layouts of a checkpoint: of words, and of questions about images where it takes them."""
 
-    text: Text
+    text: TextLayout
     image_to_text: ImageChat | ImageCodesChat | None = None
 
     @cached_property
@@ -122,7 +122,7 @@ def _example(
 def _given(given: Prompt | list[int], place: str, tasks: Tasks) -> Example:
     """An example without its completion."""
     nothing, shown = torch.zeros(0, dtype=torch.long), {}
-    layout: Text | ImageChat | ImageCodesChat = tasks.text
+    layout: TextLayout | ImageChat | ImageCodesChat = tasks.text
     if not isinstance(given, Prompt):
         pieces = [_checked_ids(given, f"{place}: the prompt", tasks.text)]
     elif given.images is None:
@@ -148,7 +148,7 @@ def _pieces(prompt: Prompt, chat: ImageChat | ImageCodesChat) -> list[list[int]]
         raise ConfigError(f"{error}.") from error
 
 
-def _checked_ids(value: Any, what: str, text: Text) -> list[int]:
+def _checked_ids(value: Any, what: str, text: TextLayout) -> list[int]:
     first, end = text.vocab
     if not isinstance(value, list) or not all(
         isinstance(i, int) and first <= i < end for i in value

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 from mmrl.algorithms import passes_per_rollout
-from mmrl.model_config import image_tokens, known_config
+from mmrl.model_config import ROLES, image_tokens, known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
-from mmrl.training.lora_config import ROLES
 from mmrl.training.trainable import trained_in_full
-from models.checkpoint import FAMILIES
-from models.network.core import CoreConfig, MaskedTokenModel
-from models.task import writes_images
+from models.loading import FAMILIES
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
+from models.task_names import writes_images
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
@@ -67,7 +67,7 @@ def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
         return None, raw
     wanted = {task.task for task in config.tasks.values()}
     order = list(SIZES) if config.model.vq is None else list(reversed(SIZES))
-    able = [name for name in order if wanted <= FAMILIES[SIZES[name]["model_type"]].TASKS.keys()]
+    able = [name for name in order if wanted <= FAMILIES[SIZES[name]["model_type"]].LAYOUTS.keys()]
     return able[0], SIZES[able[0]]
 
 
@@ -153,8 +153,8 @@ def _update(
 
 def _shown(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
     """Positions that show images, of the prompt that has the most."""
-    layout = FAMILIES[raw["model_type"]].TASKS.get(task.config.task)
-    if layout is None or layout.writes_images:
+    layout = FAMILIES[raw["model_type"]].LAYOUTS.get(task.config.task)
+    if layout is None or writes_images(task.config.task):
         return 0
     if layout.needs_vq:
         return image_tokens(config.model, raw)

@@ -20,7 +20,7 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
 from mmrl.training.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
-from models.checkpoint import outline
+from models.loading import outline
 
 
 def describe(config: RLConfig, world_size: int = 1) -> str:
@@ -51,7 +51,7 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
 
 
 def _run(config: RLConfig, world_size: int) -> Iterator[str]:
-    layouts = [layout for family in families(config.model) for layout in family.TASKS.values()]
+    layouts = [layout for family in families(config.model) for layout in family.LAYOUTS.values()]
     codes = any(layout.needs_vq for layout in layouts)  # others load no image tokenizer
     for key, path in (("policy", config.model.path), ("images", config.model.vq)):
         if path is not None and (key == "policy" or codes):

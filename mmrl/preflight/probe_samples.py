@@ -15,7 +15,7 @@ from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
 from mmrl.randomness import generator
 from mmrl.types import Chunk, Prompt, Sample
-from models.task import writes_images
+from models.task_names import writes_images
 
 
 class ProbeSamples(NamedTuple):

@@ -10,7 +10,7 @@ from mmrl.config import check
 from mmrl.data.data_config import DataConfig
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
-from models.task import TASKS
+from models.task_names import TASKS
 from rewards.scoring.terms import as_entry, check_entries
 
 MOST_ROLLOUTS = 65536

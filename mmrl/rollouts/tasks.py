@@ -20,7 +20,8 @@ from mmrl.rollouts.pairing import differences
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Cutting, Prompt
-from models.task import MAX_COMPLETION_LENGTH, writes_images
+from models.layouts.layout_config import MAX_COMPLETION_LENGTH
+from models.task_names import writes_images
 from rewards.scoring.scorer import Scorer
 
 if TYPE_CHECKING:

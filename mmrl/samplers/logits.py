@@ -46,7 +46,7 @@ def guided_output(
     shared: bool = False,
     cache: Any = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`guided_logits`, and the values [N] at the same positions, see `models.network.value`.
+    """`guided_logits`, and the values [N] at the same positions, see `models.network.value_head`.
 
     Values are those of the conditional side; None for a network without a value head, or with
     `shared`.

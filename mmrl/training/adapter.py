@@ -8,27 +8,27 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from mmrl.model_config import ROLES, LoraConfig
 from mmrl.randomness import generator
 from mmrl.runtime.sharding import whole
-from mmrl.training.lora_config import ROLES, LoraSettings
 from models.network.core import MaskedTokenModel
 
 
-def add_adapter(network: MaskedTokenModel, settings: LoraSettings, seed: int) -> nn.Module:
+def add_adapter(network: MaskedTokenModel, settings: LoraConfig, seed: int) -> nn.Module:
     """Freeze the network (but a value head) and put an adapter on every layer of the chosen roles.
 
     Roles are mapped to the core's own layer names, so no checkpoint dialect can leave some out.
     The first factor is drawn from a generator named by the seed; the second is zero, so the policy
     starts as it was.
     """
-    from peft import LoraConfig, get_peft_model
+    import peft
 
     from mmrl.training.lora_layer import InPlaceLora
 
     names = [ROLES[role] for role in settings.target_modules]
-    config = LoraConfig(r=settings.r, lora_alpha=settings.lora_alpha, target_modules=names)
+    config = peft.LoraConfig(r=settings.r, lora_alpha=settings.lora_alpha, target_modules=names)
     config._register_custom_module({nn.Linear: InPlaceLora})
-    model = get_peft_model(network, config)  # type: ignore[arg-type]
+    model = peft.get_peft_model(network, config)  # type: ignore[arg-type]
     if network.value_head is not None:
         network.value_head.requires_grad_(True)
     draw = generator(seed, "adapter")

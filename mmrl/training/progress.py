@@ -23,7 +23,7 @@ from mmrl.runtime.launch import any_process
 from mmrl.training.completions import write_completions
 from mmrl.training.reward_versions import write_versions
 from mmrl.training.trackers import log_samples
-from models.task import writes_images
+from models.task_names import writes_images
 
 if TYPE_CHECKING:
     from pathlib import Path

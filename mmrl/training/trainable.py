@@ -8,19 +8,17 @@ peft's `modules_to_save` are.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from mmrl.config import check
+from mmrl.model_config import ModelConfig, matches, part_of
 from mmrl.training.adapter import add_adapter
 
 if TYPE_CHECKING:
-    from mmrl.model_config import ModelConfig
     from models.network.core import MaskedTokenModel
 
 TOWER, VALUE_HEAD, ADAPTER = "vision.tower", "value_head", ".lora_"
@@ -32,11 +30,6 @@ def patterns(model: ModelConfig) -> list[str] | None:
     if model.modules_to_train is not None:
         return [*model.modules_to_train, *tower]
     return tower if model.lora is not None else None
-
-
-def matches(name: str, wanted: Iterable[str]) -> bool:
-    """Whether a parameter is one of those that patterns name, or in a module they name."""
-    return any(fnmatchcase(name, p) or fnmatchcase(name, f"{p}.*") for p in wanted)
 
 
 def train_parts(network: MaskedTokenModel, model: ModelConfig, seed: int) -> nn.Module:
@@ -62,7 +55,7 @@ def trained_in_full(network: MaskedTokenModel, model: ModelConfig) -> dict[str, 
         chosen = {name for name, p in every.items() if p.requires_grad or matches(name, tower)}
     else:
         chosen = {name for name in every if matches(name, [*wanted, VALUE_HEAD])}
-    chosen -= unread_parameters(network)
+    chosen -= network.unread
     return {name: every[name] for name in every if name in chosen}
 
 
@@ -82,52 +75,16 @@ def in_common(
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
 
 
-def unread_parameters(network: MaskedTokenModel) -> set[str]:
-    """Parameters that take part in nothing and so never have a gradient."""
-    vision = network.vision
-    return set() if vision is None else {f"vision.{name}" for name in vision.unread}  # type: ignore[union-attr]
-
-
-def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "model") -> None:
-    """Refuse patterns that name nothing, or nothing that can be trained.
-
-    Args:
-        network: of the checkpoint; its weights are not needed.
-        model: settings.
-        where: dotted key of the settings, for messages.
-
-    Raises:
-        ConfigError: a pattern fits no parameter.
-    """
-    names = {n for n, _ in network.named_parameters()} - unread_parameters(network)
-    known = ", ".join(dict.fromkeys(_part(name) for name, _ in network.named_parameters()))
-    for pattern in model.modules_to_train or ():
-        check(
-            any(matches(name, [pattern]) for name in names),
-            f"{where}.modules_to_train",
-            pattern,
-            "patterns of names of the network",
-            f"It has {known}.",
-        )
-
-
 def trained_counts(network: nn.Module) -> Iterator[str]:
     """A line for every part of a network: its parameters that are trained, out of all it has."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, parameter in network.named_parameters():
-        for key in (_part(name), "total"):
+        for key in ("adapter" if ADAPTER in name else part_of(name), "total"):
             counts[key][0] += parameter.numel() * parameter.requires_grad
             counts[key][1] += parameter.numel()
     counts["total"] = counts.pop("total")  # last
     for key, (trained, every) in counts.items():
         yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"
-
-
-def _part(name: str) -> str:
-    if ADAPTER in name:
-        return "adapter"
-    first, _, rest = name.partition(".")
-    return f"{first}.{rest.partition('.')[0]}" if first == "vision" else first
 
 
 def starting_values(network: nn.Module) -> dict[str, Tensor]:

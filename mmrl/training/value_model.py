@@ -27,7 +27,7 @@ from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import in_common, train_parts
 from mmrl.types import Canvas, Passes
 from models import Policy
-from models.network.value import ValueHead, ValueNetwork, copied_backbone
+from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
 from models.weights import read_weights, write_weights
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from models.layouts.text import Text
-from models.network.core import CoreConfig, MaskedTokenModel
-from models.task import Task
+from models.layouts.layout import Layout
+from models.layouts.text_layout import TextLayout
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
 
 _BLOCK = "model.transformer.blocks.{i}."
-TASKS: dict[str, type[Task]] = {"text": Text}
+LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 """What checkpoints can do, by the names that prompts carry, and the layout of each."""
 
 KEYS = {

@@ -14,12 +14,13 @@ from typing import Any
 
 from models.layouts.anyres import Tiling, grids_between
 from models.layouts.image_chat import ImageChat
-from models.layouts.text import Text
-from models.network.core import CoreConfig, MaskedTokenModel
+from models.layouts.layout import Layout
+from models.layouts.text_layout import TextLayout
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
 from models.network.vision import SO400M, Vision
-from models.task import Task
 
-TASKS: dict[str, type[Task]] = {"text": Text, "image_to_text": ImageChat}
+LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
 """What checkpoints can do, by the names that prompts carry, and the layout of each."""
 
 _BLOCK = "model.layers.{i}."

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from models.families.llada import KEYS, core_config, network, with_vocab_size
 from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.text import Text
+from models.layouts.layout import Layout
+from models.layouts.text_layout import TextLayout
 from models.layouts.text_to_image import TextToImage
-from models.task import Task
 
-__all__ = ["KEYS", "TASKS", "core_config", "network", "with_vocab_size"]
+__all__ = ["KEYS", "LAYOUTS", "core_config", "network", "with_vocab_size"]
 
-TASKS: dict[str, type[Task]] = {
+LAYOUTS: dict[str, type[Layout]] = {
     "image_to_text": ImageCodesChat,
-    "text": Text,
+    "text": TextLayout,
     "text_to_image": TextToImage,
 }
 """What checkpoints can do, by the names that prompts carry, and the layout of each."""

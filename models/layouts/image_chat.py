@@ -2,10 +2,10 @@
 
     eos* conversation with an image's embeddings in place of every `<image>` | mask×n
 
-The conversation is the tokenizer's chat template with LLaDA-V's system text before it; padding is
-hidden as in `models.layouts.text`. As the public code does, the text between images is tokenised
-piece by piece, and pieces after an image lose their first token, the newline after `<image>`, where
-the first piece begins with the token that begins a text.
+The conversation is the tokenizer's chat template with LLaDA-V's system message before it; padding
+is masked as in `TextLayout`. As in the public code, the text between images is tokenised piece by
+piece, and pieces after an image lose their first token, the newline after `<image>`, where the
+first piece begins with the token that begins a text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor
 
 from mmrl.types import Canvas, Features, Prompt, Shown
 from models.layouts.anyres import Tiling
-from models.layouts.chat import MARK, count_marks, rendered
+from models.layouts.image_marks import MARK, count_marks, rendered
 from models.layouts.mmada_rows import token_ids
-from models.layouts.text import Text
+from models.layouts.text_layout import TextLayout
 
 SYSTEM = (
     "You are a helpful language and vision assistant. You are able to understand the visual"
@@ -42,11 +42,10 @@ class ImageChat:
         max_length: longest row, images and response included; None for any.
     """
 
-    writes_images: ClassVar[bool] = False
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = True
 
-    text: Text
+    text: TextLayout
     tiling: Tiling
     max_length: int | None = None
 
@@ -135,7 +134,7 @@ class ImageChat:
         )
 
     def decode(self, canvas: Canvas) -> list[str]:
-        """Finished canvas -> B texts, see `Text.decode`."""
+        """Finished canvas -> B texts, see `TextLayout.decode`."""
         return self.text.decode(canvas)
 
     def _excess(self, prompt: Prompt, pieces: Sequence[list[int]], n: int) -> str | None:

@@ -2,11 +2,11 @@
 
     eos* mmu soi code×n eoi conversation | mask×n'
 
-The conversation is the prompt through the chat template, without a system text of its own, and
-begins with the token that begins a text, as in training (`Layouts.image_to_text`). The network was
-trained with one image, before all words, so that is where it stands: a prompt with several images
-is refused, and marks or parts of images only say that there is one. Padding is hidden as in
-`models.layouts.text`, whatever the mask policy of image generation is.
+The conversation is the prompt through the chat template, without a system message, and begins with
+the token that begins a text, as in training (`MmadaRows.image_to_text`). The network was trained
+with one image before all text, so that is its place: a prompt with several images is refused, and
+marks or image parts only say that there is one. Padding is masked as in `TextLayout`, whatever the
+mask policy of image generation is.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
 from models.image_tokenizers.magvit import MagvitV2
-from models.layouts.chat import MARK, count_marks, words_alone
 from models.layouts.image_chat import Stands, image_key
-from models.layouts.mmada_rows import Layouts
+from models.layouts.image_marks import MARK, count_marks, words_alone
+from models.layouts.layout_config import ImageFit
+from models.layouts.mmada_rows import MmadaRows
 from models.layouts.pixels import check_fit, image_to_pixels
-from models.layouts.text import Text
-from models.task import ImageFit
+from models.layouts.text_layout import TextLayout
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,11 @@ class ImageCodesChat:
         image_fit: how an image becomes a square.
     """
 
-    writes_images: ClassVar[bool] = False
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
 
-    text: Text
-    layouts: Layouts
+    text: TextLayout
+    layouts: MmadaRows
     vq: MagvitV2
     grid: tuple[int, int]
     image_fit: ImageFit = "crop"
@@ -128,7 +127,7 @@ class ImageCodesChat:
         return self.text.laid_out(rows, n)
 
     def decode(self, canvas: Canvas) -> list[str]:
-        """Finished canvas -> B texts, see `Text.decode`."""
+        """Finished canvas -> B texts, see `TextLayout.decode`."""
         return self.text.decode(canvas)
 
     def codes(self, image: Image.Image) -> Tensor:

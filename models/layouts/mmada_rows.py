@@ -37,7 +37,7 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> d
 
 
 @dataclass(frozen=True)
-class Layouts:
+class MmadaRows:
     """The layouts of one checkpoint.
 
     Args:

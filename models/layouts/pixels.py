@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from models.task import ImageFit
+from models.layouts.layout_config import ImageFit
 
 LONGEST = 100
 """Ratio of the sides up to which the whole image is resized before its middle is taken."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
 from models.image_tokenizers.magvit import MagvitV2
-from models.layouts.mmada_rows import Layouts
+from models.layouts.mmada_rows import MmadaRows
 
 MaskPolicy = Literal["ignore", "key_padding"]
 """`ignore`: padding is attended to like any token (how the public MMaDA weights were trained);
@@ -30,11 +30,10 @@ class TextToImage:
         mask_policy: what padding means.
     """
 
-    writes_images: ClassVar[bool] = True
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
 
-    layouts: Layouts
+    layouts: MmadaRows
     vq: MagvitV2
     grid: tuple[int, int]
     mask_policy: MaskPolicy

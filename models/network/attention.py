@@ -6,17 +6,13 @@ queries are computed there alone; keys and values always come from the whole row
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.network.cache import KVCache
+from models.network.core_config import CoreConfig
+from models.network.kv_cache import KVCache
 from models.network.norm import RMSNorm
-
-if TYPE_CHECKING:
-    from models.network.core import CoreConfig
 
 
 def rope_table(

@@ -9,15 +9,13 @@ mask and no timestep input.
 
 `forward` computes logits only at the requested positions and only for the requested columns of the
 vocabulary, and skips the queries and the MLP of the last block everywhere else. `hidden_states` is
-the same without logits; a value head (`models.network.value`), where there is one, reads them as
-well.
+the same without logits; a value head (`models.network.value_head`) reads them as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -33,29 +31,9 @@ from models.network.attention import (
     query_rows,
     rope_table,
 )
-from models.network.cache import KVCache
+from models.network.core_config import CoreConfig
+from models.network.kv_cache import KVCache
 from models.network.norm import RMSNorm
-
-
-@dataclass(frozen=True)
-class CoreConfig:
-    """Sizes and the eleven degrees of freedom in which the public backbones differ."""
-
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    mlp_size: int
-    vocab_size: int
-    norm_eps: float = 1e-5
-    rope_theta: float = 500000.0
-    rope_fp32: bool = True
-    norm_weight_fp32: bool = False
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    tied_head: bool = False
-    logits_fp32: bool = False
 
 
 class MaskedLMOutput(NamedTuple):
@@ -125,6 +103,12 @@ class MaskedTokenModel(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.embed.weight.device
+
+    @property
+    def unread(self) -> set[str]:
+        """Parameters that a checkpoint holds and no forward pass reads; they have no gradient."""
+        names = () if self.vision is None else self.vision.unread
+        return {f"vision.{name}" for name in names}  # type: ignore[union-attr]
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype.

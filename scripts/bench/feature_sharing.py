@@ -94,8 +94,8 @@ from mmrl.samplers import SamplerConfig  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 from mmrl.types import Sample  # noqa: E402
 from models import Policy, load_policy  # noqa: E402
-from models.checkpoint import new_model, save_model  # noqa: E402
 from models.families.llada_v import core_config  # noqa: E402
+from models.loading import new_model, save_model  # noqa: E402
 from models.network.vision import Vision  # noqa: E402
 
 

@@ -77,8 +77,8 @@ class Setting:
 
 def write_checkpoint(s: Setting, directory: Path) -> None:
     """Write a network of random weights."""
-    from models.checkpoint import new_model, save_model
     from models.families.llada import BACKBONE, core_config
+    from models.loading import new_model, save_model
 
     config = {
         **BACKBONE,
@@ -95,7 +95,7 @@ def write_checkpoint(s: Setting, directory: Path) -> None:
 
 def policy(s: Setting) -> Any:
     """The network in the place of a policy."""
-    from models.checkpoint import load_model
+    from models.loading import load_model
 
     network = load_model(s.checkpoint)
     return SimpleNamespace(model=network, network=network)

@@ -73,8 +73,8 @@ from setting import circumstances  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Canvas, Rollout  # noqa: E402
-from models.checkpoint import new_model  # noqa: E402
 from models.families.llada import BACKBONE, core_config  # noqa: E402
+from models.loading import new_model  # noqa: E402
 
 
 def policy(s: Setting) -> Any:

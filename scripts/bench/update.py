@@ -22,8 +22,9 @@ from peft.tuners.lora import Linear  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.estimators import score  # noqa: E402
+from mmrl.model_config import LoraConfig  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
-from mmrl.training.adapter import LoraSettings, add_adapter  # noqa: E402
+from mmrl.training.adapter import add_adapter  # noqa: E402
 from mmrl.training.lora_layer import InPlaceLora  # noqa: E402
 from mmrl.types import Canvas, Passes  # noqa: E402
 
@@ -63,7 +64,7 @@ def straightforward(s: Setting) -> Measured:
 def timed(s: Setting, logprobs: LogProbs, passes: Passes, layer: type = InPlaceLora) -> Measured:
     """The time of an update, after a warm-up, with its loss and the norm of its gradient."""
     network = policy(s)
-    network.model = add_adapter(network.network, LoraSettings(r=16), seed=0)
+    network.model = add_adapter(network.network, LoraConfig(r=16), seed=0)
     for module in network.model.modules():
         if isinstance(module, Linear):
             module.__class__ = layer

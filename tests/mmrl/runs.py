@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
 
-from mmrl.model_config import ModelConfig, policy_options
+from mmrl.model_config import LoraConfig, ModelConfig, policy_options
 from mmrl.objectives.masked_config import MaskedConfig, NetworkConfig
 from mmrl.objectives.masked_policy import new_policy
 from mmrl.rl_config import RLConfig
@@ -24,7 +24,6 @@ from mmrl.rollouts.tasks import Task, TaskConfig
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.run_directory import RunDirectory
 from mmrl.samplers import SamplerConfig
-from mmrl.training.adapter import LoraSettings
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
 from models import load_policy
@@ -97,7 +96,7 @@ def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig
         path=world.policy,
         vq=VQ,
         max_prompt_length=24,
-        lora=None if lora is None else LoraSettings(**lora),
+        lora=None if lora is None else LoraConfig(**lora),
         **changes.pop("model", {}),
     )
     task = task_config(world, algorithm=algorithm, **changes.pop("task", {}))

@@ -11,11 +11,10 @@ from PIL import Image
 
 from mmrl import rl, sft
 from mmrl.data.prompts import DataConfig
-from mmrl.model_config import ModelConfig
+from mmrl.model_config import LoraConfig, ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import TaskConfig
 from mmrl.samplers import SamplerConfig
-from mmrl.training.adapter import LoraSettings
 from mmrl.types import Sample
 from tests.models.networks import write_small_llada_v
 
@@ -23,7 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "tower": {"train_vision_tower": True},
     "projector": {
         "modules_to_train": ["vision.projector"],
-        "lora": LoraSettings(r=4, lora_alpha=8),
+        "lora": LoraConfig(r=4, lora_alpha=8),
     },
 }
 """Everything is trained, beside a frozen reference that sees with its own weights; and a projector

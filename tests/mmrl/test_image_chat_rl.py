@@ -206,10 +206,10 @@ def test_prompts_leave_by_the_completions_that_are_sampled(
     pictures = [Image.new("RGB", size) for size in sizes]
     prompts = [replace(task.prompts[0], images=[picture]) for picture in pictures]
     task.prompts = prompts
-    layout = policy.tasks["image_to_text"]
+    layout = policy.layouts["image_to_text"]
     assert isinstance(layout, ImageChat)
     widths = [policy.canvas([prompt], 8).tokens.shape[1] for prompt in prompts]
-    policy.tasks = {"image_to_text": replace(layout, max_length=widths[1])}
+    policy.layouts = {"image_to_text": replace(layout, max_length=widths[1])}
     assert widths[0] < widths[1] < widths[2]
     task.eval_prompts = prompts
     task.leave_out_long_prompts(policy)

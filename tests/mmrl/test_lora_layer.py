@@ -8,7 +8,8 @@ from peft import PeftModel
 from peft.tuners.lora import Linear
 from torch import Generator, Tensor
 
-from mmrl.training.adapter import LoraSettings, adapter_off, add_adapter
+from mmrl.model_config import LoraConfig
+from mmrl.training.adapter import adapter_off, add_adapter
 from mmrl.training.lora_layer import InPlaceLora
 from tests.models.networks import small_network
 
@@ -18,7 +19,7 @@ IDS = torch.randint(40, (3, 12), generator=Generator().manual_seed(1))
 @pytest.fixture
 def adapted() -> PeftModel:
     """A network whose adapters have moved from their start."""
-    model = add_adapter(small_network(qkv_bias=True), LoraSettings(r=4), seed=0)
+    model = add_adapter(small_network(qkv_bias=True), LoraConfig(r=4), seed=0)
     draw = Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
@@ -75,7 +76,7 @@ def test_lower_precision_stays_as_close_as_with_peft(adapted: PeftModel) -> None
 
 @torch.no_grad()
 def test_half_precision_weights_with_float32_adapters_are_left_to_peft() -> None:
-    model = add_adapter(small_network().bfloat16(), LoraSettings(r=4), seed=0)
+    model = add_adapter(small_network().bfloat16(), LoraConfig(r=4), seed=0)
     assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
     expected = with_peft_layers(model)(input_ids=IDS).logits
     assert torch.equal(model(input_ids=IDS).logits, expected)

@@ -22,8 +22,8 @@ from mmrl.preflight.memory import LLADA_8B, SIZES, estimate, sizes
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from models import load_policy
-from models.checkpoint import FAMILIES
-from models.task import TASKS, writes_images
+from models.loading import FAMILIES
+from models.task_names import TASKS, writes_images
 from tests.mmrl.runs import run_config
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
@@ -41,13 +41,12 @@ def test_a_policy_can_do_what_its_family_says(tmp_path: Path) -> None:
         folder.mkdir()
         vq = write(folder) / "vq"
         policy = load_policy(folder, vq=vq if vq.is_dir() else None)
-        assert {name: type(task) for name, task in policy.tasks.items()} == FAMILIES[name].TASKS
+        assert {name: type(task) for name, task in policy.layouts.items()} == FAMILIES[name].LAYOUTS
 
 
 def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
-    layouts = [pair for family in FAMILIES.values() for pair in family.TASKS.items()]
+    layouts = [pair for family in FAMILIES.values() for pair in family.LAYOUTS.items()]
     assert sorted({task for task, _ in layouts}) == TASKS
-    assert all(layout.writes_images == writes_images(task) for task, layout in layouts)
     assert [task for task in TASKS if writes_images(task)] == ["text_to_image"]
 
 

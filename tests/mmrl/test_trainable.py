@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.model_config import ModelConfig, check_checkpoints, check_sight
-from mmrl.training.adapter import LoraSettings
+from mmrl.model_config import LoraConfig, ModelConfig, check_checkpoints, check_sight
 from mmrl.training.trainable import exchanged, starting_values, train_parts, trained_counts
 from models import load_model
-from models.checkpoint import outline
+from models.loading import outline
 from tests.models.networks import write_small_llada_v
 
 
@@ -39,12 +38,12 @@ def test_without_patterns_everything_is_trained_but_the_tower(directory: Path) -
     tower, everything = named(directory, "vision.tower"), named(directory, "")
     assert trained(directory) == everything - tower
     assert trained(directory, train_vision_tower=True) == everything
-    assert trained(directory, lora=LoraSettings(r=2)) == {"adapter"}
+    assert trained(directory, lora=LoraConfig(r=2)) == {"adapter"}
 
 
-@pytest.mark.parametrize("lora", [None, LoraSettings(r=2)])
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2)])
 def test_patterns_name_modules_and_parameters_and_join_an_adapter(
-    directory: Path, lora: LoraSettings | None
+    directory: Path, lora: LoraConfig | None
 ) -> None:
     chosen = ["vision.projector", "blocks.*.attn_norm", "norm.weight"]
     expected = {name for name in named(directory, "blocks") if "attn_norm" in name}
@@ -89,7 +88,7 @@ def test_patterns_that_name_nothing_and_towers_that_are_not_there_are_refused(
 
 def test_an_exchange_lasts_as_long_as_it_is_wanted(directory: Path) -> None:
     network = load_model(directory)
-    model = ModelConfig(lora=LoraSettings(r=2), modules_to_train=["vision.projector"])
+    model = ModelConfig(lora=LoraConfig(r=2), modules_to_train=["vision.projector"])
     train_parts(network, model, seed=0)
     start = starting_values(network)
     weight = dict(network.named_parameters())["vision.projector.0.weight"]

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.estimators import score, score_with_values
+from mmrl.model_config import ROLES
 from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
-from mmrl.training.adapter import ROLES, adapter_off
+from mmrl.training.adapter import adapter_off
 from mmrl.training.trainer import DivergenceError, Trainer
 from models import load_policy
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of

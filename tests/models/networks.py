@@ -16,11 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import Generator
 
 from models import save_model
-from models.checkpoint import public_names
 from models.families import llada_v
 from models.families.llada import KEYS
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, save_vq
-from models.network.core import CoreConfig, MaskedTokenModel
+from models.loading import public_names
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
 from tests.models.llada_tokenizer import small_tokenizer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

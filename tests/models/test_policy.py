@@ -94,7 +94,7 @@ def test_finished_canvases_decode_to_the_images_of_their_codes(policy: Policy) -
     canvas = finished(policy.canvas(PROMPTS), policy)
     images = policy.decode(canvas, PROMPTS)
     assert [image.size for image in images] == [(8, 8), (8, 8)]
-    task = policy.tasks["text_to_image"]
+    task = policy.layouts["text_to_image"]
     codes = (torch.arange(32) % 32).view(2, 16)
     expected = to_images(task.vq.decode_code(codes))
     assert [image.tobytes() for image in images] == [image.tobytes() for image in expected]
@@ -113,11 +113,11 @@ def test_pixels_outside_the_range_are_clamped() -> None:
 
 def test_a_policy_saved_and_loaded_is_the_same(policy: Policy, tmp_path: Path) -> None:
     policy.save(tmp_path)
-    vq = policy.tasks["text_to_image"].vq
+    vq = policy.layouts["text_to_image"].vq
     loaded = load_policy(tmp_path, vq=None)
     assert loaded.network.public_config == policy.network.public_config
     assert loaded.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
-    assert loaded.mask_id == policy.mask_id and set(loaded.tasks) == {"text"}
+    assert loaded.mask_id == policy.mask_id and set(loaded.layouts) == {"text"}
     canvas = policy.canvas(PROMPTS)
     assert torch.equal(image_logits(loaded, canvas), image_logits(policy, canvas))
     assert vq.codebook_size == 32

@@ -28,7 +28,7 @@ from mmrl.algorithms import (
 from mmrl.estimators import MASKS, score, score_with_values, state_values
 from mmrl.types import Passes, Rollout
 from models.network.core import MaskedTokenModel
-from models.network.value import ValueHead, ValueNetwork, copied_backbone
+from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
 from tests.mmrl.canvases import generators, small_canvas
 from tests.models.networks import bare_policy, small_network
 

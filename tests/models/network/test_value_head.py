@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from models import load_model
-from models.checkpoint import save_model
-from models.network.value import ValueHead, ValueNetwork, copied_backbone
+from models.loading import save_model
+from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
 from tests.models.networks import small_network
 
 TOKENS = torch.randint(0, 39, (2, 7), generator=torch.Generator().manual_seed(0))

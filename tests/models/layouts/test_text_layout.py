@@ -8,7 +8,7 @@ import torch
 
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy, save_model
-from models.layouts.text import Text
+from models.layouts.text_layout import TextLayout
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
 from tests.models.networks import CONFIG, small_network
 
@@ -52,15 +52,15 @@ def answered(canvas: Canvas, policy: Policy, texts: list[str]) -> Canvas:
 
 
 def test_a_llada_checkpoint_is_a_text_policy_without_an_image_tokenizer(policy: Policy) -> None:
-    assert set(policy.tasks) == {"text"}
+    assert set(policy.layouts) == {"text"}
     assert policy.canvas(PROMPTS).vocab == (0, len(policy.tokenizer))
 
 
 def test_a_mmada_checkpoint_writes_text_and_images(checkpoint: Path) -> None:
     both = load_policy(checkpoint, vq=checkpoint / "vq")
-    assert set(both.tasks) == {"text", "text_to_image", "image_to_text"}
+    assert set(both.layouts) == {"text", "text_to_image", "image_to_text"}
     first, end = both.canvas(PROMPTS).vocab
-    codes = both.tasks["text_to_image"].vocab
+    codes = both.layouts["text_to_image"].vocab
     assert first == 0 and end == codes[0] == len(both.tokenizer)
 
 
@@ -89,7 +89,7 @@ def test_the_twin_has_masks_in_place_of_the_prompt(policy: Policy) -> None:
 def test_text_goes_through_the_chat_template_as_a_message_of_the_user() -> None:
     tokenizer = llada_tokenizer()
     tokenizer.chat_template = TEMPLATE
-    chat = Text(tokenizer, 99)
+    chat = TextLayout(tokenizer, 99)
     messages = [{"role": "user", "content": "hi"}]
     [ids] = chat.canvas([Prompt("0", "text", "hi")], 1).tokens[:, :-1].tolist()
     assert ids == chat.prompt_ids(Prompt("0", "text", "ignored", messages=messages))
@@ -98,15 +98,15 @@ def test_text_goes_through_the_chat_template_as_a_message_of_the_user() -> None:
         "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
-    plain = Text(tokenizer, 99, chat_template=False)
+    plain = TextLayout(tokenizer, 99, chat_template=False)
     assert plain.prompt_ids(Prompt("0", "text", "hi")) == [1000 + ord("h"), 1000 + ord("i")]
 
 
 def test_templates_that_are_not_there_are_asked_for_in_vain() -> None:
     with pytest.raises(ValueError, match="chat_template is true"):
-        Text(llada_tokenizer(), 99, chat_template=True)
+        TextLayout(llada_tokenizer(), 99, chat_template=True)
     with pytest.raises(ValueError, match="prompt '7' has messages"):
-        Text(llada_tokenizer(), 99).fits(Prompt("7", "text", "", messages=[{"role": "user"}]))
+        TextLayout(llada_tokenizer(), 99).fits(Prompt("7", "text", "", messages=[{"role": "user"}]))
 
 
 @pytest.mark.parametrize("end", ["<|endoftext|>", "<|eot_id|>"])
@@ -140,7 +140,7 @@ def test_a_prompt_beyond_the_limit_does_not_fit_and_is_refused_by_name(policy: P
 
 
 def test_ends_and_mask_are_those_of_llada() -> None:
-    canvas = Text(llada_tokenizer(), 9, 4).canvas([Prompt("0", "text", "a")])
+    canvas = TextLayout(llada_tokenizer(), 9, 4).canvas([Prompt("0", "text", "a")])
     assert (canvas.stop_ids, canvas.mask_id, canvas.vocab) == (
         (126081, 126348),
         126336,

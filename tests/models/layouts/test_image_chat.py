@@ -16,13 +16,14 @@ from torch import Generator, Tensor
 from mmrl.data.images import Picture, Pictures
 from mmrl.estimators import score
 from mmrl.estimators.values import state_values
+from mmrl.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.training.adapter import LoraSettings, adapter_off, add_adapter
+from mmrl.training.adapter import adapter_off, add_adapter
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy
 from models.layouts.image_chat import SYSTEM, Album, ImageChat
-from models.network.value import ValueHead, ValueNetwork, copied_backbone
+from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
 from models.network.vision import Vision
 from tests.models.networks import write_small_llada_v
 
@@ -282,7 +283,7 @@ def test_under_an_adapter_embeddings_are_final_and_the_reference_sees_them_too(
     policy = load(directory)
     if bf16:
         autocast_forward(policy.network, policy.device)
-    policy.model = add_adapter(policy.network, LoraSettings(r=2), seed=0)
+    policy.model = add_adapter(policy.network, LoraConfig(r=2), seed=0)
     done = rolled_out(policy, PROMPTS)
     assert done.canvas.features is not None and done.canvas.features.source is None
     logprobs, _ = score(policy, done.canvas, halves(done.canvas))
@@ -339,7 +340,7 @@ def test_an_image_that_is_hidden_with_its_prompt_is_not_seen(policy: Policy) -> 
 @torch.no_grad()
 def test_images_computed_at_once_are_those_computed_one_by_one(directory: Path) -> None:
     policy = load(directory)
-    features = policy.tasks["image_to_text"].canvas(PROMPTS).features
+    features = policy.layouts["image_to_text"].canvas(PROMPTS).features
     assert features is not None and features.source is not None
     rows = [features.computed(policy.model).rows]
     eyes(policy).one_by_one = False
@@ -366,7 +367,7 @@ def test_prompts_that_cannot_be_laid_out_are_named(
 
 
 def test_a_row_longer_than_the_checkpoint_was_trained_with_is_refused(policy: Policy) -> None:
-    large, task = question(2, 64, 64), policy.tasks["image_to_text"]
+    large, task = question(2, 64, 64), policy.layouts["image_to_text"]
     assert isinstance(task, ImageChat)
     limited = replace(task, max_length=policy.canvas(PROMPTS[:1]).tokens.shape[1])
     assert [limited.fits(prompt) for prompt in (PROMPTS[0], large)] == [True, False]

@@ -16,8 +16,8 @@ from torch import Generator, Tensor
 
 from mmrl.types import Shown
 from models import load_model, save_model
-from models.checkpoint import new_model
 from models.families.llada_v import core_config, network
+from models.loading import new_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
 from tests.models.networks import FIXTURES, LLADA_V, write_llada_v

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, load_vq, save_vq
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "magvitv2"
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2"
 SIZES = ("32x32", "32x64", "64x64")
 ROUNDING = 5e-6
 """Of latents of about 0.1 behind twenty float32 convolutions, in another order of sums."""

@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from models.layouts.mmada_rows import Layouts
+from models.layouts.mmada_rows import MmadaRows
 from tests.models.networks import FIXTURES
 
 MASK, IMAGE_TOKENS = 126336, 16
@@ -27,8 +27,8 @@ def texts() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def layouts(tokenizer: PreTrainedTokenizerBase) -> Layouts:
-    return Layouts(tokenizer, 20)
+def layouts(tokenizer: PreTrainedTokenizerBase) -> MmadaRows:
+    return MmadaRows(tokenizer, 20)
 
 
 def same(actual: tuple[Tensor, Tensor], cases: dict[str, Tensor], name: str) -> None:
@@ -39,7 +39,7 @@ def same(actual: tuple[Tensor, Tensor], cases: dict[str, Tensor], name: str) -> 
 
 
 def test_image_generation(
-    layouts: Layouts, cases: dict[str, Tensor], texts: dict[str, list[str]]
+    layouts: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
 ) -> None:
     masks = torch.full((2, IMAGE_TOKENS), MASK)
     same(layouts.text_to_image(texts["texts"], masks), cases, "t2i_gen")
@@ -47,48 +47,48 @@ def test_image_generation(
 
 
 def test_image_generation_in_training_with_the_first_text_dropped(
-    layouts: Layouts, cases: dict[str, Tensor], texts: dict[str, list[str]]
+    layouts: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
 ) -> None:
     codes = cases["layouts/t2i/0"][:, -IMAGE_TOKENS - 1 : -1]
     same(layouts.text_to_image(texts["texts"], codes, drop=[True, False]), cases, "t2i")
 
 
 def test_text_and_chat(
-    layouts: Layouts, cases: dict[str, Tensor], texts: dict[str, list[str]]
+    layouts: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
 ) -> None:
     same(layouts.language(texts["texts"], 30), cases, "lm")
     same(layouts.chat(texts["chat"], 70), cases, "lm_chat")
 
 
 def test_image_understanding(
-    layouts: Layouts, cases: dict[str, Tensor], texts: dict[str, list[str]]
+    layouts: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
 ) -> None:
     codes = cases["layouts/mmu/0"][:, 2 : 2 + IMAGE_TOKENS]
     same(layouts.image_to_text(texts["chat"], codes), cases, "mmu")
 
 
 def test_reasoning_before_an_image(
-    layouts: Layouts, cases: dict[str, Tensor], texts: dict[str, list[str]]
+    layouts: MmadaRows, cases: dict[str, Tensor], texts: dict[str, list[str]]
 ) -> None:
     codes = cases["layouts/r2i/0"][:, -IMAGE_TOKENS - 1 : -1]
     same(layouts.reasoning_to_image(texts["chat"], codes), cases, "r2i")
 
 
 def test_codes_follow_the_tokenizer_in_the_vocabulary(
-    layouts: Layouts, cases: dict[str, Tensor]
+    layouts: MmadaRows, cases: dict[str, Tensor]
 ) -> None:
     assert layouts.code_offset == 126349
     assert cases["layouts/t2i/0"][:, -IMAGE_TOKENS - 1 : -1].min() == layouts.code_offset
 
 
-def test_a_text_longer_than_the_row_is_cut_and_still_ends(layouts: Layouts) -> None:
+def test_a_text_longer_than_the_row_is_cut_and_still_ends(layouts: MmadaRows) -> None:
     masks = torch.full((1, 4), MASK)
     ids, mask = layouts.text_to_image(["a" * 50], masks)
     assert ids.shape == (1, 20 + 4 + 3) and bool(mask.all())
     assert ids[0, 0] == layouts.ids["t2i"] and ids[0, 20] == layouts.ids["eos"]
 
 
-def test_the_unconditional_row_differs_in_the_text_only(layouts: Layouts) -> None:
+def test_the_unconditional_row_differs_in_the_text_only(layouts: MmadaRows) -> None:
     codes = torch.arange(8).view(2, 4) + layouts.code_offset
     rows, _ = layouts.text_to_image(["a cat", "a dog"], codes)
     bare, _ = layouts.text_to_image(["", ""], codes)
@@ -100,4 +100,4 @@ def test_the_unconditional_row_differs_in_the_text_only(layouts: Layouts) -> Non
 def test_a_tokenizer_without_the_special_tokens_is_refused_with_their_names() -> None:
     plain = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, "a")))
     with pytest.raises(ValueError, match=r"<\|mdm_mask\|>"):
-        _ = Layouts(plain, 20).ids
+        _ = MmadaRows(plain, 20).ids

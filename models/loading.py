@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from models.families import llada, llada_v, mmada
-from models.network.core import CoreConfig, MaskedTokenModel
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
 from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, write_weights
 
 FAMILIES = {"llada": llada, "llava_llada": llada_v, "mmada": mmada}
 """`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size`, `network`
-and `TASKS`."""
+and `LAYOUTS`."""
 
 DTYPES = {
     "float32": torch.float32,

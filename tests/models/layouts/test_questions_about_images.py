@@ -147,7 +147,7 @@ def test_a_policy_saved_and_loaded_writes_the_same(policy: Policy, tmp_path: Pat
     policy.save(tmp_path)
     loaded = load(tmp_path)
     # an image tokenizer is no part of a checkpoint
-    loaded.tasks = {**loaded.tasks, "image_to_text": policy.tasks["image_to_text"]}
+    loaded.layouts = {**loaded.layouts, "image_to_text": policy.layouts["image_to_text"]}
     assert torch.equal(
         rolled_out(loaded, PROMPTS).canvas.tokens, rolled_out(policy, PROMPTS).canvas.tokens
     )

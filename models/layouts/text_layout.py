@@ -18,12 +18,12 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Prompt
+from models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from models.layouts.mmada_rows import token_ids
-from models.task import MAX_COMPLETION_LENGTH
 
 
 @dataclass(frozen=True)
-class Text:
+class TextLayout:
     """Renders prompts as canvases with every response position masked, and decodes finished ones.
 
     Args:
@@ -34,7 +34,6 @@ class Text:
             so where the tokenizer has a chat template.
     """
 
-    writes_images: ClassVar[bool] = False
     needs_vq: ClassVar[bool] = False
     needs_tower: ClassVar[bool] = False
 

@@ -18,9 +18,9 @@ from models import Policy, load_policy
 from models.image_tokenizers.magvit import MagvitV2
 from models.layouts import pixels
 from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.mmada_rows import Layouts
+from models.layouts.mmada_rows import MmadaRows
 from models.layouts.pixels import ImageFit, image_to_pixels
-from models.layouts.text import Text
+from models.layouts.text_layout import TextLayout
 from tests.models.networks import FIXTURES, write_small_mmada
 
 IMAGE = {"type": "image"}
@@ -54,7 +54,7 @@ def policy(directory: Path) -> Policy:
 
 
 def layout(policy: Policy) -> ImageCodesChat:
-    task = policy.tasks["image_to_text"]
+    task = policy.layouts["image_to_text"]
     assert isinstance(task, ImageCodesChat)
     return task
 
@@ -75,7 +75,7 @@ def test_a_row_is_the_framed_codes_and_the_conversation(policy: Policy) -> None:
 
 
 def test_a_row_is_what_understanding_was_trained_with(policy: Policy) -> None:
-    """`Layouts.image_to_text` is the layout of training, where the answer follows the header."""
+    """`MmadaRows.image_to_text` is the layout of training, where the answer follows the header."""
     prompt = question("describe the image")
     canvas, task = policy.canvas([prompt]), layout(policy)
     turn = policy.tokenizer.apply_chat_template(
@@ -92,7 +92,7 @@ def test_the_ids_are_those_of_the_public_prompting_code(
     public = load_file(FIXTURES / "mmada" / "cases.safetensors")["layouts/mmu/0"]
     monkeypatch.setattr(ImageCodesChat, "codes", lambda *_: public[0, 2 : 2 + CODES])
     words = "<|start_header_id|>user<|end_header_id|>\nhi<eot_id><|start_header_id|>"
-    task = ImageCodesChat(Text(tokenizer, 30, 4), Layouts(tokenizer, 20), MagvitV2, (4, 4))  # type: ignore[arg-type]
+    task = ImageCodesChat(TextLayout(tokenizer, 30, 4), MmadaRows(tokenizer, 20), MagvitV2, (4, 4))  # type: ignore[arg-type]
     canvas = task.canvas([question(words)])
     # of the 20 ids of text in the public row the last is an end, since its text is cut there
     assert torch.equal(canvas.tokens[0, :-4], public[0, :-1])
@@ -203,6 +203,6 @@ def test_a_checkpoint_without_a_chat_template_takes_the_words_as_they_are(
 
 
 def test_without_its_image_tokenizer_a_policy_reads_no_images(directory: Path) -> None:
-    assert set(load_policy(directory, vq=None).tasks) == {"text"}
+    assert set(load_policy(directory, vq=None).layouts) == {"text"}
     with pytest.raises(ValueError, match="one task at a time out of"):
         load_policy(directory, vq=None).canvas([question()])

@@ -1,0 +1,26 @@
+"""Sizes of the masked-token transformer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    """Sizes and the eleven degrees of freedom in which the public backbones differ."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    mlp_size: int
+    vocab_size: int
+    norm_eps: float = 1e-5
+    rope_theta: float = 500000.0
+    rope_fp32: bool = True
+    norm_weight_fp32: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    tied_head: bool = False
+    logits_fp32: bool = False
