@@ -1,39 +1,31 @@
-"""Settings of `python -m mmrl.rl`, named as in TRL and transformers."""
+"""Settings of `python -m mmrl.rl`."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.model_config import ModelConfig, check_checkpoints, check_task
 from mmrl.rollouts.task_config import TaskConfig
+from mmrl.run_config import RunConfig, check_schedule
 from mmrl.samplers.blocks import check_blocks
-from mmrl.training.learning_rate import check_schedule
-from mmrl.training.optimizer_config import check_optimizer
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from models.task_names import TASKS, writes_images
 
-TRACKERS = ("tensorboard", "wandb")
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
-MICRO_BATCH = 16
-"""Rollouts of a micro-batch at most, where their number is left to the run."""
+MAX_AUTO_BATCH = 16
+"""Largest micro-batch, in rollouts, where per_device_train_batch_size is null."""
 
 
 @dataclass(kw_only=True)
-class RLConfig:
-    """A run."""
-
-    choices: ClassVar = {"report_to": TRACKERS}
+class RLConfig(RunConfig):
+    """Settings of `python -m mmrl.rl`, named as in TRL and transformers."""
 
     output_dir: str = "runs/rl"
-    """Run directory, see `mmrl.run.run_directory`."""
-    seed: int = 0
-    """Names every draw of the run."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The policy."""
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
@@ -47,78 +39,25 @@ class RLConfig:
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
     overlap_rewards: bool = True
-    """Call rewards in threads of their own while the next groups are sampled; without it in turn
-    when all are. The scores are the same."""
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    """`sgd` is plain gradient descent with momentum; its learning rates are far larger."""
-    learning_rate: float = 1e-5
-    """Highest learning rate."""
-    learning_rate_scales: dict[str, float] = field(default_factory=dict)
-    """Factors on the learning rate of parameters whose name starts with the key."""
-    lr_scheduler_type: str = "constant_with_warmup"
-    """Name of a transformers schedule: constant_with_warmup, linear, cosine, …"""
-    lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of the schedule, such as min_lr_rate for cosine_with_min_lr."""
-    warmup_steps: int = 0
-    """Optimiser steps over which the learning rate rises from 0."""
-    weight_decay: float = 0.0
-    """Decoupled weight decay of matrices."""
-    momentum: float = 0.9
-    """Momentum of SGD."""
-    adam_beta1: float = 0.9
-    """First moment decay of AdamW."""
-    adam_beta2: float = 0.999
-    """Second moment decay of AdamW."""
-    adam_epsilon: float = 1e-8
-    """Denominator offset of AdamW."""
-    max_grad_norm: float = 1.0
-    """Gradients are scaled down to this norm; 0 leaves them."""
-    bf16: Literal["auto", True, False] = "auto"
-    """Sample and train under bfloat16 autocast; `auto` does so where the device computes bfloat16
-    natively, see `mmrl.runtime.precision`."""
-    torch_compile: Literal["auto", True, False] = "auto"
-    """Compile the repeated blocks of the network; `auto` is explained in
-    `mmrl.runtime.compilation`. On a CPU it needs a C++ compiler. With and without gradient are
-    compiled apart, so that the ratio at the start of several inner iterations is 1 up to
-    rounding."""
-    logging_steps: int = 1
-    """Steps between lines of metrics."""
+    """Call rewards in background threads while the next groups are sampled; false calls them when
+    all groups are sampled. The scores are the same."""
     eval_steps: int = 0
     """Steps between evaluations on held-out prompts, besides the first and the last; 0 for none."""
     eval_images: int = 32
     """Images in the grid of an evaluation, and samples that trackers are shown."""
-    save_steps: int = 50
-    """Steps between checkpoints; 0 writes only the final model."""
-    save_total_limit: int | None = 2
-    """Checkpoints to keep; null keeps all."""
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """Stored precision of the model; null keeps that of the weights."""
     log_completions: bool = True
     """Write the last rollouts with their rewards to `samples/` whenever a checkpoint is written."""
-    resume_from_checkpoint: str | None = None
-    """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
-    resume_with_changes: bool = False
-    """Continue although settings that shape the run are not those of the checkpoint."""
-    report_to: list[str] = field(default_factory=list)
-    """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
-    the run directory), wandb."""
     dry_run: bool = False
     """Check everything, print the plan and the memory estimate, and exit."""
 
     def __post_init__(self) -> None:
-        for key in ("max_steps", "passes_at_once", "logging_steps"):
-            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        super().__post_init__()
+        check(self.passes_at_once >= 1, "passes_at_once", self.passes_at_once, "at least 1")
         size = self.per_device_train_batch_size
         check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
-        for key in ("eval_steps", "eval_images", "save_steps", "warmup_steps"):
-            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
-        check_optimizer(self)
-        limit = self.save_total_limit
-        check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
-        for tracker in self.report_to:
-            check_choice("report_to", tracker, TRACKERS)
-            advice = f'Install it: pip install -e ".[{tracker}]"'
-            check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
+        check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
@@ -209,7 +148,7 @@ class RLConfig:
         if self.per_device_train_batch_size is not None:
             return self.per_device_train_batch_size
         shared = math.gcd(*self.rollouts_per_device(world_size).values())
-        return max(n for n in range(1, MICRO_BATCH + 1) if shared % n == 0)
+        return max(n for n in range(1, MAX_AUTO_BATCH + 1) if shared % n == 0)
 
     def check_geometry(self, world_size: int) -> None:
         """Raise a ConfigError unless rollouts divide among devices and micro-batches."""

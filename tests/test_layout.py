@@ -90,11 +90,9 @@ KNOWN_ON_CIRCLES: set[str] = {
     "mmrl.algorithms.combinations",
     "mmrl.algorithms.forwards",
     "mmrl.algorithms.loss",
-    "mmrl.rl",
     "mmrl.samplers.prediction",
     "mmrl.samplers.rules",
     "mmrl.samplers.settings",
-    "mmrl.training.progress",
     "mmrl.training.supervised_trainer",
     "mmrl.training.trainer",
     "mmrl.training.trainer_state",
@@ -109,11 +107,6 @@ KNOWN_ARROWS: set[str] = {
     "eval.benchmark imports mmrl.preflight.probe_samples",
     "eval.benchmark imports mmrl.preflight.reward_probe",
     "mmrl.objectives.text imports mmrl.training.trainable",
-    "mmrl.rl_config imports mmrl.training.learning_rate",
-    "mmrl.rl_config imports mmrl.training.optimizer_config",
-    "mmrl.sft_config imports mmrl.training.learning_rate",
-    "mmrl.sft_config imports mmrl.training.optimizer_config",
-    "mmrl.training.trainer imports mmrl.rl",
 }
 """Imports that still lead upwards; the list only shrinks."""
 
@@ -224,7 +217,6 @@ def test_every_package_is_imported_from_this_checkout(package: str) -> None:
 
 
 SETTINGS = [
-    "mmrl.rl",
     "mmrl.sft",
     "mmrl.eval",
     "mmrl.eval_v",

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from mmrl.training.optimizer_config import OptimizerSettings
+from mmrl.run_config import RunConfig
 
 
-def build_optimizers(module: nn.Module, settings: OptimizerSettings) -> list[Optimizer]:
+def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     """Return the optimisers that together train every parameter requiring a gradient.
 
     Weight decay applies to matrices and convolutions, not to biases and norm scales.
@@ -68,7 +68,7 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
     ]
 
 
-def _groups(named: dict[str, nn.Parameter], settings: OptimizerSettings) -> list[dict[str, Any]]:
+def _groups(named: dict[str, nn.Parameter], settings: RunConfig) -> list[dict[str, Any]]:
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in named.items():
         decay = settings.weight_decay if parameter.ndim >= 2 else 0.0

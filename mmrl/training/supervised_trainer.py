@@ -17,6 +17,7 @@ from torch import Tensor
 from mmrl.objectives.objective import Objective
 from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import written_settings
+from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.computation import follow_device
@@ -35,7 +36,6 @@ from mmrl.runtime.sharding import (
     whole,
 )
 from mmrl.training.ema import ExponentialAverage
-from mmrl.training.learning_rate import build_schedule
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import trained_counts
 from mmrl.training.trainer_state import load_state, resuming

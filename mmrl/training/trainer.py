@@ -23,10 +23,11 @@ from torch import Tensor
 from mmrl.algorithms import BatchSize
 from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
 from mmrl.randomness import generator
-from mmrl.rl_config import MICRO_BATCH
+from mmrl.rl_config import MAX_AUTO_BATCH
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.run.metric_window import MetricWindow
+from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.computation import follow_device
@@ -37,7 +38,6 @@ from mmrl.runtime.launch import is_sharded, takes_part
 from mmrl.runtime.precision import autocast_forward
 from mmrl.runtime.sharding import prepare, shard, shard_policy, whole
 from mmrl.training.adapter import adapter_off, plain_state
-from mmrl.training.learning_rate import build_schedule
 from mmrl.training.micro_batches import Part, Prepared, parts
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import (
@@ -53,7 +53,7 @@ from mmrl.types import Canvas, Passes
 from models import Policy
 
 if TYPE_CHECKING:
-    from mmrl.rl import RLConfig
+    from mmrl.rl_config import RLConfig
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Trainer:
                 "per_device_train_batch_size: %d, the largest number up to %d that divides the"
                 " rollouts per device of every task",
                 self.micro_batch_size,
-                MICRO_BATCH,
+                MAX_AUTO_BATCH,
             )
         self.trained = policy.model
         shard_policy(policy, accelerator)

@@ -12,8 +12,8 @@ from accelerate.utils import ProjectConfiguration
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import mmrl.run_config
 from eval.evaluation import Evaluation
-from mmrl import rl_config
 from mmrl.config import ConfigError
 from mmrl.rl import train
 from mmrl.training.trackers import log_samples
@@ -105,6 +105,6 @@ def test_wandb_shows_the_same_images_and_texts_in_the_run_directory(
 def test_a_tracker_that_is_not_installed_is_refused_with_the_command_that_installs_it(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rl_config, "find_spec", lambda name: None)
+    monkeypatch.setattr(mmrl.run_config, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"report_to is 'wandb'.*pip install -e \"\.\[wandb\]"):
         run_config(world, tmp_path, report_to=["wandb"])

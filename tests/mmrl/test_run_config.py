@@ -1,22 +1,19 @@
 """Learning-rate schedules: their values, and what is refused before a model loads."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.training.learning_rate import build_schedule, check_schedule
+from mmrl.run_config import RunConfig, build_schedule, check_schedule
 
 
-@dataclass(kw_only=True)
-class Settings:
-    learning_rate: float = 0.5
-    lr_scheduler_type: str = "constant_with_warmup"
-    lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
-    warmup_steps: int = 2
+def settings_of(name: str, arguments: dict[str, Any]) -> RunConfig:
+    return RunConfig(
+        learning_rate=0.5, lr_scheduler_type=name, lr_scheduler_kwargs=arguments, warmup_steps=2
+    )
 
 
 WSD = {"num_decay_steps": 4, "decay_type": "linear", "min_lr_ratio": 0.1}
@@ -39,7 +36,7 @@ VALUES = [
 def test_rates_rise_over_the_warm_up_and_then_follow_the_schedule(
     name: str, arguments: dict[str, Any], expected: list[float]
 ) -> None:
-    settings = Settings(lr_scheduler_type=name, lr_scheduler_kwargs=arguments)
+    settings = settings_of(name, arguments)
     check_schedule(settings, 8)
     # the optimisers of a run have their rates in groups, here one of them scaled
     groups = [{"params": [torch.zeros(1)], "lr": rate} for rate in (0.5, 0.05)]
@@ -71,7 +68,7 @@ def test_rates_rise_over_the_warm_up_and_then_follow_the_schedule(
 def test_a_schedule_that_would_fail_later_is_refused(
     name: str, arguments: dict[str, Any], said: str
 ) -> None:
-    settings = Settings(lr_scheduler_type=name, lr_scheduler_kwargs=arguments)
+    settings = settings_of(name, arguments)
     with pytest.raises(ConfigError, match="lr_scheduler_") as error:
         check_schedule(settings, 8)
     assert said in str(error.value)

@@ -1,0 +1,174 @@
+"""Settings that every training run has, named as in TRL and transformers.
+
+`RLConfig` and `SFTConfig` add theirs. The learning-rate schedules are those of transformers, which
+are checked here, before any model loads.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from mmrl.config import ConfigError, check, check_choice
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LambdaLR
+
+TRACKERS = ("tensorboard", "wandb")
+MAX_LEARNING_RATE = 1e6
+"""A larger learning rate is a typing error."""
+PLAIN_SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
+"""Without arguments these cannot fail, so they are accepted without importing torch."""
+LOSS_SCHEDULES = ("reduce_lr_on_plateau", "greedy")
+"""Refused: they follow a loss, and resuming is exact only for functions of the step."""
+SCHEDULE_ARGUMENTS = ("optimizer", "num_warmup_steps", "num_training_steps", "last_epoch")
+"""Arguments of a schedule that come from other settings."""
+
+
+@dataclass(kw_only=True)
+class RunConfig:
+    """A training run."""
+
+    choices: ClassVar = {"report_to": TRACKERS}
+
+    output_dir: str = "runs"
+    """Run directory, see `mmrl.run.run_directory`."""
+    seed: int = 0
+    """Seed of every random draw: new weights, the order of examples, rollouts and masks."""
+    max_steps: int = 100
+    """Steps of the whole run."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """`sgd` is plain gradient descent with momentum; its learning rates are far larger."""
+    learning_rate: float = 1e-5
+    """Highest learning rate."""
+    learning_rate_scales: dict[str, float] = field(default_factory=dict)
+    """Factors on the learning rate of parameters whose name starts with the key."""
+    lr_scheduler_type: str = "constant_with_warmup"
+    """Name of a transformers schedule: constant_with_warmup, linear, cosine, …"""
+    lr_scheduler_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of the schedule, such as min_lr_rate for cosine_with_min_lr."""
+    warmup_steps: int = 0
+    """Optimiser steps over which the learning rate rises from 0."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of matrices and convolutions."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    adam_beta1: float = 0.9
+    """First moment decay of AdamW."""
+    adam_beta2: float = 0.999
+    """Second moment decay of AdamW."""
+    adam_epsilon: float = 1e-8
+    """Denominator offset of AdamW."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm; 0 leaves them."""
+    bf16: Literal["auto", True, False] = "auto"
+    """Run forward passes under bfloat16 autocast; `auto` does so where the device computes bfloat16
+    natively, see `mmrl.runtime.precision`."""
+    torch_compile: Literal["auto", True, False] = "auto"
+    """Compile the repeated blocks of the network; `auto` is explained in
+    `mmrl.runtime.compilation`. On a CPU it needs a C++ compiler."""
+    logging_steps: int = 1
+    """Steps between lines of metrics."""
+    eval_steps: int = 0
+    """Steps between evaluations; 0 for none."""
+    save_steps: int = 50
+    """Steps between checkpoints; 0 writes only the final model."""
+    save_total_limit: int | None = 2
+    """Checkpoints to keep; null keeps all."""
+    resume_from_checkpoint: str | None = None
+    """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
+    resume_with_changes: bool = False
+    """Continue although settings that shape the run differ from those of the checkpoint."""
+    report_to: list[str] = field(default_factory=list)
+    """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
+    the run directory), wandb."""
+    dry_run: bool = False
+    """Check everything, print the plan, and exit."""
+
+    def __post_init__(self) -> None:
+        for key in ("max_steps", "logging_steps"):
+            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        for key in ("eval_steps", "save_steps", "warmup_steps"):
+            check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        self._check_optimizer()
+        limit = self.save_total_limit
+        check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
+        for tracker in self.report_to:
+            check_choice("report_to", tracker, TRACKERS)
+            advice = f'Install it: pip install -e ".[{tracker}]"'
+            check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
+
+    def _check_optimizer(self) -> None:
+        """Raise a ConfigError for a number that no optimiser can train with."""
+        for key in ("learning_rate", "adam_epsilon"):
+            value, allowed = (
+                getattr(self, key),
+                f"positive, finite and at most {MAX_LEARNING_RATE:g}",
+            )
+            check(0 < value <= MAX_LEARNING_RATE, key, value, allowed)
+        most, decay = 1 / self.learning_rate, self.weight_decay
+        allowed = f"0 or more, finite, and below 1 / learning_rate ({most:g})"
+        advice = "Each step removes learning_rate * weight_decay of every weight."
+        check(0 <= decay < most, "weight_decay", decay, allowed, advice)
+        scales = {f"learning_rate_scales.{k}": v for k, v in self.learning_rate_scales.items()}
+        for key, value in {"max_grad_norm": self.max_grad_norm, **scales}.items():
+            check(0 <= value < math.inf, key, value, "0 or more, and finite")
+        for key in ("momentum", "adam_beta1", "adam_beta2"):
+            value = getattr(self, key)
+            check(0 <= value < 1, key, value, "from 0 to below 1")
+
+
+def build_schedule(optimizer: Optimizer, settings: RunConfig, steps: int) -> LambdaLR:
+    """The learning-rate schedule of an optimiser over `steps` of its steps."""
+    from transformers import get_scheduler
+
+    # absolute rates (min_lr, lr_end) are relative to this default, not to those of the groups
+    optimizer.defaults["lr"] = settings.learning_rate
+    return get_scheduler(
+        settings.lr_scheduler_type,
+        optimizer,
+        settings.warmup_steps,
+        steps,
+        dict(settings.lr_scheduler_kwargs),
+    )  # type: ignore[return-value]
+
+
+def check_schedule(settings: RunConfig, steps: int) -> None:
+    """Build the schedule of a run of `steps` for a dummy optimiser and read some of its rates.
+
+    Raises:
+        ConfigError: an unknown schedule, unknown or missing arguments, or impossible rates.
+    """
+    name, arguments = settings.lr_scheduler_type, dict(settings.lr_scheduler_kwargs)
+    if name in PLAIN_SCHEDULES and not arguments:
+        return
+    import torch
+    from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
+    from transformers.trainer_utils import SchedulerType
+
+    known = [item.value for item in SchedulerType if item.value not in LOSS_SCHEDULES]
+    check_choice("lr_scheduler_type", name, known)
+    signature = inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[SchedulerType(name)])
+    keys = [key for key in signature.parameters if key not in SCHEDULE_ARGUMENTS]
+    allowed = f"a mapping with keys of {', '.join(keys)}" if keys else "empty"
+    check(
+        arguments.keys() <= set(keys),
+        "lr_scheduler_kwargs",
+        arguments,
+        f"{allowed} for lr_scheduler_type={name}",
+    )
+    dummy = torch.optim.SGD([torch.zeros(1)], lr=settings.learning_rate)
+    try:
+        [rate] = build_schedule(dummy, settings, steps).lr_lambdas
+        rates = [rate(n) for n in range(0, steps + 1, math.ceil(steps / 100))]
+        possible = all(0 <= value < math.inf for value in rates)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise ConfigError(
+            f"lr_scheduler_kwargs is {arguments}, with which {name} cannot be built: {error}."
+            f" Its keys: {', '.join(keys)}."
+        ) from error
+    check(possible, "lr_scheduler_kwargs", arguments, "one that gives rates of 0 or more")
