@@ -23,7 +23,7 @@ from eval.asking import check_answerable, give_policy
 from eval.benchmark_config import BenchmarkConfig, Setting
 from eval.evaluation import Batch, rows_of, sample_batch
 from eval.sample_store import SampleStore
-from mmrl.config import NotHereError, check, plain, to_yaml
+from mmrl.config import NotHereError, check, to_plain, to_yaml
 from mmrl.data.images import Pictures
 from mmrl.data.prompts import fitting, load_prompts
 from mmrl.model_config import check_prompts, is_hub_id, policy_options
@@ -234,7 +234,7 @@ def _sample(
 
 def _decisive(config: BenchmarkConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """Everything that decides the samples: settings, prompts, files of the model."""
-    values = {key: value for key, value in plain(config).items() if key not in _FREE}
+    values = {key: value for key, value in to_plain(config).items() if key not in _FREE}
     texts = [[prompt.id, prompt.text, prompt.messages, *_identities(prompt)] for prompt in prompts]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]

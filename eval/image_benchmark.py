@@ -15,7 +15,7 @@ from eval.evaluation import Evaluation, scored, write_grid
 from eval.geneval_folder import write_folder
 from eval.image_config import EvalConfig
 from eval.image_table import Table, as_text, by_tag
-from mmrl.config import plain
+from mmrl.config import to_plain
 from mmrl.run.run_directory import git_commit
 from mmrl.types import Prompt
 
@@ -67,5 +67,5 @@ def _scores(config: EvalConfig, tables: dict[str, Table], result: Evaluation) ->
         {"id": prompt.id, **json_scores(result.scores, n)}
         for n, prompt in enumerate(result.prompts)
     ]
-    head = {"commit": git_commit(), "config": plain(config), "tables": tables}
+    head = {"commit": git_commit(), "config": to_plain(config), "tables": tables}
     return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False) + "\n"

@@ -13,7 +13,7 @@ from eval.evaluation import Batch, Evaluation, scored
 from eval.groups import Groups, by_group, sizes
 from eval.text_config import EvalConfig
 from eval.text_table import Row, as_text, cost, quality
-from mmrl.config import plain
+from mmrl.config import to_plain
 from mmrl.run.run_directory import git_commit
 from mmrl.types import Prompt
 
@@ -73,7 +73,7 @@ def _scores(
     """Settings, tables, prompts, completions and scores; a score that does not exist is null."""
     content = {
         "commit": git_commit(),
-        "config": plain(config),
+        "config": to_plain(config),
         "table": rows,
         "groups": groups,
         "left_out": sampled.left_out,

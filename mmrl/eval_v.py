@@ -21,7 +21,7 @@ from eval.benchmark_config import BenchmarkConfig
 from eval.image_config import EvalConfig
 from eval.text_config import EvalConfig as TextConfig
 from mmrl import begin
-from mmrl.config import check_choice, stated
+from mmrl.config import check_choice, read_key
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.runtime.activity import activity, displayed
@@ -56,7 +56,7 @@ def load(arguments: Sequence[str]) -> BenchmarkConfig:
     Raises:
         ConfigError: a task without a benchmark; see also `load_ready`.
     """
-    task = str(stated(arguments, "task") or "text_to_image")
+    task = str(read_key(arguments, "task") or "text_to_image")
     check_choice("task", task, BENCHMARKS)
     return load_ready(BENCHMARKS[task].config, arguments)
 

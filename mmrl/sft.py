@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl import begin
-from mmrl.config import component
+from mmrl.config import build_options
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.objectives import OBJECTIVES
@@ -87,7 +87,7 @@ def train(config: SFTConfig) -> bool:
 
     begin()
     end_with_launcher()
-    options = component(OBJECTIVES, config.objective, where="objective")
+    options = build_options(OBJECTIVES, config.objective, where="objective")
     check_launch(config.optimizer)
     check_compiler(config.torch_compile)
     # without a device, launched processes find each other only where the CPU is asked for

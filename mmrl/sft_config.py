@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mmrl.config import check, component
+from mmrl.config import build_options, check
 from mmrl.objectives import OBJECTIVES
 from mmrl.run_config import RunConfig, check_schedule
 
@@ -41,5 +41,5 @@ class SFTConfig(RunConfig):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         if self.objective:
-            component(OBJECTIVES, self.objective, where="objective")
+            build_options(OBJECTIVES, self.objective, where="objective")
         check_schedule(self, self.max_steps)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from PIL import Image
 
-from mmrl.config import installed
+from mmrl.config import import_extra
 from mmrl.types import Sample
 from rewards.networks.architectures import resolve_architecture
 from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
@@ -60,7 +60,7 @@ class HPSReward:
         batch_size: int = 16,
         fill: int = 8,
     ) -> None:
-        open_clip = installed("open_clip", "clip")
+        open_clip = import_extra("open_clip", "clip")
         architecture = resolve_architecture(model, "hps.model")
         path = find_checkpoint(checkpoint, FILES[version], "hps.checkpoint")
         sizes: Any = open_clip.get_model_config(architecture)

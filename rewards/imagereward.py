@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import check, installed
+from mmrl.config import check, import_extra
 from mmrl.types import Sample
 from rewards.networks.checkpoints import find_checkpoint, read_weights
 from rewards.networks.dual_encoder import filled
@@ -61,7 +61,7 @@ class ImageRewardReward:
     ) -> None:
         check(batch_size >= 1, "imagereward.batch_size", batch_size, "at least 1")
         check(fill >= 1, "imagereward.fill", fill, "at least 1")
-        transforms = installed("torchvision.transforms", "clip")
+        transforms = import_extra("torchvision.transforms", "clip")
         from transformers import AutoTokenizer
 
         from rewards.networks.imagereward_network import network_of

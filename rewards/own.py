@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from mmrl.config import ConfigError, merge
-from mmrl.config.written_name import written_name
+from mmrl.config.by_name import write_name
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (
@@ -85,11 +85,11 @@ def _check_call(found: Any, parameters: list[inspect.Parameter], where: str) -> 
     called = found if inspect.isroutine(found) else type(found).__call__
     if inspect.iscoroutinefunction(called) or inspect.isgeneratorfunction(called):
         raise ConfigError(
-            f"{where}: {written_name(found)} is async or yields; it must return a list of scores."
+            f"{where}: {write_name(found)} is async or yields; it must return a list of scores."
         )
     first = parameters[0] if parameters else None
     if first is None or first.kind not in _POSITIONAL or first.name in ("prompts", "completions"):
-        raise ConfigError(f"{where}: {written_name(found)} takes no list of samples. {_ADAPTER}")
+        raise ConfigError(f"{where}: {write_name(found)} takes no list of samples. {_ADAPTER}")
 
 
 def _converted(
@@ -107,7 +107,7 @@ def _converted(
             near = difflib.get_close_matches(key, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                f"{where}.{key} is no argument of {written_name(found)}.{hint} It takes"
+                f"{where}.{key} is no argument of {write_name(found)}.{hint} It takes"
                 f" {', '.join(known) or 'none'}."
             )
     missing = [
@@ -120,7 +120,7 @@ def _converted(
     if missing:
         hint = "" if isinstance(found, type) else f" {_ADAPTER}"
         raise ConfigError(
-            f"{where}.{missing[0]} has no value, and {written_name(found)} has no default for it;"
+            f"{where}.{missing[0]} has no value, and {write_name(found)} has no default for it;"
             f" set it in the entry.{hint}"
         )
     hints = _hints(found)

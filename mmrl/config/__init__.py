@@ -1,29 +1,19 @@
 """Settings: typed dataclasses, YAML files and the command line; what reads and explains them."""
 
-from mmrl.config.settings import (
-    ConfigError,
-    NotHereError,
-    check,
-    check_choice,
-    component,
-    installed,
-    load_config,
-    merge,
-    plain,
-    stated,
-    to_yaml,
-)
+from mmrl.config.checks import ConfigError, NotHereError, check, check_choice, import_extra
+from mmrl.config.merging import build_options, merge
+from mmrl.config.settings import load_config, read_key, to_plain, to_yaml
 
 __all__ = [
     "ConfigError",
     "NotHereError",
+    "build_options",
     "check",
     "check_choice",
-    "component",
-    "installed",
+    "import_extra",
     "load_config",
     "merge",
-    "plain",
-    "stated",
+    "read_key",
+    "to_plain",
     "to_yaml",
 ]

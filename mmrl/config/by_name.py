@@ -17,8 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mmrl.config import ConfigError
-from mmrl.config.written_name import FROM_FILE
+from mmrl.config.checks import ConfigError
+
+FROM_FILE = "loaded_from_file_"
+"""Prefix of the names of modules that are loaded by the path of their file."""
 
 
 def is_by_name(name: Any) -> bool:
@@ -58,6 +60,22 @@ def find(name: str, where: str) -> Any:
             )
         found = getattr(found, part)
     return found
+
+
+def write_name(value: Any) -> str:
+    """The name by which `mmrl.config.by_name.find` finds a function or class. Of anything else it
+    says what it is, in a form that `find` explains."""
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    module, path = getattr(kind, "__module__", None) or "builtins", kind.__qualname__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file and (module == "__main__" or module.startswith(FROM_FILE)):
+        place = _shown(Path(file))
+    else:
+        place = module
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return f"{place}:{path}" if found is value or "<" in path else f"{place}:{path} object"
 
 
 def source_of(value: Any) -> bytes:
@@ -124,3 +142,9 @@ def _failure(error: Exception, path: Path | None) -> str:
         lines = [error.lineno]
     place = f"line {lines[-1]}: " if lines else ""
     return f"it cannot be loaded: {place}{type(error).__name__}: {error}"
+
+
+def _shown(path: Path) -> str:
+    """A path from the current directory where it is below it."""
+    path = path.resolve()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

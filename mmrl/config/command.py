@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mmrl.config import load_config
 from mmrl.config.help import Usage, texts
+from mmrl.config.settings import load_config
 
 __all__ = ["Usage", "exit_status", "read_settings", "run_command"]
 

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 
-from mmrl.config import ConfigError, load_config
+from mmrl.config.checks import ConfigError
+from mmrl.config.settings import load_config
 from mmrl.config.shipped import find_config
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from mmrl.config import check, check_choice, component
+from mmrl.config import build_options, check, check_choice
 from mmrl.data.formats import FORMATS
 from mmrl.objectives.corruptions import CORRUPTIONS
 
@@ -102,7 +102,7 @@ class SourceConfig(ExampleConfig):
         super().__post_init__()
         where = self.where
         check(self.data != "", f"{where}.data", self.data, "a file or data set of completions")
-        component(CORRUPTIONS, self.corruption, where=f"{where}.corruption")
+        build_options(CORRUPTIONS, self.corruption, where=f"{where}.corruption")
         continued = CORRUPTIONS[self.corruption["name"]].continued
         check(
             continued or self.fill == "none" or self.trained_padding is None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmrl.config import component
+from mmrl.config import build_options
 from mmrl.data.image_sources import picture_root
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import stream_positions, stream_rows
@@ -28,7 +28,7 @@ class Source:
     def __init__(self, config: SourceConfig, tasks: Tasks, seed: int) -> None:
         self.config, self.tasks, self.seed = config, tasks, seed
         kind, where = CORRUPTIONS[config.corruption["name"]], f"{config.where}.corruption"
-        self.corruption = kind(component(CORRUPTIONS, config.corruption, where))
+        self.corruption = kind(build_options(CORRUPTIONS, config.corruption, where))
         self.examples = examples_of(config, tasks)
         self.mean_length = self._mean_length()
 

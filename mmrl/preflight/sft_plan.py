@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from mmrl.config import component, to_yaml
+from mmrl.config import build_options, to_yaml
 from mmrl.objectives import OBJECTIVES
 from mmrl.preflight.reward_probe import offline
 from mmrl.run.run_directory import RunDirectory
@@ -27,7 +27,7 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
         ConfigError: settings that cannot run.
         FileNotFoundError, ValueError: a checkpoint or tokenizer that cannot be loaded.
     """
-    options = component(OBJECTIVES, config.objective, where="objective")
+    options = build_options(OBJECTIVES, config.objective, where="objective")
     checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():
         network, data = OBJECTIVES[config.objective["name"]].load().outline(options)

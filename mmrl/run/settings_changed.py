@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mmrl.config import ConfigError, plain
+from mmrl.config import ConfigError, to_plain
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ SHOWN = 5
 
 def written_settings(config: Any) -> str:
     """The settings of a run, for its checkpoints: JSON."""
-    return json.dumps(plain(config))
+    return json.dumps(to_plain(config))
 
 
 def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:

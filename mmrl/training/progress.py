@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from eval.evaluation import Evaluation, evaluate, write_grid
 from eval.shared_evaluation import gathered, share
-from mmrl.config import plain
+from mmrl.config import to_plain
 from mmrl.data.prompts import spread
 from mmrl.rollouts.tasks import Task
 from mmrl.run.checkpoint import prune_checkpoints, write_directory
@@ -62,7 +62,7 @@ class Progress:
         if self.config.report_to:
             # wandb writes below the present folder unless it is told
             place = {"dir": str(self.run.path), "name": self.run.path.name}
-            settings = _flat(plain(self.config))
+            settings = _flat(to_plain(self.config))
             self.accelerator.init_trackers("mmrl", settings, {"wandb": place})
         self._steps = activity("step", self.config.max_steps, self.trainer.step)
         self.steps = self._steps.__enter__()

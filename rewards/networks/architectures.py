@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mmrl.config import check_choice, installed
+from mmrl.config import check_choice, import_extra
 
 
 def resolve_architecture(model: str, key: str) -> str:
@@ -19,7 +19,7 @@ def resolve_architecture(model: str, key: str) -> str:
         FileNotFoundError: a directory without `open_clip_config.json`.
         ValueError: neither a directory nor a built-in architecture, or no open_clip.
     """
-    open_clip = installed("open_clip", "clip")
+    open_clip = import_extra("open_clip", "clip")
     if model.startswith("hf-hub:"):
         return model
     if Path(model).is_dir():

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from mmrl.config import NotHereError, installed
+from mmrl.config import NotHereError, import_extra
 from rewards.networks.architectures import resolve_architecture, resolve_weights, uses_quick_gelu
 from rewards.networks.dual_encoder import DualEncoder
 
@@ -37,7 +37,7 @@ def open_clip_encoder(
 
 def _load(architecture: str, weights: str | None, prefix: str) -> tuple[Any, Any, Any]:
     """Network, image transform and tokenizer."""
-    open_clip = installed("open_clip", "clip")
+    open_clip = import_extra("open_clip", "clip")
     here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
     try:
         loaded: Any = open_clip.create_model_from_pretrained(

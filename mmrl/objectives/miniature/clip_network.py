@@ -20,7 +20,7 @@ from tokenizers import (
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from mmrl.config import installed
+from mmrl.config import import_extra
 from mmrl.objectives.miniature.contrastive_config import ClipNetworkConfig
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -28,7 +28,7 @@ SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 
 def new_clip(config: ClipNetworkConfig, seed: int) -> nn.Module:
     """An open_clip model with new weights that depend on the seed only."""
-    open_clip = installed("open_clip", "clip")
+    open_clip = import_extra("open_clip", "clip")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return open_clip.CLIP(**config.open_clip_config()["model_cfg"])

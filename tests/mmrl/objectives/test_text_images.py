@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmrl.config import ConfigError, component
+from mmrl.config import ConfigError, build_options
 from mmrl.data.images import Picture
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.packed_rows import Rows
@@ -239,7 +239,7 @@ def test_settings_that_cannot_train_are_named(
 ) -> None:
     options = {"name": "text", **settings(data), "network": SIZES, "vision": TOWER, **change}
     with pytest.raises(ConfigError, match=message):
-        config: CompletionConfig = component({"text": Completions}, options, where="objective")
+        config: CompletionConfig = build_options({"text": Completions}, options, where="objective")
         Completions.outline(config)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.config import ConfigError, component, load_config
+from mmrl.config import ConfigError, build_options, load_config
 from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
@@ -64,7 +64,7 @@ def test_a_dry_run_knows_the_network_that_is_trained(data: Path) -> None:
 @pytest.mark.parametrize("name", ["llada_8b", "text_llada"])
 def test_the_recipes_are_lladas_objective(name: str) -> None:
     recipe = load_config(SFTConfig, [f"config={ROOT / 'configs' / 'sft' / name}.yaml"])
-    settings = component({"text": Completions}, recipe.objective, where="objective")
+    settings = build_options({"text": Completions}, recipe.objective, where="objective")
     assert settings.corruption == {"name": "random"} and settings.normalization == "sequence"
     assert settings.ends == ["eot", "eos"] and settings.trained_padding is None
     assert settings.fill != "none"  # a sampler's canvas is longer than what is written on it

@@ -17,7 +17,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.sft_config import SFTConfig
 from rewards.server.server_config import ServerConfig
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = (
     "mmrl.rl",
     "mmrl.sft",

@@ -10,7 +10,7 @@ from mmrl.config.inputs import check_inputs, commands, load_ready, written_by
 from mmrl.data.data_config import DataConfig
 from mmrl.sft import SFTConfig, main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SUPERVISED = sorted(path.name for path in (ROOT / "configs" / "sft").glob("shapes_*.yaml"))
 PAIRS = "  python datasets/shapes/write.py out=runs/shapes_world"
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from mmrl.config import ConfigError, plain, to_yaml
-from mmrl.config.by_name import find, is_by_name, source_of
-from mmrl.config.written_name import FROM_FILE, written_name
+from mmrl.config import ConfigError, to_plain, to_yaml
+from mmrl.config.by_name import FROM_FILE, find, is_by_name, source_of, write_name
 
 CODE = """
 from dataclasses import dataclass
@@ -67,9 +66,9 @@ def test_a_file_that_was_imported_is_not_loaded_again(folder: Path) -> None:
 
 def test_names_are_written_as_they_are_found(folder: Path) -> None:
     for name in ("own/score.py:score", "own/score.py:Scores", "json:dumps", "pathlib:Path"):
-        assert find(written_name(find(name, "name")), "name") is find(name, "name")
-    assert written_name(find("own/score.py:score", "name")) == "own/score.py:score"
-    assert written_name(folder.joinpath) == "pathlib:PurePath.joinpath object"
+        assert find(write_name(find(name, "name")), "name") is find(name, "name")
+    assert write_name(find("own/score.py:score", "name")) == "own/score.py:score"
+    assert write_name(folder.joinpath) == "pathlib:PurePath.joinpath object"
     assert source_of(find("own/score.py:Scores", "name")) == CODE.encode()
 
 
@@ -94,7 +93,7 @@ def test_a_configuration_is_written_by_names_and_without_addresses() -> None:
     entries = [{"name": "n", "reward": value, "weight": 2} for value in values]
     text = to_yaml(Config(entries))
     assert "0x" not in text
-    written = [entry["reward"] for entry in plain(Config(entries))["rewards"]]
+    written = [entry["reward"] for entry in to_plain(Config(entries))["rewards"]]
     here = __name__
     assert written[:4] == [
         "mmrl.config.by_name:find",

@@ -9,10 +9,10 @@ from omegaconf import MISSING
 
 from mmrl.config import (
     ConfigError,
+    build_options,
     check,
     check_choice,
-    component,
-    installed,
+    import_extra,
     load_config,
     merge,
     to_yaml,
@@ -125,14 +125,14 @@ def test_a_file_that_is_no_mapping_is_named(yaml: Path, text: str) -> None:
 
 def test_options_of_a_component_are_checked_against_its_own_settings() -> None:
     registry = {"exact": Exact}
-    options = component(registry, {"name": "exact", "margin": 0.25}, "rewards.match")
+    options = build_options(registry, {"name": "exact", "margin": 0.25}, "rewards.match")
     assert options == Exact.Config(margin=0.25)
     with pytest.raises(ConfigError, match=r"rewards\.match\.margn is not a setting.*'margin'"):
-        component(registry, {"name": "exact", "margn": 1}, "rewards.match")
+        build_options(registry, {"name": "exact", "margn": 1}, "rewards.match")
     with pytest.raises(ConfigError, match=r"rewards\.match\.name is 'exakt'.*'exact'"):
-        component(registry, {"name": "exakt"}, "rewards.match")
+        build_options(registry, {"name": "exakt"}, "rewards.match")
     with pytest.raises(ConfigError, match=r"rewards\.match\.name is None"):
-        component(registry, {}, "rewards.match")
+        build_options(registry, {}, "rewards.match")
 
 
 def test_checks_name_key_value_and_what_is_allowed() -> None:
@@ -149,6 +149,6 @@ def test_merging_names_the_section_it_is_in() -> None:
 
 
 def test_a_package_that_is_not_installed_is_named_with_the_extra_that_brings_it() -> None:
-    assert installed("json.decoder", "clip").JSONDecoder
+    assert import_extra("json.decoder", "clip").JSONDecoder
     with pytest.raises(ConfigError, match=r"no_such_package .* extra clip: .*mmrl\[clip\]"):
-        installed("no_such_package.part", "clip")
+        import_extra("no_such_package.part", "clip")

@@ -11,7 +11,7 @@ from mmrl.config.shipped import configs, find_config
 from mmrl.rl_config import RLConfig
 from rewards.judging.template import load_template
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RUN = "configs/rl/quickstart.yaml"
 
 

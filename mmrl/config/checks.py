@@ -1,0 +1,63 @@
+"""Checks of settings, and the errors they raise: key, value, what is allowed and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the message says what to change."""
+
+
+class NotHereError(ConfigError):
+    """Something of the Hugging Face hub that is neither on this machine nor could be fetched."""
+
+
+def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> None:
+    """Raise a `ConfigError` of the standard form unless `holds`."""
+    if not holds:
+        raise ConfigError(f"{key} is {value!r}; it must be {allowed}. {advice}".rstrip())
+
+
+def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[str]) -> None:
+    """Raise a `ConfigError` naming the nearest choice unless `value` is one of `allowed`."""
+    if isinstance(value, Hashable) and value in allowed:
+        return
+    hint = suggest(value, list(allowed))
+    raise ConfigError(f"{key} is {value!r}; allowed: {', '.join(sorted(allowed))}.{hint}")
+
+
+def suggest(word: Any, allowed: Mapping[str, str] | Sequence[str]) -> str:
+    """The question whether the nearest of several words was meant; empty where none is near.
+
+    Args:
+        word: what was written.
+        allowed: the words, or a mapping from each to what is shown of it.
+    """
+    near = difflib.get_close_matches(str(word), list(allowed), n=1)
+    shown = allowed if isinstance(allowed, Mapping) else {name: name for name in near}
+    return f" Did you mean {shown[near[0]]!r}?" if near else ""
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module that only an extra of this package installs.
+
+    Args:
+        module: its name.
+        extra: name of the extra.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise ConfigError(
+            f"The package {error.name} is not installed. It comes with the extra {extra}:"
+            f" pip install 'mmrl[{extra}]', or in a clone pip install -e '.[{extra}]'."
+        ) from error
