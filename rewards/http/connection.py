@@ -32,6 +32,9 @@ IDLE_SECONDS = 4.0
 for _name in ("httpx", "httpcore"):  # they log every request, and headers
     logging.getLogger(_name).setLevel(logging.WARNING)
 
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+_lock = threading.Lock()
+
 
 class Unopened(ConnectionError):
     """No connection could be opened, so nothing was sent."""
@@ -83,7 +86,7 @@ class Connections:
             timeout=httpx.Timeout(None, connect=min(seconds / 2, OPEN_SECONDS)),
         )
         work = _exchange(self._client, request, seconds)
-        return stop.result(asyncio.run_coroutine_threadsafe(work, _event_loop(os.getpid())))
+        return stop.result(asyncio.run_coroutine_threadsafe(work, _event_loop()))
 
     def close(self) -> None:
         """Close all connections; the next exchange opens new ones."""
@@ -140,16 +143,17 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _close(client: httpx.AsyncClient) -> None:
-    asyncio.run_coroutine_threadsafe(client.aclose(), _event_loop(os.getpid()))
+    asyncio.run_coroutine_threadsafe(client.aclose(), _event_loop())
 
 
-@functools.cache
-def _event_loop(process: int) -> asyncio.AbstractEventLoop:
-    """The event loop of a process, in a daemon thread, which does not delay the end of the process.
-    A forked process has its own."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
-    return loop
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this process, in a daemon thread that does not delay the end of the
+    process. A forked process starts its own."""
+    with _lock:
+        if os.getpid() not in _loops:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
+        return _loops[os.getpid()]
 
 
 @functools.cache

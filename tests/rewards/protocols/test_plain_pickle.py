@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from rewards.http.protocols.plain_numpy import NAMES, TYPES
+from rewards.http.protocols.pickle_constructors import NAMES, TYPES
 from rewards.http.protocols.plain_pickle import MAX_BYTES, MAX_DEPTH, PickleRefused, read_pickle
 
 PROTOCOLS = (2, 3, 4, 5)
@@ -215,8 +215,8 @@ FIELDS = b"(K\x03" + text("|") + b"N)}K\x01K\x01K\x00tb."
 LAUGHS = b"".join(b"](" + b"h%c" % n * 9 + b"eq%c" % (n + 1) for n in range(40))
 MODULUS = 2**61 - 1
 CRAFTED = {
-    "nothing": (b"", "cut off"),
-    "only a protocol": (b"\x80\x04", "cut off"),
+    "nothing": (b"", "truncated"),
+    "only a protocol": (b"\x80\x04", "truncated"),
     "protocol 0": (pickle.dumps([1.5], 0), "instruction"),
     "protocol 9": (b"\x80\x09N.", "protocol 9"),
     "two values": (b"NN.", "more or less than one"),
@@ -226,7 +226,7 @@ CRAFTED = {
     "a value below the mark": (b"](Na.", "not there"),
     "a mark that is not there": (b"]e.", "mark is missing"),
     "a memory that is not there": (b"h\x05.", "never there"),
-    "a list that is none": (b"}Na.", "fills a dict as a list"),
+    "a list that is none": (b"}Na.", "APPEND of dict, not list"),
     "a key without a value": (b"}(Nu.", "without a value"),
     "a list as a key": (b"}]Ns.", "as a key"),
     "a tuple as a key": (b"}K\x01\x85Ns.", "as a key"),
@@ -238,27 +238,27 @@ CRAFTED = {
     "many marks": (b"(" * 200_000 + b".", "more or less than one"),
     "a billion laughs": (b"(]q\x00" + LAUGHS + b"t.", "values"),
     "doubled tuples": (doubled(60), "values"),
-    "a number that claims more": (b"\x8a\xff\x01.", "cut off"),
+    "a number that claims more": (b"\x8a\xff\x01.", "not enough data"),
     "a million digits": (b"\x8b" + struct.pack("<i", 415_000) + b"\x7f" * 415_000 + b".", "LONG4"),
-    "a million digits in text": (b"L" + b"9" * 1_000_000 + b"L\n.", "LONG"),
+    "a million digits in text": (b"L" + b"9" * 1_000_000 + b"L\n.", "digits"),
     "a number in text": (b"I01\n.", "INT"),
-    "a text that claims more": (b"X\xff\xff\xff\xffabc.", "claims"),
-    "a text that claims all": (b"\x8d" + b"\xff" * 8 + b"abc.", "claims"),
-    "bytes that claim more": (b"B\xff\xff\xff\x7fabc.", "claims"),
-    "bytes that claim all": (b"\x8e" + struct.pack("<Q", 2**60) + b"abc.", "claims"),
-    "a bytearray that claims all": (b"\x96" + struct.pack("<Q", 2**40) + b"abc.", "claims"),
+    "a text that claims more": (b"X\xff\xff\xff\xffabc.", "remain"),
+    "a text that claims all": (b"\x8d" + b"\xff" * 8 + b"abc.", "byte count"),
+    "bytes that claim more": (b"B\xff\xff\xff\x7fabc.", "remain"),
+    "bytes that claim all": (b"\x8e" + struct.pack("<Q", 2**60) + b"abc.", "remain"),
+    "a bytearray that claims all": (b"\x96" + struct.pack("<Q", 2**40) + b"abc.", "remain"),
     "a frame that claims all": (b"\x80\x04\x95" + struct.pack("<Q", 2**50) + b"N.", "a frame of"),
     "a text that is none": (b"X\x01\x00\x00\x00\xff.", "damaged"),
-    "a name without an end": (b"c" + b"a" * 10_000, "without an end"),
-    "a name of other things": (b"K\x01K\x02\x93.", "the name 1.2"),
+    "a name without an end": (b"c" + b"a" * 10_000, "no newline"),
+    "a name of other things": (b"K\x01K\x02\x93.", "STACK_GLOBAL of int, not str"),
     "an instance": (b"(ios\nsystem\n.", "INST"),
     "an object": (b"(c_codecs\nencode\no.", "OBJ"),
     "a new object": (b"c_codecs\nencode\n)\x81.", "NEWOBJ"),
     "an extension": (b"\x82\x01.", "EXT1"),
     "a persistent id": (text("a") + b"Q.", "BINPERSID"),
     "a buffer from elsewhere": (b"\x97.", "NEXT_BUFFER"),
-    "an unknown instruction": (b"\xff.", "instruction"),
-    "a call of a text": (text("os") + b")R.", "a call of 'os'"),
+    "an unknown instruction": (b"\xff.", "unknown"),
+    "a call of a text": (text("os") + b")R.", "a call of str"),
     "a call of what a call made": (TYPE + b")R.", "a call of"),
     "a call with a list": (ENCODE + b"]R.", "a call of"),
     "another codec": (ENCODE + text("abc") + text("zip") + b"\x86R.", "bytes of text"),
@@ -286,14 +286,15 @@ CRAFTED = {
     "an array of nothing known": (EMPTY + b"(K\x01K\x01\x85N\x89C\x01atb.", "an array of"),
     "a number with too few bytes": (SCALAR + TYPE + b"C\x01a\x86R.", "of number of"),
     "copies of a text": (
-        text("a" * 2**22)
+        b"("
+        + text("a" * 2**22)
         + b"q\x00"
         + ENCODE
         + b"q\x01"
         + text("latin1")
         + b"q\x02]"
         + b"h\x01h\x00h\x02\x86Ra" * 64
-        + b".",
+        + b"t.",
         "again and again",
     ),
     "too many instructions": (b"]" + b"Na" * 2**18 + b".", "instructions"),
@@ -328,7 +329,7 @@ def test_no_bytes_do_anything_but_give_a_plain_value_or_be_refused(
             continue
 
 
-def test_every_part_of_a_pickle_that_is_cut_off_is_refused() -> None:
+def test_every_part_of_a_truncated_pickle_is_refused() -> None:
     right = pickle.dumps({"scores": [np.float32(1), 2.0], "group": {"a": np.arange(3)}}, 5)
     for end in range(len(right)):
         with pytest.raises(PickleRefused):
