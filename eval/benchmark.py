@@ -24,8 +24,8 @@ from eval.benchmark_config import BenchmarkConfig, Setting
 from eval.evaluation import Batch, rows_of, sample_batch
 from eval.sample_store import SampleStore
 from mmrl.config import NotHereError, check, to_plain, to_yaml
-from mmrl.data.images import Pictures
-from mmrl.data.prompts import fitting, load_prompts
+from mmrl.data.lazy_images import LazyImages
+from mmrl.data.prompts import drop_long, load_prompts
 from mmrl.model_config import check_prompts, is_hub_id, policy_options
 from mmrl.preflight.probe_config import FEW
 from mmrl.preflight.probe_samples import make_dummy_samples
@@ -121,7 +121,7 @@ def sample_all(
     if scorer is not None:
         give_policy(scorer, policy, config.seed)
     longest = max((length for _, length in settings.values() if length), default=None)
-    kept = fitting(prompts, partial(policy.fits, length=longest), config.prompts)
+    kept = drop_long(prompts, partial(policy.fits, length=longest), config.prompts)
     rows = rows_of(kept, num_samples)
     units = _units(settings, len(rows), config.batch_size)
     missing = [unit for unit in units if not store.has(unit.name)]
@@ -246,7 +246,7 @@ def _decisive(config: BenchmarkConfig, prompts: Sequence[Prompt]) -> dict[str, A
 
 def _identities(prompt: Prompt) -> list[list[Any]]:
     """What tells the pictures of a prompt from others; nothing where there are none."""
-    pictures = prompt.images if isinstance(prompt.images, Pictures) else Pictures(())
+    pictures = prompt.images if isinstance(prompt.images, LazyImages) else LazyImages(())
     return [picture.identity for picture in pictures.sources]
 
 

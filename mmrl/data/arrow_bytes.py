@@ -1,6 +1,6 @@
-"""Arrow columns as Python values whose bytes stay where they are, in memory or in a mapped file.
+"""Arrow columns as Python values without copies of their bytes, in memory or in a mapped file.
 
-A scalar of Arrow copies its bytes when it is taken out of an array, so buffers are cut here.
+A scalar of Arrow copies its bytes when it is taken out of an array, so buffers are sliced here.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ def holds_bytes(kind: pyarrow.DataType) -> bool:
     return types.is_binary(kind) or types.is_large_binary(kind)
 
 
-def unread(array: Any) -> list[Any]:
-    """The values of an array, with a `pyarrow.Buffer` of its memory in place of bytes."""
+def buffer_values(array: Any) -> list[Any]:
+    """Read the values of an array, with `pyarrow.Buffer` slices of its memory instead of bytes."""
     if not holds_bytes(array.type):
         return array.to_pylist()
     if types.is_struct(array.type):
         names = [column.name for column in array.type]
-        columns = [unread(array.field(n)) for n in range(len(names))]
+        columns = [buffer_values(array.field(n)) for n in range(len(names))]
         rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         return _where_valid(array, rows)
     if types.is_list(array.type) or types.is_large_list(array.type):
         ends = array.offsets.to_pylist()
-        items = unread(array.values.slice(ends[0], ends[-1] - ends[0]))
+        items = buffer_values(array.values.slice(ends[0], ends[-1] - ends[0]))
         first = ends[0]
         rows = (items[a - first : b - first] for a, b in zip(ends, ends[1:], strict=False))
         return _where_valid(array, rows)
     width = np.int64 if types.is_large_binary(array.type) else np.int32
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1].tolist()
-    data = data or pyarrow.py_buffer(b"")  # there is none where all values are null
+    data = data or pyarrow.py_buffer(b"")  # None where all values are null
     pieces = (data.slice(a, b - a) for a, b in zip(ends, ends[1:], strict=False))
     return _where_valid(array, pieces)
 

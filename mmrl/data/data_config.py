@@ -16,27 +16,27 @@ class DataConfig:
     choices: ClassVar = {"format": FORMATS}
 
     format: str = "rows"
-    """Data set whose columns the rows have, see `mmrl.data.formats`; `rows` has ours."""
+    """Data set whose columns the rows have, see `mmrl.data.formats`; `rows` for the names there."""
     config: str | None = None
     """Configuration of a hub data set, such as `main` of openai/gsm8k."""
     split: str | None = None
     """Split of a hub data set, or a slice such as `train[:-500]`; null is `train`."""
     columns: dict[str, str] = field(default_factory=dict)
-    """Columns under other names: the name that is read -> the name in the file."""
+    """Columns with other names: the name that is read -> the name in the file."""
     where: dict[str, Any] = field(default_factory=dict)
-    """The rows that are read: column of the file -> its value, or a list of values; empty for all.
-    Values are compared as they are written, so 5 is "5"."""
+    """Rows to read: column of the file -> its value, or a list of values; empty for all. Values are
+    compared as text, so 5 equals "5"."""
     image_root: str | None = None
-    """Folder of the pictures that rows name by a path, and which no path may leave; null is the
-    folder of the prompt file."""
+    """Folder of the images that rows name by a path; no path may leave it. null is the folder of
+    the prompt file."""
     system: str = ""
     """A system message before every prompt; empty for none."""
     template: str = ""
     """Text of every prompt, with `{prompt}` and other columns filled in; empty takes the prompt as
-    it is. A list of texts is joined by line ends; a brace that is meant is written twice.
-    `{lettered}` is the row's `choices`, each in a line of its own behind its letter ("A. One"),
-    where its format has not put them into the prompt; nothing where there are none. `{hint}` is
-    what public harnesses ask for: the letter of a choice, a word or phrase, a kind of number."""
+    it is. A list of texts is joined by line ends; a literal brace is written twice. `{lettered}` is
+    the row's `choices`, each on its own line after its letter ("A. One"), for formats that do not
+    put them into the prompt; empty without choices. `{hint}` is the sentence with which public
+    harnesses ask for the letter of a choice, a word or phrase, or a kind of number."""
 
     def __post_init__(self) -> None:
         check_choice("data.format", self.format, FORMATS)

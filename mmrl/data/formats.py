@@ -1,31 +1,30 @@
-"""Public data sets under the names that prompts and rewards know.
+"""Formats of public data sets: adapters that map their rows to the columns of prompts and rewards.
 
-An adapter takes a row as it stands in the data set and returns one with `prompt` (or `messages`)
-and what the rewards read: `answer` (math, answer); `choices` (answer); `tests`, `setup`,
-`entry_point` (code); `numbers`, `target` (countdown); `puzzle`, `solution` (sudoku). Pictures are
-under `image` or `images`. It raises a KeyError for a column that is not there and a ValueError,
-with the reason, for a row that it cannot read. Questions about images: `mmrl.data.questions`.
+An adapter takes a row of the data set and returns one with `prompt` (or `messages`) and what the
+rewards read: `answer` (math, answer); `choices` (answer); `tests`, `setup`, `entry_point` (code);
+`numbers`, `target` (countdown); `puzzle`, `solution` (sudoku). Images are in `image` or `images`.
+It raises a KeyError for a missing column and a ValueError, with the reason, for a row that it
+cannot read. A new format is one such function and one line in `FORMATS`. Questions about images:
+`mmrl.data.questions`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from mmrl.config import ConfigError
 from mmrl.data.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
+from mmrl.data.row import Row, given, without
 from rewards.countdown import whole_number, whole_numbers
 from rewards.parsing.extraction import boxed, hashed
-
-Row = dict[str, Any]
 
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 """GenEval's tags (arXiv 2310.11513)."""
 
 
 def rows(row: Row) -> Row:
-    """Rows that have our names already; GenEval's are checked."""
+    """Rows with these column names already; those of GenEval are checked."""
     if "include" in row:
         _check_geneval(row)
     return row
@@ -45,8 +44,8 @@ def math(row: Row) -> Row:
     if not answer:
         raise ValueError("there is no answer, and no box in solution")
     return {
-        **_without(row, "problem", "solution", "unique_id"),
-        **_named(id=row.get("unique_id")),
+        **without(row, "problem", "solution", "unique_id"),
+        **given(id=row.get("unique_id")),
         "prompt": row["problem"],
         "answer": answer,
     }
@@ -59,34 +58,33 @@ def mbpp(row: Row) -> Row:
         "id": f"mbpp-{row['task_id']}",
         "prompt": row["text"] if "text" in row else row["prompt"],
         "tests": row["test_list"],
-        **_named(setup=setup),
+        **given(setup=setup),
     }
 
 
 def humaneval(row: Row) -> Row:
-    """HumanEval (arXiv 2107.03374); what stands before the function is set up for the solution."""
+    """HumanEval (arXiv 2107.03374); the text before the function is set-up for the solution."""
     setup, found, _ = str(row["prompt"]).rpartition(f"def {row['entry_point']}(")
     if not found:
         raise ValueError(f"prompt does not define {row['entry_point']!r}")
-    tests, entry_point = [row["test"]], row["entry_point"]
     return {
         "id": row["task_id"],
         "prompt": row["prompt"],
-        "tests": tests,
-        "entry_point": entry_point,
-        **_named(setup=setup.strip()),
+        "tests": [row["test"]],
+        "entry_point": row["entry_point"],
+        **given(setup=setup.strip()),
     }
 
 
 def dllm_rl(row: Row) -> Row:
-    """dLLM-RL's math, code and vision rows; `test_time_limit` is kept but limits nothing here."""
-    rest = _without(row, "question", "ground_truth_answer", *_DLLM_TESTS, "test_method", "prefix")
+    """dLLM-RL's math, code and vision rows; `test_time_limit` is kept but has no effect here."""
+    rest = without(row, "question", "ground_truth_answer", *_DLLM_TESTS, "test_method", "prefix")
     if "test_method" not in row:
         return {**rest, "prompt": row["question"], "answer": row["ground_truth_answer"]}
     if row["test_method"] not in ("function", "stdio"):
         raise ValueError(f"test_method is {row['test_method']!r}; allowed: function, stdio")
     tests = row["test_list"] if row["test_method"] == "function" else _pairs(row)
-    return {**rest, "prompt": row["question"], "tests": tests, **_named(setup=row.get("prefix"))}
+    return {**rest, "prompt": row["question"], "tests": tests, **given(setup=row.get("prefix"))}
 
 
 _DLLM_TESTS = ("test_list", "test_input", "test_output")
@@ -100,17 +98,17 @@ def _pairs(row: Row) -> list[Row]:
 
 
 def dllm_rl_sft(row: Row) -> Row:
-    """dLLM-RL's supervised rows, with or without a picture: `completion`, and `order` where the
-    steps were recorded. A prompt that is templated already becomes its messages again, and a
-    response loses its end, because both are added by the layout here."""
+    """dLLM-RL's supervised rows, with or without an image: `completion`, and `order` where the
+    steps were recorded. A templated prompt is split into its messages and the end tokens of a
+    response are removed, because the layout adds both."""
     names = ("image", "image_path", "image_abs_path")
-    picture = next((row[name] for name in names if row.get(name)), None)
+    image = next((row[name] for name in names if row.get(name)), None)
     turns = [{"role": role, "content": text} for role, text in _TURN.findall(str(row["prompt"]))]
     return {
-        **_without(row, "prompt", "response", "step_map", *names),
+        **without(row, "prompt", "response", "step_map", *names),
         **({"messages": turns} if turns else {"prompt": row["prompt"]}),
         "completion": _ENDS.sub("", row["response"]),
-        **_named(order=row.get("step_map"), image=picture),
+        **given(order=row.get("step_map"), image=image),
     }
 
 
@@ -162,17 +160,8 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
 }
 
 
-def _without(row: Row, *keys: str) -> Row:
-    return {key: value for key, value in row.items() if key not in keys}
-
-
-def _named(**values: Any) -> Row:
-    """The values that are there."""
-    return {key: value for key, value in values.items() if value}
-
-
 def _check_geneval(row: Row) -> None:
-    """What every reward relies on; which classes and colours there are is each reward's own."""
+    """Check what every reward relies on; each reward checks its own classes and colours."""
     if row.get("tag") not in TAGS:
         raise ValueError(f"tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}")
     for key in ("include", "exclude"):
@@ -187,18 +176,18 @@ def _check_geneval(row: Row) -> None:
             )
 
 
-def adapted(row: Row, name: str, place: str, key: str, advice: str) -> Row:
-    """A row under our names.
+def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
+    """Map a row to the columns of prompts and rewards.
 
     Args:
-        row: as it stands in the data set.
-        name: of its format.
-        place: of the row, for messages.
+        row: of the data set.
+        name: its format.
+        place: the row, for messages.
         key: dotted key of the format, for messages.
-        advice: what to do where a column is missing.
+        advice: what to do about a missing column.
 
     Raises:
-        ConfigError: names the row and what is wrong with it.
+        ConfigError: the row does not fit the format.
     """
     try:
         return FORMATS[name](row)

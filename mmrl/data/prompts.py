@@ -1,12 +1,12 @@
 """Prompt sets: rows of files or of the Hugging Face hub become prompts.
 
 A row has its prompt under `messages`, `prompt`, `question` or `text`, optionally an `id` and an
-`answer`; everything else is metadata that rewards see as it is. Rows with other names are brought
-to these by `data.format` (a known data set) or `data.columns` (names that differ). GenEval's files
-(`tag`, `include`, `exclude`, `prompt`) load unchanged.
+`answer`; everything else is metadata for the rewards. Other column names are mapped to these by
+`data.format` (a known data set) or `data.columns` (single names). GenEval's files (`tag`,
+`include`, `exclude`, `prompt`) load unchanged.
 
-Pictures stand under `image` or `images`, one or a list, or in the parts of messages; what may stand
-for one says `mmrl.data.image_sources`. A prompt opens them when it is asked for its `images`.
+Images are in `image` or `images`, one or a list, or in the parts of messages, in the forms of
+`mmrl.data.image_sources`. A prompt opens them when its `images` are read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 from mmrl.config import ConfigError, check
 from mmrl.data.data_config import DataConfig
-from mmrl.data.formats import adapted
-from mmrl.data.image_sources import IMAGE_KEYS, find_picture, picture_root, picture_values
-from mmrl.data.images import Pictures, check_pictures
-from mmrl.data.messages import placed, read_prompt, text_of, user_message
-from mmrl.data.questions import hint, lettered
+from mmrl.data.formats import adapt_row
+from mmrl.data.image_sources import IMAGE_KEYS, find_image, find_image_root, read_image_values
+from mmrl.data.lazy_images import LazyImages, check_images
+from mmrl.data.messages import assign_images, message_text, read_messages, user_message
+from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
 from mmrl.types import Prompt
 
@@ -30,49 +30,48 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PROMPT_KEYS = ("messages", "prompt", "question", "text")
-"""Where the prompt of a row may stand; the first that is there is taken."""
+"""Columns of the prompt; the first one that a row has is read."""
 WITHOUT_IMAGES = ("text", "text_to_image")
-"""Tasks whose prompts are words alone."""
+"""Tasks whose prompts have no images."""
 
 
 def load_prompts(
     path_or_hub_id: str, task: str, data: DataConfig | None = None, limit: int | None = None
 ) -> list[Prompt]:
-    """Prompts of a file or of a hub data set.
+    """Load the prompts of a file or of a hub data set.
 
     Args:
         path_or_hub_id: a .jsonl, .json, .csv, .tsv or .parquet file, a .txt with a prompt in every
             line, otherwise a hub id or a folder that `datasets.load_dataset` reads.
         task: layout of the prompts.
-        data: how rows are read; None for rows that have our names.
-        limit: at most this many prompts, see `spread`; None takes all.
+        data: how rows are read; None for rows with the names above.
+        limit: at most this many prompts, see `spread`; None loads all.
 
     Raises:
         NotHereError: no such data set, or no way to the hub.
         ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
-            a prompt or without what its format reads, two rows with one id, no rows at all, a
-            picture that is not there or is none, or pictures for a task that takes none. Messages
-            name file and line.
+            a prompt or without a column of its format, two rows with one id, no rows at all, a
+            missing or unreadable image, or images for a task without. Messages name file and line.
     """
     data = data or DataConfig()
-    root = picture_root(path_or_hub_id, data.image_root)
+    root = find_image_root(path_or_hub_id, data.image_root)
     stem, prompts = Path(path_or_hub_id).stem, []
     for n, (place, row) in enumerate(read_rows(path_or_hub_id, data.config, data.split)):
         if _is_wanted(row, data.where):
-            row = _adapted(row, place, data)
-            prompts.append(_prompt(row, place, task, f"{stem}-{n}", data, root))
+            row = _rename_columns(row, place, data)
+            prompts.append(_read_prompt(row, place, task, f"{stem}-{n}", data, root))
     if not prompts:
         asked = f" with data.where {data.where}; look at its columns" if data.where else ""
         raise ConfigError(f"'{path_or_hub_id}' holds no prompts{asked}.")
     _check_ids(prompts)
     kept = spread(prompts, limit)
-    pictures = [prompt.images for prompt in kept if isinstance(prompt.images, Pictures)]
-    check_pictures(pictures, path_or_hub_id)
+    images = [prompt.images for prompt in kept]
+    check_images([each for each in images if isinstance(each, LazyImages)], path_or_hub_id)
     return kept
 
 
 def _check_ids(prompts: Sequence[Prompt]) -> None:
-    """Refuse two prompts of one id, which names the draws and the scores of an evaluation."""
+    """Raise for two prompts with one id, which names their draws and their scores."""
     places: dict[str, str] = {}
     for prompt in prompts:
         first = places.setdefault(prompt.id, prompt.place)
@@ -83,10 +82,10 @@ def _check_ids(prompts: Sequence[Prompt]) -> None:
             )
 
 
-def fitting(prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: str) -> list[Prompt]:
-    """The prompts that are short enough, in order; how many were left out goes to the log.
-
-    A prompt leaves with its answer and metadata, and those that stay keep their ids.
+def drop_long(
+    prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: str
+) -> list[Prompt]:
+    """Drop the prompts that are too long; a warning counts them.
 
     Args:
         prompts: of one file.
@@ -94,7 +93,7 @@ def fitting(prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: s
         source: the file, for messages.
 
     Raises:
-        ConfigError: none is short enough, or one cannot be laid out at any length.
+        ConfigError: all are too long, or one has no layout at any length.
     """
     kept = [prompt for prompt in prompts if _fits(prompt, fits)]
     if prompts and not kept:
@@ -122,7 +121,7 @@ def _fits(prompt: Prompt, fits: Callable[[Prompt], bool]) -> bool:
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
-    """At most `limit` rows at even distances, so that a file sorted by tag keeps all its tags.
+    """Take at most `limit` rows at even distances, so that a file sorted by tag keeps all its tags.
 
     Raises:
         ConfigError: a limit below 1.
@@ -135,36 +134,39 @@ def spread(rows: Sequence[T], limit: int | None) -> list[T]:
 
 
 def _is_wanted(row: Any, where: Mapping[str, Any]) -> bool:
-    """Whether a row has the values that are asked for; what is no row is refused elsewhere."""
+    """Whether a row has the values of `data.where`; `_rename_columns` refuses what is no row."""
     if not isinstance(row, dict):
         return True
     wanted = {column: v if isinstance(v, list) else [v] for column, v in where.items()}
     return all(str(row.get(column)) in map(str, allowed) for column, allowed in wanted.items())
 
 
-def _adapted(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
-    """A row under our names."""
+def _rename_columns(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
+    """A row with the column names of this module, by `data.columns` and then by `data.format`."""
     if not isinstance(row, dict):
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
     for column in data.columns.values():
         if column not in row:
             raise ConfigError(f"data.columns: {place} has no {column!r}; it has {sorted(row)}.")
-    ours = {name: row[column] for name, column in data.columns.items()}
-    row = {k: v for k, v in row.items() if k not in data.columns.values()} | ours
+    renamed = {name: row[column] for name, column in data.columns.items()}
+    row = {k: v for k, v in row.items() if k not in data.columns.values()} | renamed
     advice = "Choose another format, or name the column in data.columns."
-    return adapted(row, data.format, place, "data.format", advice)
+    return adapt_row(row, data.format, place, "data.format", advice)
 
 
-def _prompt(
+def _read_prompt(
     row: dict[str, Any], place: str, task: str, default_id: str, data: DataConfig, root: Path | None
 ) -> Prompt:
     key = next((key for key in PROMPT_KEYS if row.get(key) is not None), "prompt")
-    pictures, messages, text = picture_values(row, place), None, row.get(key)
+    images, messages, text = read_image_values(row, place), None, row.get(key)
     if isinstance(text, list):
-        messages, own = read_prompt(text, place)
-        _check_unworded(place, data)
-        messages, pictures = placed(messages, own, pictures, place)
-        text = text_of(messages[-1])
+        messages, own = read_messages(text, place)
+        if not messages or messages[-1]["role"] != "user":
+            raise ConfigError(f"{place}: the messages must end with one of the user.")
+        for name, value in (("data.system", data.system), ("data.template", data.template)):
+            check(not value, name, value, "empty where rows have messages", f"{place} has.")
+        messages, images = assign_images(messages, own, images, place)
+        text = message_text(messages[-1])
     if not isinstance(text, str) or not text.strip():
         names = ", ".join(repr(name) for name in PROMPT_KEYS)
         raise ConfigError(f"{place} has no text under {names}; it has {sorted(row)}.")
@@ -173,20 +175,20 @@ def _prompt(
             f"{place} has half of a surrogate pair (\\ud800 to \\udfff) in its text, which is no"
             " character. Correct or remove it."
         )
-    if pictures and task in WITHOUT_IMAGES:
+    if images and task in WITHOUT_IMAGES:
         raise ConfigError(
-            f"{place} has pictures, and the task {task} takes words alone. Choose a task with"
-            " pictures, or rename the column in data.columns to leave it out."
+            f"{place} has images, and the task {task} takes none. Choose a task with"
+            " images, or rename the column in data.columns to leave it out."
         )
     if data.template:
-        text = _filled(data.template, {**row, "prompt": text}, place)
+        text = _fill(data.template, {**row, "prompt": text}, place)
     if data.system:
         system = {"role": "system", "content": data.system}
-        messages = [system, user_message(text, len(pictures))]
-    name, answer = row.get("id"), row.get("answer")
-    found = Pictures([find_picture(value, root, place) for value in pictures])
+        messages = [system, user_message(text, len(images))]
+    id_, answer = row.get("id"), row.get("answer")
+    found = LazyImages([find_image(value, root, place) for value in images])
     return Prompt(
-        default_id if name is None else str(name),
+        default_id if id_ is None else str(id_),
         task,
         text,
         messages,
@@ -197,32 +199,24 @@ def _prompt(
     )
 
 
-def _check_unworded(place: str, data: DataConfig) -> None:
-    """A conversation is worded by its row."""
-    for key, value in (("data.system", data.system), ("data.template", data.template)):
-        check(not value, key, value, "empty where rows have messages", f"{place} has.")
-
-
-def _filled(template: str, row: dict[str, Any], place: str) -> str:
+def _fill(template: str, row: dict[str, Any], place: str) -> str:
     choices = row.get("choices")
-    computed = {
-        "lettered": lettered(choices if isinstance(choices, list) else ()),
-        "hint": hint(row),
+    values = {
+        "lettered": letter_choices(choices if isinstance(choices, list) else ()),
+        "hint": choose_hint(row),
+        **{key: _join_lines(value) for key, value in row.items()},
     }
-    values = computed | {key: _shown(value) for key, value in row.items()}
+    braces = "Write a brace that is meant twice."
     try:
         return template.format_map(values)
     except KeyError as error:
         raise ConfigError(
-            f"data.template names {error.args[0]!r}, and {place} has {sorted(values)}. Write a"
-            " brace that is meant twice."
+            f"data.template names {error.args[0]!r}, and {place} has {sorted(values)}. {braces}"
         ) from error
     except (ValueError, IndexError, AttributeError) as error:
-        raise ConfigError(
-            f"data.template cannot be filled in: {error}. Write a brace that is meant twice."
-        ) from error
+        raise ConfigError(f"data.template cannot be filled in: {error}. {braces}") from error
 
 
-def _shown(value: Any) -> Any:
+def _join_lines(value: Any) -> Any:
     texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
     return "\n".join(value) if texts else value

@@ -1,9 +1,9 @@
-"""Public sets of questions about images under the names that prompts and rewards know.
+"""Formats of public sets of questions about images.
 
-Beside what `mmrl.data.formats` names, a row gets its category as `tag`, its `form` (`choice`,
-`short`), and `hint`, the sentence that lmms-eval puts behind a question of its kind. Choices stand
-in the prompt, each in a line behind its letter, and as `choices` in the metadata. Whether the hint
-is given says `data.template`, such as "{prompt}\\n{hint}".
+Beside the columns of `mmrl.data.formats`, a row gets its category as `tag`, its `form` (`choice`,
+`short`), and `hint`, the sentence that lmms-eval puts after a question of its kind. The choices are
+in the prompt, each on a line after its letter, and as `choices` in the metadata. A `data.template`
+such as "{prompt}\\n{hint}" adds the hint to the prompt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-Row = dict[str, Any]
+from mmrl.data.row import Row, given, without
 
 LETTER = "Answer with the option's letter from the given choices directly."
 PHRASE = "Answer the question using a single word or phrase."
@@ -50,28 +50,28 @@ MMMU_DISCIPLINES = {
 _MARK = re.compile(r"<image (\d+)>")
 
 
-def lettered(choices: Sequence[Any]) -> str:
-    """Choices in a line each, behind their letters, every line begun with a line end."""
+def letter_choices(choices: Sequence[Any]) -> str:
+    """Write choices on a line each after their letters; every line starts with a line end."""
     pairs = zip(ascii_uppercase, choices, strict=False)
     return "".join(f"\n{letter}. {choice}" for letter, choice in pairs)
 
 
-def hint(row: Mapping[str, Any]) -> str:
-    """What is asked behind a question: its own hint, or else a letter or a word."""
+def choose_hint(row: Mapping[str, Any]) -> str:
+    """The hint of a row; where it has none, for a letter or a short answer."""
     return row.get("hint") or (LETTER if row.get("choices") else PHRASE)
 
 
 def seed_bench(row: Row) -> Row:
     """SEED-Bench (arXiv 2307.16125): `choice_a` and so on, a letter as `answer`. Without a column
-    `image` the picture is the file `data_id`."""
+    `image` the image is the file `data_id`."""
     named = [f"choice_{letter}" for letter in ascii_lowercase if f"choice_{letter}" in row]
     choices = [str(row[name]) for name in named]
     if "image" not in row and row.get("data_type", "image") != "image":
         raise ValueError(f"data_type is {row['data_type']!r}, and there is no column 'image'")
     return {
-        **_without(row, "question", "question_id", "answer", *named),
-        **_multiple_choice(row["question"], choices, _letter(str(row["answer"]).upper(), choices)),
-        **_named(id=row.get("question_id"), tag=_seed_kind(row)),
+        **without(row, "question", "question_id", "answer", *named),
+        **_multiple_choice(row["question"], choices, str(row["answer"]).upper()),
+        **given(id=row.get("question_id"), tag=_seed_kind(row)),
         "image": row["image"] if "image" in row else row["data_id"],
     }
 
@@ -83,27 +83,27 @@ def _seed_kind(row: Row) -> str:
 
 
 def mmmu(row: Row) -> Row:
-    """MMMU (arXiv 2311.16502): `options` as the text of a list, pictures as `image_1` to `image_7`
+    """MMMU (arXiv 2311.16502): `options` as the text of a list, images as `image_1` to `image_7`
     before the words, in which their marks `<image 1>` stay, as in lmms-eval. Subject and discipline
-    are those that the id names. Numbers of open questions count to two decimals."""
-    pictures = {n: row[f"image_{n}"] for n in range(1, 8) if row.get(f"image_{n}")}
+    come from the id. Numbers of open questions are compared to two decimals."""
+    images = {n: row[f"image_{n}"] for n in range(1, 8) if row.get(f"image_{n}")}
     options = texts(row["options"], "options")
-    asked = row["question"] + lettered(options)
+    asked = row["question"] + letter_choices(options)
     for mark in _MARK.findall(asked):
-        if int(mark) not in pictures:
+        if int(mark) not in images:
             raise ValueError(f"the question shows <image {mark}>, and there is no image_{mark}")
     if row["question_type"] == "multiple-choice":
-        ours = _multiple_choice(row["question"], options, _letter(str(row["answer"]), options))
+        ours = _multiple_choice(row["question"], options, str(row["answer"]))
     else:
         answers = str(row["answer"])
         ours = _short(asked, texts(answers, "answer") if answers[:1] == "[" else [answers])
         ours |= {"precision": 2}
     unread = ("question", "options", "answer", "question_type", "explanation")
     return {
-        **_without(row, *unread, *(f"image_{n}" for n in range(1, 8))),
+        **without(row, *unread, *(f"image_{n}" for n in range(1, 8))),
         **ours,
         **_mmmu_subject(row),
-        "images": list(pictures.values()),
+        "images": list(images.values()),
     }
 
 
@@ -113,11 +113,11 @@ def _mmmu_subject(row: Row) -> Row:
     for discipline, subjects in MMMU_DISCIPLINES.items():
         if subject in subjects.split():
             return {"tag": subject, "discipline": discipline}
-    return _named(tag=subject)
+    return given(tag=subject)
 
 
 def mmmu_interleaved(row: Row) -> Row:
-    """MMMU with every picture where its mark stands first; those without a mark come first."""
+    """MMMU with every image at its first mark; images without a mark come before the words."""
     ours = mmmu(row)
     present = [n for n in range(1, 8) if row.get(f"image_{n}")]
     marked = list(dict.fromkeys(int(mark) for mark in _MARK.findall(ours["prompt"])))
@@ -133,10 +133,10 @@ def mmmu_interleaved(row: Row) -> Row:
 
 
 def mathvista(row: Row) -> Row:
-    """MathVista (arXiv 2310.02255): `choices` or a number, list or text; the picture is
-    `decoded_image`, or else the file `image`. What `metadata` says of the question is metadata, its
-    `category` the tag. A number counts to `precision` decimals, a whole one (where the public code
-    cuts off what follows the point) rounded."""
+    """MathVista (arXiv 2310.02255): `choices` or a number, list or text; the image is
+    `decoded_image`, or else the file `image`. The entries of `metadata` become metadata, its
+    `category` the tag. Numbers are compared to `precision` decimals, whole ones after rounding
+    (the public code truncates)."""
     about, unit = row.get("metadata") or {}, row.get("unit")
     if not isinstance(about, Mapping):
         raise ValueError(f"metadata is {about!r}, and no mapping")
@@ -144,21 +144,21 @@ def mathvista(row: Row) -> Row:
     if row["question_type"] == "multi_choice":
         choices, answer = texts(row["choices"], "choices"), str(row["answer"])
         letter = ascii_uppercase[choices.index(answer)] if answer in choices else answer
-        ours = _multiple_choice(question, choices, _letter(letter, choices))
+        ours = _multiple_choice(question, choices, letter)
     else:
         ours = _short(question, [str(row["answer"])]) | _mathvista_number(row)
     unread = ("pid", "question", "choices", "answer", "unit", "precision", "metadata", "image")
     return {
-        **_without(row, *unread, "decoded_image"),
+        **without(row, *unread, "decoded_image"),
         **about,
         **ours,
-        **_named(id=row.get("pid"), tag=about.get("category")),
+        **given(id=row.get("pid"), tag=about.get("category")),
         "image": row.get("decoded_image") or row["image"],
     }
 
 
 def _mathvista_number(row: Row) -> Row:
-    """How many decimals count, and how lmms-eval asks for the kind of answer."""
+    """The decimals that are compared, and lmms-eval's hint for the kind of answer."""
     kind = row["answer_type"]
     if kind == "integer":
         return {"precision": 0, "hint": "Answer the question using a single integer number."}
@@ -173,7 +173,7 @@ def _mathvista_number(row: Row) -> Row:
 
 
 def texts(value: Any, name: str) -> list[str]:
-    """A list of texts, or one that a file without lists holds as text.
+    """Read a list of texts, or the text of one, as files without lists hold it.
 
     Raises:
         ValueError: it is neither.
@@ -190,21 +190,12 @@ def texts(value: Any, name: str) -> list[str]:
 _UNKNOWN = "splits whose answers are not public cannot be scored"
 
 
-def _letter(answer: str, choices: Sequence[str]) -> str:
-    if answer not in list(ascii_uppercase[: len(choices)]):
-        raise ValueError(f"answer is {answer!r} and the choices are {list(choices)}; {_UNKNOWN}")
-    return answer
-
-
 def _multiple_choice(question: str, choices: list[str], letter: str) -> Row:
-    asked = question + lettered(choices)
-    return {
-        "prompt": asked,
-        "answer": letter,
-        "choices": choices,
-        "form": "choice",
-        "hint": LETTER,
-    }
+    if letter not in list(ascii_uppercase[: len(choices)]):
+        raise ValueError(f"answer is {letter!r} and the choices are {choices}; {_UNKNOWN}")
+    asked = question + letter_choices(choices)
+    ours = {"prompt": asked, "answer": letter, "choices": choices}
+    return ours | {"form": "choice", "hint": LETTER}
 
 
 def _short(question: str, answers: list[str]) -> Row:
@@ -212,13 +203,4 @@ def _short(question: str, answers: list[str]) -> Row:
         raise ValueError(f"answer is {', '.join(answers)!r}; {_UNKNOWN}")
     first, *others = answers
     ours = {"prompt": question, "answer": first, "form": "short", "hint": PHRASE}
-    return ours | _named(answers=others)
-
-
-def _without(row: Row, *keys: str) -> Row:
-    return {key: value for key, value in row.items() if key not in keys}
-
-
-def _named(**values: Any) -> Row:
-    """The values that are there."""
-    return {key: value for key, value in values.items() if value}
+    return ours | given(answers=others)

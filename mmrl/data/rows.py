@@ -1,7 +1,6 @@
-"""Rows of JSONL, JSON, CSV, TSV, parquet and text files, of which a line is a prompt, and of data
-sets of the Hugging Face hub.
+"""Rows of JSONL, JSON, CSV, TSV, parquet and text files, and of data sets of the Hugging Face hub.
 
-Bytes in columns, such as pictures, are not read: a row has a `pyarrow.Buffer` of the data set that
+Bytes in columns, such as images, are not read: a row has a `pyarrow.Buffer` of the data set that
 Hugging Face `datasets` maps into memory, so a set may be larger than the memory.
 """
 
@@ -15,23 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, NotHereError, check
-from mmrl.data.arrow_bytes import holds_bytes, unread
+from mmrl.data.arrow_bytes import buffer_values, holds_bytes
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 MAX_FIELD = 2**30
-"""Longest value of a CSV or TSV file in characters; Python's own limit is shorter than pictures."""
+"""Longest value of a CSV or TSV file in characters; Python's own limit is too short for images."""
 
 
 def read_rows(
     source: str, config: str | None = None, split: str | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Every row with its place for messages, such as `rows.jsonl, line 3`.
+    """Read every row with its place for messages, such as `rows.jsonl, line 3`.
 
     Args:
-        source: a file with one of `SUFFIXES`; a folder or hub id otherwise, which goes to
+        source: a file with one of `SUFFIXES`; otherwise a folder or hub id for
             `datasets.load_dataset`.
         config: configuration of a hub data set.
         split: of a hub data set, with slices as in `train[:-500]`; None is `train`.
@@ -39,7 +38,7 @@ def read_rows(
     Raises:
         NotHereError: no such data set, or no way to the hub.
         ConfigError: no such file, one that cannot be read, one of another type, an unknown
-            configuration or split, or one of both for a file.
+            configuration or split, or a configuration or split for a file.
     """
     path = Path(source)
     if path.suffix not in SUFFIXES:
@@ -71,7 +70,7 @@ def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """A prompt for every line of a text that is not blank."""
+    """A prompt from every line that is not blank."""
     for n, line in enumerate(_text(path).split("\n"), start=1):
         if line.strip():
             yield f"{path}, line {n}", {"prompt": line.strip()}
@@ -96,7 +95,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _table(path: Path) -> Iterator[tuple[str, Any]]:
-    """Rows of a CSV or TSV file; every value stays text, so leading zeros stay."""
+    """Rows of a CSV or TSV file; every value stays text, with leading zeros."""
     csv.field_size_limit(MAX_FIELD)
     delimiter = "\t" if path.suffix == ".tsv" else ","
     reader = csv.DictReader(io.StringIO(_text(path), newline=""), delimiter=delimiter)
@@ -138,13 +137,15 @@ def _numbered(source: str, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _mapped(rows: Dataset) -> Iterator[Any]:
-    """Rows of a data set; nothing in them is decoded, and bytes stay where they are."""
+    """Rows of a data set, not decoded; bytes stay in its memory map."""
     if not any(holds_bytes(column.type) for column in rows.features.arrow_schema):
         yield from rows
         return
     for batch in rows.with_format("arrow").iter(1000):
         table: Any = batch
-        columns = [[item for part in column.chunks for item in unread(part)] for column in table]
+        columns = [
+            [item for part in column.chunks for item in buffer_values(part)] for column in table
+        ]
         for values in zip(*columns, strict=True):
             yield dict(zip(table.column_names, values, strict=True))
 
@@ -170,7 +171,7 @@ def _reason(error: Exception) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Columnar files give every clause the keys of all clauses; what one lacks is null there."""
+    """Drop nulls: columnar files give every clause the keys of all clauses."""
     if isinstance(value, dict):
         return {k: _without_nulls(v) for k, v in value.items() if v is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Which training examples a micro-batch holds: a shuffled stream that needs no state to resume."""
+"""The training examples of a micro-batch: a shuffled stream that needs no state to resume."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from mmrl.randomness import permutation
 
 
 def stream_positions(step: int, rank: int, world_size: int, batch_size: int) -> range:
-    """Return the places in the endless stream that one rank takes in one micro-batch.
+    """Return the positions in the endless stream of one rank's micro-batch.
 
-    Ranks take neighbouring stretches, so two ranks with one micro-batch each see what one rank with
-    two micro-batches sees.
+    Ranks take neighbouring stretches, so two ranks with one micro-batch each get the examples of
+    one rank with two micro-batches.
     """
     first = (step * world_size + rank) * batch_size
     return range(first, first + batch_size)
 
 
 def stream_rows(seed: int, positions: range, count: int) -> list[int]:
-    """Return the dataset rows at places of the stream, which shuffles anew in every epoch.
+    """Return the dataset rows at positions of the stream, which is shuffled in every epoch.
 
     Args:
         seed: seed of the shuffles.
-        positions: places in the stream, 0 is the first example of the run.
+        positions: positions in the stream, 0 is the first example of the run.
         count: rows of the dataset.
     """
-    return [_epoch_order(seed, place // count, count)[place % count] for place in positions]
+    return [_epoch_order(seed, n // count, count)[n % count] for n in positions]
 
 
 @lru_cache(maxsize=4)

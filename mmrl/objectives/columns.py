@@ -1,7 +1,7 @@
 """Columns of parquet files: images as pixel tensors, opened when they are needed, and texts.
 
-Images are opened as those of prompts are (`mmrl.data.images`), whatever wrote them; one that cannot
-be read is refused with its row.
+Images are opened as those of prompts are, by `mmrl.data.lazy_images`; one that cannot be read is an
+error that names its row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.arrow_bytes import holds_bytes
-from mmrl.data.image_sources import find_picture
+from mmrl.data.image_sources import find_image
 from models.layouts.pixels import image_to_pixels
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ class ImageRows:
         """Return images [len(indices), 3, size, size] float32 in [-1, 1].
 
         Raises:
-            ConfigError: a picture that cannot be read, see `Picture.open`; the row is named.
+            ConfigError: a picture that cannot be read, see `LazyImage.open`; the row is named.
         """
         squares = []
         for n, value in zip(indices, self.rows[indices][self.column], strict=True):
             place = f"{self.path}, row {n}"
-            picture = find_picture(value, self.root, place, "the folder of the file")
+            picture = find_image(value, self.root, place, "the folder of the file")
             squares.append(image_to_pixels(picture.open(), self.size))
         return torch.stack(squares)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError
-from mmrl.data.formats import adapted
-from mmrl.data.image_sources import find_picture, picture_values
-from mmrl.data.images import Pictures
-from mmrl.data.messages import IMAGE, Message, placed, read_messages, text_of
+from mmrl.data.formats import adapt_row
+from mmrl.data.image_sources import find_image, read_image_values
+from mmrl.data.lazy_images import LazyImages
+from mmrl.data.messages import IMAGE, Message, assign_images, message_text, read_messages
 from mmrl.objectives.source_config import ExampleConfig
 from mmrl.types import Prompt
 from models.layouts.image_marks import MARK
@@ -38,15 +38,15 @@ def read_pairs(
         row: as it stands in the data set.
         place: of the row, for messages.
         config: format and columns.
-        root: folder of the pictures, see `find_picture`.
+        root: folder of the pictures, see `find_image`.
 
     Raises:
         ConfigError: the row lacks a column, or something is no message, part or picture.
     """
     row = _formatted(row, place, config)
     beside = [
-        find_picture(value, root, place, f"{config.where}.image_root")
-        for value in picture_values(row, place)
+        find_image(value, root, place, f"{config.where}.image_root")
+        for value in read_image_values(row, place)
     ]
     completion = row.get(config.completion_column)
     turns = row.get(config.messages_column)
@@ -68,7 +68,7 @@ def _formatted(row: Any, place: str, config: ExampleConfig) -> dict[str, Any]:
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
     if config.format == "rows":
         return row
-    return adapted(row, config.format, place, f"{config.where}.format", "Choose another format.")
+    return adapt_row(row, config.format, place, f"{config.where}.format", "Choose another format.")
 
 
 def _prompt(
@@ -95,12 +95,14 @@ def _answers(
     messages, pictures = _shown(turns[: answers[-1] + 1], beside, place, config, root)
     if _pictures_in(messages[-1:]):
         raise ConfigError(f"{place}: the last answer holds a picture, and answers are words.")
-    marked = bool(pictures) and any(MARK in text_of(message) for message in messages)
+    marked = bool(pictures) and any(MARK in message_text(message) for message in messages)
     for n in answers if config.turns == "all" else answers[-1:]:
         before = _unmarked(messages[:n]) if marked else messages[:n]
         count = _marks_in(before) if marked else _pictures_in(before)
         # stripped, as the chat template does with the same answer in a later prompt
-        yield Pair(prompt_of("", before, pictures[:count], place), text_of(messages[n]).strip())
+        yield Pair(
+            prompt_of("", before, pictures[:count], place), message_text(messages[n]).strip()
+        )
 
 
 def _shown(
@@ -109,10 +111,10 @@ def _shown(
     """Messages with bare parts, and their pictures in order."""
     messages, own = read_messages(turns, place)
     named = [
-        None if value is None else find_picture(value, root, place, f"{config.where}.image_root")
+        None if value is None else find_image(value, root, place, f"{config.where}.image_root")
         for value in own
     ]
-    return placed(messages, named, beside, place)
+    return assign_images(messages, named, beside, place)
 
 
 def prompt_of(
@@ -120,7 +122,7 @@ def prompt_of(
 ) -> Prompt:
     """A prompt for the layout of its kind, named by its place."""
     task = "image_to_text" if pictures else "text"
-    return Prompt(place, task, text, messages, Pictures(pictures) if pictures else None)
+    return Prompt(place, task, text, messages, LazyImages(pictures) if pictures else None)
 
 
 def is_conversation(value: Any) -> bool:
@@ -143,9 +145,9 @@ def _pictures_in(messages: Sequence[Message]) -> int:
 
 
 def _marks_in(messages: Sequence[Message]) -> int:
-    return sum(text_of(message).count(MARK) for message in messages)
+    return sum(message_text(message).count(MARK) for message in messages)
 
 
 def _unmarked(messages: Sequence[Message]) -> list[Message]:
     """Messages as words alone, for pictures whose places the words mark themselves."""
-    return [{**message, "content": text_of(message)} for message in messages]
+    return [{**message, "content": message_text(message)} for message in messages]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.data.images import Pictures, check_pictures
+from mmrl.data.lazy_images import LazyImages, check_images
 from mmrl.objectives.source_config import ExampleConfig
 from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
@@ -86,7 +86,7 @@ def load_examples(
     if not examples:
         reasons = ", ".join(sorted(left_out)) or "it has no rows"
         raise ConfigError(f"'{source}' holds nothing to learn: {reasons}.")
-    check_pictures([e.images for e in examples if isinstance(e.images, Pictures)], source)
+    check_images([e.images for e in examples if isinstance(e.images, LazyImages)], source)
     return examples
 
 

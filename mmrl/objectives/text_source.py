@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmrl.config import build_options
-from mmrl.data.image_sources import picture_root
+from mmrl.data.image_sources import find_image_root
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.corruptions import CORRUPTIONS
@@ -72,5 +72,5 @@ def examples_of(
         source, split = config.data, config.data_split
     rows = read_rows(source, config.data_config, split)
     recorded = CORRUPTIONS[config.corruption["name"]].recorded
-    root = picture_root(source, config.image_root, f"{config.where}.image_root")
+    root = find_image_root(source, config.image_root, f"{config.where}.image_root")
     return load_examples(rows, source, config, tasks, root, recorded)

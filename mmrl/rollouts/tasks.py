@@ -13,7 +13,7 @@ from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
-from mmrl.data.prompts import fitting, load_prompts
+from mmrl.data.prompts import drop_long, load_prompts
 from mmrl.data.stream import stream_rows
 from mmrl.model_config import ModelConfig, check_prompts, image_tokens, is_hub_id
 from mmrl.rollouts.pairing import differences
@@ -129,9 +129,9 @@ class Task:
         """
         config = self.config
         fits = partial(policy.fits, length=config.max_completion_length)
-        self.prompts = fitting(self.prompts, fits, config.prompts)
+        self.prompts = drop_long(self.prompts, fits, config.prompts)
         fits = partial(policy.fits, length=self.eval_length)
-        self.eval_prompts = fitting(self.eval_prompts, fits, config.eval_prompts)
+        self.eval_prompts = drop_long(self.eval_prompts, fits, config.eval_prompts)
 
     @cached_property
     def scorer(self) -> Scorer:

@@ -9,8 +9,8 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 
-def picture(level: int) -> dict[str, Any]:
-    """A picture as the Image feature stores it, told apart by its grey."""
+def image(level: int) -> dict[str, Any]:
+    """An image as the Image feature stores it, told apart by its grey."""
     buffer = io.BytesIO()
     Image.new("L", (4, 4), level).save(buffer, "PNG")
     return {"bytes": buffer.getvalue(), "path": None}
@@ -71,8 +71,8 @@ MMMU: dict[str, Any] = {
     "question": "<image 1> Which of <image 2> is older?",
     "options": "['the left one', \"the right one's\"]",
     "explanation": "",
-    "image_1": picture(1),
-    "image_2": picture(2),
+    "image_1": image(1),
+    "image_2": image(2),
     "img_type": "['Paintings']",
     "answer": "B",
     "topic_difficulty": "Easy",
@@ -123,7 +123,7 @@ VISTA: dict[str, Any] = {
     "pid": "1",
     "question": "How far is it?",
     "image": "images/1.jpg",
-    "decoded_image": picture(1),
+    "decoded_image": image(1),
     "choices": None,
     "unit": "m",
     "precision": 1.0,

@@ -20,8 +20,8 @@ from tests.mmrl.question_sets import (
     SEED_TYPES,
     VISTA_TYPES,
     VISTAS,
+    image,
     on_the_hub,
-    picture,
 )
 from tests.mmrl.runs import SHAPES
 from tests.models.networks import write_small_llada_v
@@ -121,7 +121,7 @@ def test_two_processes_that_share_a_model_give_the_numbers_of_one(
 
 
 SETS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
-    "seed_bench": ([{**SEED, "image": [picture(9)]}], SEED_TYPES, "test"),
+    "seed_bench": ([{**SEED, "image": [image(9)]}], SEED_TYPES, "test"),
     "mmmu": ([MMMU, OPEN], MMMU_TYPES, "validation"),
     "mathvista": (VISTAS, VISTA_TYPES, "testmini"),
 }

@@ -14,7 +14,7 @@ from PIL import ExifTags, Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.data.images import MAX_PIXELS
+from mmrl.data.lazy_images import MAX_PIXELS
 from mmrl.objectives.columns import load_images
 
 RED, WHITE = (1.0, -1.0, -1.0), (1.0, 1.0, 1.0)
@@ -65,9 +65,9 @@ def test_whatever_wrote_an_image_it_is_shown_right(tmp_path: Path, plain: bool) 
     ("value", "said"),
     [
         (saved(Image.new("RGB", (64, 64), "red"))[:-30], "cannot be read"),
-        (b"no picture", "cannot be read"),
+        (b"no image", "cannot be read"),
         (saved(Image.new("1", (2**13 + 1, 2**13))), f"larger than the {MAX_PIXELS:,} pixels"),
-        (None, "None is no picture"),
+        (None, "None is no image"),
     ],
     ids=["cut-off", "text", "bomb", "null"],
 )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.config import ConfigError, build_options
-from mmrl.data.images import Picture
+from mmrl.data.lazy_images import LazyImage
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
@@ -127,8 +127,8 @@ def test_pictures_are_opened_for_their_batch_once_each_and_not_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
-    was = Picture.open
-    monkeypatch.setattr(Picture, "open", lambda picture: opened.append(1) or was(picture))
+    was = LazyImage.open
+    monkeypatch.setattr(LazyImage, "open", lambda picture: opened.append(1) or was(picture))
     turns = [("user", "how many?"), ("assistant", "2"), ("user", "is"), ("assistant", "yes")]
     messages = [{"role": role, "content": content} for role, content in turns]
     path = write(tmp_path / "rows.jsonl", [{"messages": messages, "image": ROWS[1]["image"]}])

@@ -161,7 +161,7 @@ def test_rows_that_are_no_examples_are_named_with_their_line(
     [
         ("../a.png", r"line 1: '\.\./a\.png' leads out of .*objective\.image_root"),
         ("none.png", r"no file 'none\.png' below .*objective\.image_root"),
-        ("data:image/png;base64,AAAA", "line 1: the picture cannot be read"),
+        ("data:image/png;base64,AAAA", "line 1: the image cannot be read"),
     ],
 )
 def test_pictures_that_cannot_be_read_are_named_before_anything_is_trained(

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Generator, Tensor
 
-from mmrl.data.images import Picture, Pictures
+from mmrl.data.lazy_images import LazyImage, LazyImages
 from mmrl.estimators import score
 from mmrl.estimators.values import state_values
 from mmrl.model_config import LoraConfig
@@ -161,9 +161,9 @@ def test_pictures_of_a_file_are_measured_unopened_and_opened_once_for_their_grou
 ) -> None:
     buffer, opened = io.BytesIO(), []
     picture(20, 9, 1).save(buffer, "PNG")
-    monkeypatch.setattr(Picture, "open", lambda p, was=Picture.open: opened.append(1) or was(p))
-    sources = [Picture(buffer.getvalue()) for _ in range(2)]
-    prompt = Prompt("1", "image_to_text", "?", images=Pictures(sources))
+    monkeypatch.setattr(LazyImage, "open", lambda p, was=LazyImage.open: opened.append(1) or was(p))
+    sources = [LazyImage(buffer.getvalue()) for _ in range(2)]
+    prompt = Prompt("1", "image_to_text", "?", images=LazyImages(sources))
     assert policy.fits(prompt) and not opened
     canvas = policy.canvas([prompt] * 4)
     assert len(opened) == 2

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Generator
 
-from mmrl.data.images import Picture, Pictures
+from mmrl.data.lazy_images import LazyImage, LazyImages
 from mmrl.estimators import score
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import SamplerConfig, sample
@@ -120,8 +120,8 @@ def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
 ) -> None:
     buffer, opened = io.BytesIO(), []
     picture(20, 9, 1).save(buffer, "PNG")
-    monkeypatch.setattr(Picture, "open", lambda p, was=Picture.open: opened.append(1) or was(p))
-    prompt = Prompt("1", "image_to_text", "?", images=Pictures([Picture(buffer.getvalue())]))
+    monkeypatch.setattr(LazyImage, "open", lambda p, was=LazyImage.open: opened.append(1) or was(p))
+    prompt = Prompt("1", "image_to_text", "?", images=LazyImages([LazyImage(buffer.getvalue())]))
     assert policy.fits(prompt) and not opened
     canvas = policy.canvas([prompt] * 4)
     assert len(opened) == 1

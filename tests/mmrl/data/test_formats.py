@@ -168,7 +168,7 @@ def read_pictured(folder: Path, row: dict[str, Any], name: str) -> Prompt:
     return prompt
 
 
-def test_dllm_rls_vision_rows_open_their_picture(tmp_path: Path) -> None:
+def test_dllm_rls_vision_rows_open_their_image(tmp_path: Path) -> None:
     row = {
         "ground_truth_answer": "A",
         "image": "SEEDBench_IMG/0.jpg",
@@ -180,9 +180,7 @@ def test_dllm_rls_vision_rows_open_their_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["image", "image_path", "image_abs_path"])
-def test_dllm_rls_supervised_rows_have_completion_order_and_picture(
-    tmp_path: Path, key: str
-) -> None:
+def test_dllm_rls_supervised_rows_have_completion_order_and_image(tmp_path: Path, key: str) -> None:
     path = "SEEDBench_IMG/0.jpg"
     row = {
         key: str(tmp_path / path) if key == "image_abs_path" else path,

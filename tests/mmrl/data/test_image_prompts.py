@@ -1,4 +1,4 @@
-"""Prompts carry their pictures from any file, in order, unopened, and only to tasks that see."""
+"""Prompts carry their images from any file, in order, unopened, and only to tasks that see."""
 
 import base64
 import io
@@ -43,7 +43,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Prompt files here, pictures of one colour below `images`."""
+    """Prompt files here, images of one colour below `images`."""
     (tmp_path / "images").mkdir()
     for color in COLORS:
         (tmp_path / "images" / f"{color}.png").write_bytes(png(color))
@@ -58,7 +58,7 @@ def load(folder: Path, row: Any, name: str = "rows.jsonl", **data: Any) -> Promp
 
 
 def seen(prompt: Prompt) -> list[str]:
-    """The colours of a prompt's pictures."""
+    """The colours of a prompt's images."""
     names = {color: name for name, color in COLORS.items()}
     return [names[tuple(np.asarray(image)[0, 0])] for image in prompt.images or ()]
 
@@ -75,7 +75,7 @@ def seen(prompt: Prompt) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_a_row_brings_one_picture_or_several(
+def test_a_row_brings_one_image_or_several(
     folder: Path, row: dict, colors: list[str], name: str
 ) -> None:
     prompt = load(folder, {**Q, **row, "level": 3}, name)
@@ -83,7 +83,7 @@ def test_a_row_brings_one_picture_or_several(
     assert (prompt.text, prompt.answer, prompt.metadata) == ("How many?", "2", {"level": 3})
 
 
-def test_without_a_root_pictures_lie_beside_their_file(folder: Path) -> None:
+def test_without_a_root_images_lie_beside_their_file(folder: Path) -> None:
     assert seen(load(folder, {**Q, "image": "images/red.png"}, image_root=None)) == ["red"]
     with pytest.raises(ConfigError, match=r"data\.image_root is '/nowhere'; it must be a folder"):
         load(folder, {**Q, "image": "red.png"}, image_root="/nowhere")
@@ -93,7 +93,7 @@ def stored(color: str | None, path: str | None = None) -> dict[str, Any]:
     return {"bytes": None if color is None else png(color), "path": path}
 
 
-def test_a_parquet_holds_the_pictures_themselves_or_their_paths(folder: Path) -> None:
+def test_a_parquet_holds_the_images_themselves_or_their_paths(folder: Path) -> None:
     rows = [{**Q, "image": stored("red")}, {**Q, "image": stored(None, "blue.png")}, Q]
     write_table(pyarrow.Table.from_pylist(rows), folder / "rows.parquet")
     data = DataConfig(image_root=str(folder / "images"))
@@ -102,15 +102,15 @@ def test_a_parquet_holds_the_pictures_themselves_or_their_paths(folder: Path) ->
     assert prompts[0].place.endswith("rows.parquet, row 0")
 
 
-def test_a_plain_column_of_bytes_holds_pictures_as_well(folder: Path) -> None:
-    Dataset.from_list([{**Q, "picture": png("green")}]).to_parquet(str(folder / "rows.parquet"))
-    data = DataConfig(columns={"image": "picture"})
+def test_a_plain_column_of_bytes_holds_images_as_well(folder: Path) -> None:
+    Dataset.from_list([{**Q, "image": png("green")}]).to_parquet(str(folder / "rows.parquet"))
+    data = DataConfig(columns={"image": "image"})
     (prompt,) = load_prompts(str(folder / "rows.parquet"), "image_to_text", data)
     assert seen(prompt) == ["green"]
 
 
-def test_conversations_of_a_published_set_keep_pictures_and_order(folder: Path) -> None:
-    """As vision-language sets lie on the hub: messages with bare parts, pictures beside them."""
+def test_conversations_of_a_published_set_keep_images_and_order(folder: Path) -> None:
+    """As vision-language sets lie on the hub: messages with bare parts, images beside them."""
     parts = [{"type": "image", "text": None}, {"type": "text", "text": "Which?"}]
     rows = [
         {
@@ -155,13 +155,13 @@ BARE = {"type": "image"}
         {"type": "image_url", "image_url": {"url": url("red")}},
     ],
 )
-def test_parts_of_messages_bring_their_own_picture(folder: Path, part: dict) -> None:
+def test_parts_of_messages_bring_their_own_image(folder: Path, part: dict) -> None:
     prompt = load(folder, {"messages": [user(SAY, part), user(part, SAY)]})
     assert seen(prompt) == ["red", "red"] and prompt.text == "Which?"
     assert prompt.messages == [user(SAY, BARE), user(BARE, SAY)]
 
 
-def test_pictures_beside_messages_of_words_stand_before_the_first_of_the_user(
+def test_images_beside_messages_of_words_stand_before_the_first_of_the_user(
     folder: Path,
 ) -> None:
     system, answer = ({"role": r, "content": "Hm."} for r in ("system", "assistant"))
@@ -178,7 +178,7 @@ def test_parts_that_are_words_alone_become_one_text_for_every_task(folder: Path)
     assert prompt.text == "Which?Which?" and prompt.images is None
 
 
-def test_columns_template_and_system_word_prompts_with_pictures(folder: Path) -> None:
+def test_columns_template_and_system_word_prompts_with_images(folder: Path) -> None:
     names = {"image": "file", "prompt": "q"}
     row = {"file": "red.png", "q": "How many?", "hint": "Count."}
     prompt = load(folder, row, columns=names, template="{prompt} {hint}")
@@ -191,12 +191,10 @@ def test_columns_template_and_system_word_prompts_with_pictures(folder: Path) ->
 
 
 @pytest.mark.parametrize("task", ["text", "text_to_image"])
-def test_a_task_of_words_alone_refuses_pictures_before_it_opens_any(
-    folder: Path, task: str
-) -> None:
+def test_a_task_of_words_alone_refuses_images_before_it_opens_any(folder: Path, task: str) -> None:
     for row in ({**Q, "image": "red.png"}, {"messages": [user(SAY, {**BARE, "url": url("red")})]}):
         (folder / "rows.jsonl").write_text(json.dumps(row))
-        with pytest.raises(ConfigError, match=f"line 1 has pictures, and the task {task} takes"):
+        with pytest.raises(ConfigError, match=f"line 1 has images, and the task {task} takes"):
             load_prompts(str(folder / "rows.jsonl"), task)
     (folder / "rows.jsonl").write_text(json.dumps({**Q, "image": "red.png"}))
     unseen = DataConfig(columns={"unseen": "image"})
@@ -209,38 +207,38 @@ def test_a_task_of_words_alone_refuses_pictures_before_it_opens_any(
     [
         ({**Q, "image": "none.png"}, "there is no file 'none.png' below"),
         ({**Q, "image": "../rows.jsonl"}, "leads out of"),
-        ({**Q, "image": "broken.png"}, "the picture cannot be read"),
-        ({**Q, "image": "data:image/png;base64,AAAA"}, "the picture cannot be read"),
-        ({**Q, "image": 3}, "3 is no picture"),
+        ({**Q, "image": "broken.png"}, "the image cannot be read"),
+        ({**Q, "image": "data:image/png;base64,AAAA"}, "the image cannot be read"),
+        ({**Q, "image": 3}, "3 is no image"),
         ({**Q, "image": "red.png", "images": ["red.png"]}, "has both of images, image; keep one"),
-        ({"messages": [user(BARE, SAY)]}, "1 image parts, of which 1 hold no picture, and 0 pict"),
-        ({"messages": [user(BARE, SAY)], "images": ["red.png"] * 2}, "and 2 pictures beside"),
-        ({"messages": [user({**BARE, "url": "red.png"}, SAY)], "image": "red.png"}, "0 hold no p"),
+        ({"messages": [user(BARE, SAY)]}, "1 image parts, of which 1 hold no image, and 0 imag"),
+        ({"messages": [user(BARE, SAY)], "images": ["red.png"] * 2}, "and 2 images beside"),
+        ({"messages": [user({**BARE, "url": "red.png"}, SAY)], "image": "red.png"}, "0 hold no i"),
         ({"messages": [user({"type": "video"}, SAY)]}, "is no part of a message; one is"),
         ({"messages": [user("Which?")]}, "'Which\\?' is no part of a message"),
         ({"messages": [user({**BARE, "url": "red.png"})]}, "has no text under"),
     ],
 )
-def test_a_picture_that_cannot_be_shown_is_refused_with_its_row_when_the_file_is_read(
+def test_an_image_that_cannot_be_shown_is_refused_with_its_row_when_the_file_is_read(
     folder: Path, row: dict, message: str
 ) -> None:
-    (folder / "images" / "broken.png").write_bytes(b"no picture")
+    (folder / "images" / "broken.png").write_bytes(b"no image")
     with pytest.raises(ConfigError, match=rf"rows\.jsonl, line 1.*{message}"):
         load(folder, row)
 
 
-def test_a_picture_is_opened_when_it_is_taken_and_no_earlier(folder: Path) -> None:
+def test_an_image_is_opened_when_it_is_taken_and_no_earlier(folder: Path) -> None:
     path = folder / "images" / "red.png"
     prompt = load(folder, {**Q, "image": "red.png"})
     path.write_bytes(png("blue"))
     assert seen(prompt) == ["blue"] and len(prompt.images or ()) == 1
     path.write_bytes(png("blue")[:-20])
-    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1: the picture cannot be read"):
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1: the image cannot be read"):
         seen(prompt)
 
 
-def test_pictures_of_prompts_that_a_limit_leaves_out_are_not_looked_at(folder: Path) -> None:
-    (folder / "images" / "broken.png").write_bytes(b"no picture")
+def test_images_of_prompts_that_a_limit_leaves_out_are_not_looked_at(folder: Path) -> None:
+    (folder / "images" / "broken.png").write_bytes(b"no image")
     rows = [{**Q, "image": f"{name}.png"} for name in ("red", "broken", "blue", "broken")]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = DataConfig(image_root=str(folder / "images"))
@@ -248,12 +246,12 @@ def test_pictures_of_prompts_that_a_limit_leaves_out_are_not_looked_at(folder: P
     assert [seen(prompt) for prompt in prompts] == [["red"], ["blue"]]
 
 
-def test_pictures_given_in_python_are_taken_as_they_are() -> None:
+def test_images_given_in_python_are_taken_as_they_are() -> None:
     image = Image.new("RGB", (2, 2))
     assert list(Prompt("0", "image_to_text", "?", images=[image]).images or ()) == [image]
 
 
-def test_an_evaluation_of_other_pictures_is_another_evaluation(folder: Path) -> None:
+def test_an_evaluation_of_other_images_is_another_evaluation(folder: Path) -> None:
     config = BenchmarkConfig(prompts="rows.jsonl", model=ModelConfig(path="model"))
 
     def decisive() -> dict[str, Any]:

@@ -23,8 +23,8 @@ from tests.mmrl.question_sets import (
     VISTA,
     VISTA_TYPES,
     VISTAS,
+    image,
     on_the_hub,
-    picture,
 )
 
 ASKED = "{prompt}\n{hint}"
@@ -36,7 +36,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def seen(prompt: Prompt) -> list[int]:
-    """The grey of a prompt's pictures."""
+    """The grey of a prompt's images."""
     return [int(np.asarray(image)[0, 0, 0]) for image in prompt.images or ()]
 
 
@@ -52,8 +52,8 @@ def score(prompt: Prompt, completion: str) -> float | None:
 def test_seed_bench_of_the_hub_is_read_without_its_videos(tmp_path: Path) -> None:
     video = {**SEED, "data_type": "video", "question_id": "1", "question_type_id": 10}
     rows = [
-        {**SEED, "image": [picture(7)], "segment": None},
-        {**video, "image": [picture(n) for n in range(8)], "segment": [1, 2]},
+        {**SEED, "image": [image(7)], "segment": None},
+        {**video, "image": [image(n) for n in range(8)], "segment": [1, 2]},
     ]
     source = on_the_hub(tmp_path, rows, SEED_TYPES, "test")
     kept = {"data_type": "image"}
@@ -69,7 +69,7 @@ def test_seed_bench_of_the_hub_is_read_without_its_videos(tmp_path: Path) -> Non
         read(source, format="seed_bench", split="test", where={"data_type": "vidoe"})
 
 
-def test_the_file_of_seed_bench_names_its_pictures_below_a_folder(tmp_path: Path) -> None:
+def test_the_file_of_seed_bench_names_its_images_below_a_folder(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     Image.new("L", (4, 4), 9).save(tmp_path / "images" / SEED["data_id"], "PNG")
     content = {"questions": [SEED], "question_type": {"Instances Counting": 5}}
@@ -102,9 +102,9 @@ def test_mmmu_of_the_hub_asks_for_letters_and_for_words(tmp_path: Path) -> None:
     assert [prompt.id for prompt in alone] == [OPEN["id"]]
 
 
-def test_mmmu_interleaved_shows_each_picture_where_its_mark_stands_first(tmp_path: Path) -> None:
+def test_mmmu_interleaved_shows_each_image_where_its_mark_stands_first(tmp_path: Path) -> None:
     words = "Is <image 3> like <image 1>, or <image 3>?"
-    row = {**MMMU, "question": words, "image_3": picture(3)}
+    row = {**MMMU, "question": words, "image_3": image(3)}
     source = on_the_hub(tmp_path, [row], MMMU_TYPES, "validation")
     (prompt,) = read(source, format="mmmu_interleaved", split="validation", template=ASKED)
     first, *_ = prompt.text.partition("\nA. ")
@@ -171,8 +171,8 @@ def test_a_question_that_cannot_be_scored_is_refused_with_its_row(
     tmp_path: Path, name: str, row: dict[str, Any], message: str
 ) -> None:
     plain = {k: v for k, v in row.items() if "image" not in k or k == "image"}
-    pictures = {k: "0.png" for k, v in row.items() if k.startswith("image_") and v}
-    (tmp_path / "rows.json").write_text(json.dumps([{**plain, **pictures}]))
+    images = {k: "0.png" for k, v in row.items() if k.startswith("image_") and v}
+    (tmp_path / "rows.json").write_text(json.dumps([{**plain, **images}]))
     with pytest.raises(ConfigError, match=f"rows.json, entry 0.*{message}"):
         read(str(tmp_path / "rows.json"), format=name)
 

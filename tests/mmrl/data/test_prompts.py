@@ -13,12 +13,12 @@ from huggingface_hub import constants
 from PIL import Image
 
 from mmrl.config import ConfigError, NotHereError
-from mmrl.data.prompts import DataConfig, fitting, load_prompts, spread
+from mmrl.data.prompts import DataConfig, drop_long, load_prompts, spread
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.types import Prompt
 
-SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
+SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
 ROW = {"tag": "colors", "include": [{"class": "bird", "count": 1, "color": "red"}], "prompt": "x"}
 
 
@@ -155,17 +155,17 @@ def test_prompts_that_are_too_long_leave_with_all_that_is_theirs_and_are_counted
 ) -> None:
     rows = [{"prompt": "x" * n, "answer": n, "level": n} for n in (3, 9, 1, 8, 2)]
     prompts = _load(tmp_path, "\n".join(map(json.dumps, rows)))
-    kept = fitting(prompts, lambda prompt: len(prompt.text) <= 3, "rows.jsonl")
+    kept = drop_long(prompts, lambda prompt: len(prompt.text) <= 3, "rows.jsonl")
     assert [(p.id, len(p.text), p.answer, p.metadata["level"]) for p in kept] == [
         ("rows-0", 3, "3", 3),
         ("rows-2", 1, "1", 1),
         ("rows-4", 2, "2", 2),
     ]
     assert "rows.jsonl: 2 of 5 prompts are longer than model.max_prompt_length" in caplog.text
-    assert fitting(prompts, lambda _: True, "rows.jsonl") == prompts
+    assert drop_long(prompts, lambda _: True, "rows.jsonl") == prompts
     assert len(caplog.records) == 1
     with pytest.raises(ConfigError, match=r"all 5 prompts of 'rows\.jsonl' are longer"):
-        fitting(prompts, lambda _: False, "rows.jsonl")
+        drop_long(prompts, lambda _: False, "rows.jsonl")
 
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
@@ -232,7 +232,7 @@ def test_settings_that_do_not_fit_the_rows_are_refused(
         _load(tmp_path, json.dumps(row), **data)
 
 
-def test_a_tsv_and_a_csv_hold_pictures_of_any_length(tmp_path: Path) -> None:
+def test_a_tsv_and_a_csv_hold_images_of_any_length(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     Image.effect_noise((300, 300), 90).save(buffer, "PNG")
     url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

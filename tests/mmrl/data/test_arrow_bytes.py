@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from mmrl.data.arrow_bytes import holds_bytes, unread
+from mmrl.data.arrow_bytes import buffer_values, holds_bytes
 
 PICTURE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 PART = pa.struct({"type": pa.string(), "image": PICTURE})
@@ -30,16 +30,16 @@ def test_values_are_those_of_arrow_in_every_slice(listed: object) -> None:
     for first in range(len(ROWS)):
         for count in range(len(ROWS) - first + 1):
             part = array.slice(first, count)
-            assert plain(unread(part)) == part.to_pylist()
+            assert plain(buffer_values(part)) == part.to_pylist()
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
 def test_no_byte_is_copied(kind: pa.DataType) -> None:
     array = pa.array([b"a", None, b"bcd", b""], kind).slice(1)
     data = array.buffers()[2]
-    none, found, empty = unread(array)
+    none, found, empty = buffer_values(array)
     assert none is None and len(empty) == 0
-    assert unread(pa.array([None, None], kind)) == [None, None]
+    assert buffer_values(pa.array([None, None], kind)) == [None, None]
     assert found.address == data.address + 1 and found.to_pybytes() == b"bcd"
 
 

@@ -1,4 +1,4 @@
-"""A row means a picture below its root folder, or brings it along; no row leads anywhere else."""
+"""A row means an image below its root folder, or brings it along; no row leads anywhere else."""
 
 import base64
 import os
@@ -9,13 +9,13 @@ import pyarrow
 import pytest
 
 from mmrl.config import ConfigError
-from mmrl.data.image_sources import find_picture
-from mmrl.data.images import Picture
+from mmrl.data.image_sources import find_image
+from mmrl.data.lazy_images import LazyImage
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder with pictures beside a secret."""
+    """A folder with images beside a secret."""
     (tmp_path / "secret.png").write_bytes(b"secret")
     root = tmp_path / "images"
     (root / "sub").mkdir(parents=True)
@@ -25,8 +25,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["sub/a b.png", "./sub/../sub/a b.png", "{root}/sub/a b.png"])
 def test_a_path_below_the_root_is_found_however_it_is_written(root: Path, name: str) -> None:
-    picture = find_picture(name.format(root=root), root, "line 3")
-    assert picture == Picture(root / "sub" / "a b.png") and picture.place == "line 3"
+    image = find_image(name.format(root=root), root, "line 3")
+    assert image == LazyImage(root / "sub" / "a b.png") and image.place == "line 3"
 
 
 @pytest.mark.parametrize(
@@ -44,19 +44,19 @@ def test_no_path_leads_out_of_the_root(root: Path, name: str) -> None:
     (root / "link").symlink_to(root.parent / "secret.png")
     (root / "folder_link").symlink_to(root.parent)
     with pytest.raises(ConfigError, match=r"^line 3: .* leads out of .*data\.image_root"):
-        find_picture(name.format(root=root), root, "line 3")
+        find_image(name.format(root=root), root, "line 3")
 
 
-def test_a_root_that_is_itself_a_link_holds_its_pictures(root: Path) -> None:
+def test_a_root_that_is_itself_a_link_holds_its_images(root: Path) -> None:
     (root.parent / "alias").symlink_to(root)
-    assert find_picture("sub/a b.png", root.parent / "alias", "") == find_picture(
+    assert find_image("sub/a b.png", root.parent / "alias", "") == find_image(
         "sub/a b.png", root, ""
     )
 
 
 def test_links_that_stay_below_the_root_are_followed(root: Path) -> None:
     (root / "alias.png").symlink_to(root / "sub" / "a b.png")
-    assert find_picture("alias.png", root, "") == Picture(root / "sub" / "a b.png")
+    assert find_image("alias.png", root, "") == LazyImage(root / "sub" / "a b.png")
 
 
 @pytest.mark.parametrize(
@@ -65,32 +65,35 @@ def test_links_that_stay_below_the_root_are_followed(root: Path) -> None:
         ("sub/none.png", "there is no file 'sub/none.png' below .*set data.image_root"),
         ("sub", "there is no file 'sub' below"),
         ("pipe", "there is no file 'pipe' below"),
-        ("a\0b", "is no path of a picture"),
-        ("x" * 5000, "'xxx.*… is no path of a picture"),
-        ("circle", "(is no path of a picture|there is no file)"),
-        ("https://example.org/x.png", "are not fetched, and 'https://example.org/x.png' is an add"),
+        ("a\0b", "is no path of an image"),
+        ("x" * 5000, "'xxx.*… is no path of an image"),
+        ("circle", "(is no path of an image|there is no file)"),
+        (
+            "https://example.org/x.png",
+            "are not downloaded, and 'https://example.org/x.png' is an add",
+        ),
         ("file:///etc/passwd", "is an address"),
         ("data:text/plain;base64,AAAA", "does not begin like data:image/png;base64,"),
-        ("data:image/png;base64,A*==", "no data URL of a picture"),
-        ("data:image/png;base64,AAé=", "no data URL of a picture"),
-        (3, "3 is no picture"),
-        ([], "is no picture"),
-        ({"bytes": None, "path": None}, "is no picture"),
-        ({"url": "x"}, "is no picture"),
+        ("data:image/png;base64,A*==", "no data URL of an image"),
+        ("data:image/png;base64,AAé=", "no data URL of an image"),
+        (3, "3 is no image"),
+        ([], "is no image"),
+        ({"bytes": None, "path": None}, "is no image"),
+        ({"url": "x"}, "is no image"),
     ],
 )
-def test_what_stands_for_no_picture_is_refused_with_its_row(
+def test_what_stands_for_no_image_is_refused_with_its_row(
     root: Path, value: Any, message: str
 ) -> None:
     os.mkfifo(root / "pipe")
     (root / "circle").symlink_to(root / "circle")
     with pytest.raises(ConfigError, match=f"^line 3: .*{message}"):
-        find_picture(value, root, "line 3")
+        find_image(value, root, "line 3")
 
 
 def test_a_path_without_any_folder_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"line 3 names the file 'x\.png'.*data\.image_root"):
-        find_picture("x.png", None, "line 3")
+        find_image("x.png", None, "line 3")
 
 
 @pytest.mark.parametrize(
@@ -106,10 +109,10 @@ def test_a_path_without_any_folder_is_refused() -> None:
     ],
 )
 def test_bytes_come_along_in_every_form_that_data_sets_have(value: Any) -> None:
-    assert find_picture(value, None, "") == Picture(b"abc")
+    assert find_image(value, None, "") == LazyImage(b"abc")
 
 
 def test_bytes_of_a_data_set_are_not_copied(root: Path) -> None:
     buffer = pyarrow.py_buffer(b"abc")
-    assert find_picture({"bytes": buffer, "path": None}, None, "").source is buffer
-    assert find_picture({"path": "sub/a b.png"}, root, "") == Picture(root / "sub" / "a b.png")
+    assert find_image({"bytes": buffer, "path": None}, None, "").source is buffer
+    assert find_image({"path": "sub/a b.png"}, root, "") == LazyImage(root / "sub" / "a b.png")

@@ -1,4 +1,4 @@
-"""Pictures of any kind are opened right, or refused with their row; none is opened too early."""
+"""Images of any kind are opened right, or refused with their row; none is opened too early."""
 
 import io
 import logging
@@ -13,8 +13,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from mmrl.config import ConfigError
-from mmrl.data import images as pictures
-from mmrl.data.images import Picture, Pictures, check_pictures
+from mmrl.data.lazy_images import MAX_BYTES, LazyImage, LazyImages, check_images
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -26,7 +25,7 @@ def saved(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
 
 
 def opened(data: bytes) -> np.ndarray:
-    image = Picture(data, "rows.jsonl, line 3").open()
+    image = LazyImage(data, "rows.jsonl, line 3").open()
     assert image.mode == "RGB"
     return np.asarray(image)
 
@@ -57,7 +56,7 @@ def test_every_format_shows_the_same_from_files_bytes_and_buffers(
     source = kind(data) if kind is not Path else tmp_path / "x"
     if isinstance(source, Path):
         source.write_bytes(data)
-    found = np.asarray(Picture(source, "").open()).astype(int)
+    found = np.asarray(LazyImage(source, "").open()).astype(int)
     assert np.abs(found - np.asarray(halves()).astype(int)).max() <= 3
 
 
@@ -149,18 +148,18 @@ def test_of_an_animation_the_first_frame_is_taken_and_that_is_said(
     form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"lossless": True} if form == "WEBP" else {}
-    moving = Picture(animation(form, **options), "rows.jsonl, line 3")
+    moving = LazyImage(animation(form, **options), "rows.jsonl, line 3")
     assert np.asarray(moving.open())[0, 0].tolist() == list(RED)
-    check_pictures([Pictures([moving, Picture(saved(halves()))])], "rows.jsonl")
-    assert "1 pictures have several frames, of which the first is taken" in caplog.text
+    check_images([LazyImages([moving, LazyImage(saved(halves()))])], "rows.jsonl")
+    assert "1 images have several frames; only the first is used" in caplog.text
     assert "rows.jsonl, line 3" in caplog.text
 
 
 def test_a_photograph_with_a_preview_inside_is_no_animation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    photo = Picture(saved(halves(), "MPO", save_all=True, append_images=[halves()]))
-    check_pictures([Pictures([photo])], "rows.jsonl")
+    photo = LazyImage(saved(halves(), "MPO", save_all=True, append_images=[halves()]))
+    check_images([LazyImages([photo])], "rows.jsonl")
     assert photo.open().size == (32, 16) and not caplog.records
 
 
@@ -173,7 +172,7 @@ def noise() -> Image.Image:
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.9])
 def test_a_file_that_was_cut_off_is_refused_with_its_row(form: str, share: float) -> None:
     data = saved(noise(), form)
-    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3: the picture cannot be read"):
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 3: the image cannot be read"):
         opened(data[: int(share * len(data))])
 
 
@@ -181,50 +180,50 @@ def test_a_png_is_refused_whichever_of_its_bytes_is_wrong() -> None:
     data = saved(noise())
     for place in range(50, len(data) - 12, 997):
         broken = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-        with pytest.raises(ConfigError, match="line 3: the picture cannot be read"):
+        with pytest.raises(ConfigError, match="line 3: the image cannot be read"):
             opened(broken)
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"no picture", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"8BPS" + bytes(60)],
+    [b"", b"no image", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"8BPS" + bytes(60)],
 )
-def test_what_is_no_picture_of_a_known_format_is_refused(data: bytes) -> None:
-    with pytest.raises(ConfigError, match="line 3: the picture cannot be read"):
+def test_what_is_no_image_of_a_known_format_is_refused(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="line 3: the image cannot be read"):
         opened(data)
 
 
 @pytest.mark.parametrize("side", [8_200, 14_000, 60_000])
 @pytest.mark.parametrize("limit", [None, 1, 10**9])
-def test_a_small_file_with_a_huge_picture_is_refused_unopened_whatever_pillow_allows(
+def test_a_small_file_with_a_huge_image_is_refused_unopened_whatever_pillow_allows(
     monkeypatch: pytest.MonkeyPatch, side: int, limit: int | None
 ) -> None:
-    bomb = Picture(png(side, side, 1, 0, bytes(100)), "rows.jsonl, line 3")
+    bomb = LazyImage(png(side, side, 1, 0, bytes(100)), "rows.jsonl, line 3")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     for ask in (bomb.open, bomb.is_animated):
-        with pytest.raises(ConfigError, match=r"line 3: the picture .*67,108,864 pixels"):
+        with pytest.raises(ConfigError, match=r"line 3: the image .*67,108,864 pixels"):
             ask()
 
 
 def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with open(tmp_path / "x.png", "wb") as file:
-        file.truncate(pictures.MAX_BYTES + 1)
-    with pytest.raises(ConfigError, match=r"line 3: the picture has 67,108,865 bytes"):
-        Picture(tmp_path / "x.png", "line 3").open()
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(ConfigError, match=r"line 3: the image has 67,108,865 bytes"):
+        LazyImage(tmp_path / "x.png", "line 3").open()
 
 
 def test_samples_without_a_defined_white_are_refused() -> None:
     for mode in ("F", "I"):
-        with pytest.raises(ConfigError, match="line 3: the picture has samples of 32 bits"):
+        with pytest.raises(ConfigError, match="line 3: the image has samples of 32 bits"):
             opened(saved(Image.new(mode, (4, 4)), "TIFF"))
 
 
-def test_the_pictures_of_a_prompt_are_opened_one_by_one_and_anew(tmp_path: Path) -> None:
+def test_the_images_of_a_prompt_are_opened_one_by_one_and_anew(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(saved(halves()))
-    both = Pictures([Picture(tmp_path / "x.png", "a"), Picture(b"broken", "b")])
+    both = LazyImages([LazyImage(tmp_path / "x.png", "a"), LazyImage(b"broken", "b")])
     assert len(both) == 2 and both[0].size == (32, 16) and both[0] is not both[0]
-    assert both == Pictures([Picture(tmp_path / "x.png", "other place"), Picture(b"broken")])
-    with pytest.raises(ConfigError, match="^b: the picture"):
+    assert both == LazyImages([LazyImage(tmp_path / "x.png", "other place"), LazyImage(b"broken")])
+    with pytest.raises(ConfigError, match="^b: the image"):
         list(both)
 
 
@@ -233,24 +232,26 @@ def test_a_file_that_is_named_often_is_looked_at_once(
 ) -> None:
     caplog.set_level(logging.WARNING)
     (tmp_path / "x.gif").write_bytes(animation("GIF"))
-    check_pictures([Pictures([Picture(tmp_path / "x.gif", "a")])] * 5, "rows.jsonl")
-    assert "1 pictures have several frames" in caplog.text
+    check_images([LazyImages([LazyImage(tmp_path / "x.gif", "a")])] * 5, "rows.jsonl")
+    assert "1 images have several frames" in caplog.text
 
 
 def test_another_content_has_another_identity(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"1")
-    first, one = Picture(tmp_path / "x").identity, Picture(b"1").identity
+    first, one = LazyImage(tmp_path / "x").identity, LazyImage(b"1").identity
     (tmp_path / "x").write_bytes(b"22")
-    assert Picture(tmp_path / "x").identity != first
-    assert one == Picture(pyarrow.py_buffer(b"1"), "elsewhere").identity != Picture(b"2").identity
+    assert LazyImage(tmp_path / "x").identity != first
+    assert (
+        one == LazyImage(pyarrow.py_buffer(b"1"), "elsewhere").identity != LazyImage(b"2").identity
+    )
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
 @pytest.mark.parametrize("orientation", [1, 3, 6])
-def test_the_size_in_the_header_is_that_of_the_opened_picture(kind: str, orientation: int) -> None:
+def test_the_size_in_the_header_is_that_of_the_opened_image(kind: str, orientation: int) -> None:
     buffer, exif = io.BytesIO(), Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
     Image.new("RGB", (4, 9)).save(buffer, kind, exif=exif)
-    picture = Picture(buffer.getvalue())
-    assert picture.size == picture.open().size
-    assert Pictures([picture]).sizes == [picture.size]
+    image = LazyImage(buffer.getvalue())
+    assert image.size == image.open().size
+    assert LazyImages([image]).sizes == [image.size]
