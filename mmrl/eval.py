@@ -19,7 +19,7 @@ from mmrl import begin
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.runtime.activity import activity, displayed
-from rewards.scoring.scorer import RewardError
+from rewards.scoring.failures import RewardError
 
 USAGE = Usage("python -m mmrl.eval", __doc__, EvalConfig, "eval")
 

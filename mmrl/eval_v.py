@@ -25,7 +25,7 @@ from mmrl.config import check_choice, read_key
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.runtime.activity import activity, displayed
-from rewards.scoring.scorer import RewardError
+from rewards.scoring.failures import RewardError
 
 
 class Benchmark(NamedTuple):

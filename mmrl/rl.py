@@ -28,7 +28,7 @@ from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.interrupt import Interrupted, StopRequest, check
 from mmrl.runtime.peers import PeerLostError, end_with_launcher, told_of_peers
 from mmrl.training.reward_versions import read_versions
-from rewards.scoring.scorer import RewardError
+from rewards.scoring.failures import RewardError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

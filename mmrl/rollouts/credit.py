@@ -23,7 +23,7 @@ from mmrl.algorithms import (
 )
 from mmrl.randomness import permutation
 from mmrl.types import Chunk
-from rewards.scoring.scorer import Scores
+from rewards.scoring.reward_scores import RewardScores
 
 if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task
@@ -52,7 +52,9 @@ class Credit:
     metrics: dict[str, float]
 
 
-def credit(task: Task, scores: Scores, step: int, seed: int, rank: int, world_size: int) -> Credit:
+def credit(
+    task: Task, scores: RewardScores, step: int, seed: int, rank: int, world_size: int
+) -> Credit:
     """Advantages of this process's rollouts, from the rewards of all.
 
     Args:

@@ -29,8 +29,9 @@ from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leaving_together
 from mmrl.samplers import sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
+from rewards.scoring.failures import RewardError
 from rewards.scoring.pending import Pending
-from rewards.scoring.scorer import RewardError, Scores
+from rewards.scoring.reward_scores import RewardScores
 
 if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task
@@ -235,7 +236,7 @@ def _batches(
             yield rollout, policy.decode(rollout.canvas, prompts[some])
 
 
-def _component_metrics(local: Scores) -> dict[str, float]:
+def _component_metrics(local: RewardScores) -> dict[str, float]:
     """`rewards/<key>/mean` and `/std` over all processes, how many samples have no score:
     `/failures` of the reward, and `/none` where it did not apply; and how long they waited:
     `/latency_s`, the mean, and `/queue`, the largest of any process."""

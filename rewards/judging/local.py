@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 from mmrl.config import ConfigError
+from rewards.http import stop
 from rewards.http.service import Deadline
 from rewards.networks.placement import resolve_device
 
@@ -51,6 +52,7 @@ class LocalJudge:
         """The replies in order; a TimeoutError for those not begun before the deadline."""
         replies: list[str | Exception] = []
         for first in range(0, len(requests), self.batch_size):
+            stop.check()
             some = requests[first : first + self.batch_size]
             late = TimeoutError("the deadline passed before this judge was asked")
             replies += self._replies(some) if deadline.left else [late] * len(some)

@@ -1,4 +1,4 @@
-"""What one reward makes of the samples of a call, part by part, and how long they take."""
+"""The results of one reward for the samples of a call, and how long they take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rewards.scoring.terms import Term
 
 
 class Lot(NamedTuple):
-    """Samples that were handed over together, and when."""
+    """Samples that were handed over together, with the time."""
 
     column: Column
     samples: list[Sample]
@@ -24,16 +24,16 @@ class Column:
 
     Args:
         term: the reward.
-        attempt: calls it; never raises for a failure of its own.
+        attempt: calls it; a failure is a result and not an exception.
 
     Attributes:
         results: so far.
-        accounted: how many of them have been looked at for failures.
+        counted: how many of them were searched for failures.
         failures: how many of those have failed.
-        first: the first failure as a line, and what raised it.
-        error: what else than an Exception the reward raised.
+        first: the first failure as a line, and the exception behind it.
+        error: a BaseException that the reward raised and that is no Exception.
         handed: how many samples were handed over.
-        depth: the most that were handed over and not yet scored.
+        depth: the most samples that waited for their scores at the same time.
         work_s: seconds in calls.
         latency_s: seconds from handing over to the score, summed over samples.
     """
@@ -41,20 +41,25 @@ class Column:
     def __init__(self, term: Term, attempt: Callable[[Term, list[Sample]], list[Result]]) -> None:
         self.term, self._attempt = term, attempt
         self.results: list[Result] = []
-        self.accounted = self.failures = self.handed = self.depth = 0
+        self.counted = self.failures = self.handed = self.depth = 0
         self.first: tuple[str, Exception | None] = ("", None)
         self.error: BaseException | None = None
         self.work_s = self.latency_s = 0.0
 
     def hand_over(self, samples: Sequence[Sample]) -> Lot:
-        """Count samples as waiting from now on."""
+        """Take samples that wait for their scores from now on."""
         self.handed += len(samples)
         self.depth = max(self.depth, self.handed - len(self.results))
         return Lot(self, list(samples), time.perf_counter())
 
-    def attempt(self, samples: list[Sample]) -> list[Result]:
-        """Call the reward."""
-        return self._attempt(self.term, samples)
+    def attempt(self, lots: Sequence[Lot]) -> list[Result]:
+        """Call the reward with the samples of lots."""
+        return self._attempt(self.term, [sample for lot in lots for sample in lot.samples])
+
+    def call(self, samples: Sequence[Sample]) -> None:
+        """Call the reward in this thread, and add its results."""
+        lots, started = [self.hand_over(samples)], time.perf_counter()
+        self.settle(lots, self.attempt(lots), time.perf_counter() - started)
 
     def settle(self, lots: Sequence[Lot], results: Sequence[Result], seconds: float) -> None:
         """Add the results of lots, and the seconds their call took."""

@@ -2,38 +2,36 @@
 
     with Overlap([scorer]):
         pending = scorer.begin(64)
-        pending.add(samples)       # as often as some are finished; rewards start on them at once
+        pending.add(samples)       # each time some are finished; rewards start on them at once
         scores = pending.scores()  # waits for the rest
 
-A reward is called by one thread, in the order in which samples were handed over: it need not be
-safe to call from several. What has come in since its last call is one call, so a slow reward sees
-few large batches. Gradient mode, autocast and the like belong to a thread, so what a reward sets
-does not reach the loop. A reward with `in_step` has no thread (see `rewards.InStep`).
+One thread calls a reward, in the order in which samples were handed over, so a reward need not be
+thread-safe. Samples that arrive during a call are scored together in the next one, so a slow reward
+gets few large batches. Gradient mode and autocast belong to a thread, so what a reward sets does
+not reach the loop. A reward with `in_step` has no thread (see `rewards.protocols.InStep`).
+
+At the end of a run the threads are told to stop (`rewards.http.stop`): requests to services end at
+once, and other calls are waited for a while. The threads are daemons, so a call that does not end
+does not keep the process.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-import torch
+from typing import Protocol
 
 from mmrl.types import Sample
+from rewards.http.stop import Stopped, stopped_by
 from rewards.scoring.column import Column, Lot
-
-if TYPE_CHECKING:
-    from rewards.scoring.pending import Pending
-    from rewards.scoring.scorer import Scorer
 
 logger = logging.getLogger(__name__)
 
 PATIENCE = 30.0
-"""Seconds the end of a run waits for calls of rewards that it broke off."""
+"""Longest wait in seconds for calls of rewards at the end of a run."""
 
 PATIENCE_STOPPED = 2.0
 """The same after Ctrl-C."""
@@ -42,32 +40,34 @@ POLL = 0.2
 """Seconds between two calls of `poll`."""
 
 
-class Stopped(BaseException):
-    """Breaks off the call of a reward in its thread, as Ctrl-C does in the main one."""
+class HasOverlap(Protocol):
+    """A scorer, whose rewards are called by threads if `overlap` is set."""
+
+    overlap: Overlap | None
 
 
 class Overlap:
-    """While open, the rewards of some scorers work in threads of their own.
+    """While it is open, threads call the rewards of some scorers.
 
     Everything but the calls of rewards happens in the thread that opened it.
 
     Args:
         scorers: of one run. A reward that several of them hold has one thread.
-        enabled: without it nothing changes, and rewards are called when their scores are needed.
-        poll: called again and again while scores are awaited; what it raises ends the waiting.
+        enabled: False has rewards called when their scores are needed, without threads.
+        poll: called every `POLL` seconds while scores are awaited; an exception ends the wait.
     """
 
     def __init__(
         self,
-        scorers: Sequence[Scorer],
+        scorers: Sequence[HasOverlap],
         enabled: bool = True,
         poll: Callable[[], None] = lambda: None,
     ) -> None:
         self.scorers, self.poll = scorers if enabled else (), poll
-        self.pending: list[Pending] = []
+        self.checks: list[Callable[[], None]] = []  # raise for failures
         self.changed = threading.Condition()
         self.settled = 0  # calls of rewards that have ended
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, _Worker] = {}
 
     def __enter__(self) -> Overlap:
         for scorer in self.scorers:
@@ -81,28 +81,29 @@ class Overlap:
         self._end(PATIENCE_STOPPED if stopped else PATIENCE)
 
     def put(self, column: Column, samples: Sequence[Sample]) -> None:
-        """Let the reward of a column score samples after those it has."""
+        """Hand samples over to the reward of a column."""
         reward = column.term.reward
         if id(reward) not in self._workers:
-            self._workers[id(reward)] = Worker(column.term.key, self)
+            self._workers[id(reward)] = _Worker(column.term.key, self)
         with self.changed:
             self._workers[id(reward)].lots.append(column.hand_over(samples))
             self.changed.notify_all()
 
     def check(self) -> None:
-        """Count what has failed since the last time, whatever it was handed over for.
+        """Count the failures since the last check, of all samples that were handed over.
 
         Raises:
-            RewardError: see `Scorer.account`; and anything but an Exception that a reward raised.
+            RewardError: see `Failures.count`.
+            BaseException: a reward raised it, and it is no Exception.
         """
-        for pending in list(self.pending):
-            pending.account()
+        for check in list(self.checks):
+            check()
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Wait until `done`, which changes when a call of a reward ends.
+        """Wait until `done` is true; it is asked again when a call of a reward ends.
 
         Raises:
-            RewardError: see `check`; as soon as it is known.
+            RewardError: see `check`; at the first failure above the limit.
         """
         while True:
             settled = self.settled
@@ -126,64 +127,62 @@ class Overlap:
             left = [w.thread.name for w in self._workers.values() if w.thread.is_alive()]
             if not left:
                 return
-            text = (
-                "waiting at most %.0f s for a call of %s to end"
-                if patience < longest
-                else ("after %.0f s a call of %s has not ended; it ends with this process")
-            )
+            if patience < longest:
+                text = "waiting at most %.0f s for a call of %s to end"
+            else:
+                text = "after %.0f s a call of %s has not ended; it ends with this process"
             logger.warning(text, longest, " and ".join(left))
 
 
-class Worker:
+class _Worker:
     """The thread of one reward and the samples that wait for it."""
 
     def __init__(self, name: str, overlap: Overlap) -> None:
+        import torch
+
         self.lots: deque[Lot] = deque()
-        self.closed = self.calling = False
+        self._stopped = threading.Event()
         self._overlap = overlap
-        # the current device belongs to a thread; a new one has the first
-        here = torch.accelerator.is_available()
-        self._device = torch.accelerator.current_device_index() if here else None
-        # daemon: a call that cannot be broken off must not keep the process
+        # the current device belongs to a thread, and a new one starts with the first
+        found = torch.accelerator.is_available()
+        self._device = torch.accelerator.current_device_index() if found else None
         self.thread = threading.Thread(target=self._work, name=f"reward {name}", daemon=True)
         self.thread.start()
 
     def stop(self) -> None:
-        """Leave out what waits, and break off a call under way as soon as it runs Python code."""
-        self.closed = True
+        """Drop the samples that wait, and tell a call to stop."""
+        self._stopped.set()
         self.lots.clear()
-        if self.calling:
-            thread = ctypes.c_ulong(self.thread.ident or 0)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Stopped))
 
     def _work(self) -> None:
         try:
-            while lots := self._taken():
-                self._score(lots)
+            with stopped_by(self._stopped):
+                while lots := self._next_lots():
+                    self._score(lots)
         except Stopped:
             return
 
-    def _taken(self) -> list[Lot]:
-        """All that waits for one column; nothing at the end."""
+    def _next_lots(self) -> list[Lot]:
+        """All samples that wait for one column; none at the end."""
         with self._overlap.changed:
-            self._overlap.changed.wait_for(lambda: self.lots or self.closed)
-            taken: list[Lot] = []
-            while self.lots and (not taken or self.lots[0].column is taken[0].column):
-                taken.append(self.lots.popleft())
-            self.calling = bool(taken)
-            return taken
+            self._overlap.changed.wait_for(lambda: self.lots or self._stopped.is_set())
+            found: list[Lot] = []
+            while self.lots and (not found or self.lots[0].column is found[0].column):
+                found.append(self.lots.popleft())
+            return found
 
     def _score(self, lots: list[Lot]) -> None:
+        import torch
+
         column, results, started = lots[0].column, [], time.perf_counter()
         try:
             if self._device is not None:
                 torch.accelerator.set_device_index(self._device)
-            results = column.attempt([sample for lot in lots for sample in lot.samples])
+            results = column.attempt(lots)
         except Stopped:
             raise
         except BaseException as error:  # the loop raises it again
             column.error = error
-        self.calling = False
         with self._overlap.changed:
             column.settle(lots, results, time.perf_counter() - started)
             self._overlap.settled += 1

@@ -1,4 +1,4 @@
-"""What rewards return, checked: scores, scores of chunks, nothing, or a problem."""
+"""Checks what rewards return: scores, scores of chunks, None, or a problem."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Problem:
 
 
 Result = float | list[float] | None | Problem
-"""What one reward made of one sample: a score, one per chunk, None for neither, or a failure."""
+"""Of one reward for one sample: a score, one per chunk, None if it does not apply, a failure."""
 
 
-def validated(scores: Any, batch: Sequence[Sample]) -> list[Result]:
-    """Scores as a reward returned them, with everything that is not a score made a `Problem`.
+def validate(scores: Any, batch: Sequence[Sample]) -> list[Result]:
+    """The scores that a reward returned, with a `Problem` in place of all that is not a score.
 
     Args:
         scores: should be a list with a finite number, a list of one for each chunk, or None for
-            each sample; an exception is a failure as well.
+            each sample; an exception is a failure too.
         batch: the samples.
     """
     if not isinstance(scores, list | tuple) or len(scores) != len(batch):
@@ -39,10 +39,10 @@ def validated(scores: Any, batch: Sequence[Sample]) -> list[Result]:
         got = f"{len(scores)} scores" if isinstance(scores, list | tuple) else kind
         advice = "; it must be a list with a number, or None, for each"
         return [Problem(f"returned {got} for {len(batch)} samples{advice}")] * len(batch)
-    return [_validated(score, sample) for score, sample in zip(scores, batch, strict=True)]
+    return [_validate(score, sample) for score, sample in zip(scores, batch, strict=True)]
 
 
-def _validated(score: Any, sample: Sample) -> Result:
+def _validate(score: Any, sample: Sample) -> Result:
     if not isinstance(score, list | tuple):
         return _number(score)
     if sample.chunks is None or len(score) != len(sample.chunks):

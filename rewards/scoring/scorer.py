@@ -1,86 +1,28 @@
-"""The weighted sum of several rewards, and what happens when one of them fails.
-
-    total_i = sum over applicable rewards r of  weight_r * (scale_r * score_ri + offset_r)
-
-None ("not applicable") is left out of the sum, as in TRL. A reward that judges the chunks of a
-completion adds its term for every chunk, and `chunks` has these sums chunk by chunk. A failure is
-an exception, a wrong number of scores, or a score that is not a finite number: it is counted,
-logged with the sample, and stops the run above a limit. It never becomes a zero.
-"""
+"""Scores samples with several rewards: their weighted sum, retries, failures."""
 
 from __future__ import annotations
 
 import logging
-import math
-import statistics
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.error import URLError
 
 from mmrl.config import ConfigError
 from mmrl.types import Cutting, Prompt, Sample
 from rewards import ChecksMetadata, CutsCompletions, PartialFailure, Served
+from rewards.http import stop
 from rewards.http.errors import Unreachable
 from rewards.scoring.column import Column
-from rewards.scoring.pending import Pending, Timing
-from rewards.scoring.results import Problem, Result, validated
+from rewards.scoring.failures import Failures
+from rewards.scoring.overlap import Overlap
+from rewards.scoring.pending import Pending
+from rewards.scoring.results import Problem, Result, validate
+from rewards.scoring.reward_scores import RewardScores
 from rewards.scoring.terms import Term, build_term, check_entries
-
-if TYPE_CHECKING:
-    from rewards.scoring.overlap import Overlap
 
 logger = logging.getLogger(__name__)
 
 NETWORK_ERRORS = (ConnectionError, TimeoutError, URLError)
-
-
-class RewardError(RuntimeError):
-    """A reward failed more often than the configuration allows."""
-
-
-@dataclass
-class Scores:
-    """Scores of a batch of samples.
-
-    Attributes:
-        components: raw scores per reward key, one per sample; the mean over its chunks where they
-            are judged; NaN where the reward does not apply or failed.
-        failed: per reward key, one bool per sample.
-        total: the weighted sum; None where no reward applies.
-        chunks: the share of `total` that each chunk of a sample brings, [] where chunks are not
-            judged; None where no reward judges any.
-        timing: how long that took.
-    """
-
-    components: dict[str, list[float]]
-    failed: dict[str, list[bool]]
-    total: list[float | None]
-    chunks: list[list[float]] | None = None
-    timing: Timing = field(default_factory=Timing)
-
-    def outcomes(self) -> list[float]:
-        """The share of `total` that no chunk brings; NaN where no reward applies."""
-        shares = self.chunks or [[] for _ in self.total]
-        return [
-            math.nan if total is None else total - math.fsum(chunks)
-            for total, chunks in zip(self.total, shares, strict=True)
-        ]
-
-    def metrics(self) -> dict[str, float]:
-        """`rewards/<key>/mean` and `/std` (sample deviation) over the scored samples, and the
-        numbers of samples it did not apply to (`/none`) and failed on (`/failures`)."""
-        values: dict[str, float] = {}
-        for key, scores in self.components.items():
-            scored = [score for score in scores if not math.isnan(score)]
-            failures = sum(self.failed[key])
-            if scored:
-                values[f"rewards/{key}/mean"] = statistics.fmean(scored)
-                values[f"rewards/{key}/std"] = statistics.stdev(scored) if scored[1:] else 0.0
-            values[f"rewards/{key}/none"] = float(len(scores) - len(scored) - failures)
-            values[f"rewards/{key}/failures"] = float(failures)
-        return values
 
 
 class Scorer:
@@ -92,18 +34,18 @@ class Scorer:
             under `reward` instead of a name's options.
         max_failures: how much of one reward may fail before the run stops: below 1 a share of the
             samples of one call (those of a process and step), otherwise a number of samples over
-            the whole run. At 0 the first failure stops it.
-        retries: how often a call is repeated after a network error of a reward that does not use
-            `rewards.http.service`, which repeats by itself.
-        backoff: seconds before the first repetition, doubled each time.
+            the whole run. With 0 the first failure stops it.
+        retries: further tries after a network error of a reward that does not use
+            `rewards.http.service`, which has its own.
+        backoff: seconds before the first of them, doubled each time.
 
     Raises:
         ValueError: an entry is wrong, two share a key, or two cut completions differently.
 
     Attributes:
-        cutting: how completions are to be cut into the chunks that rewards judge; None where none
-            does.
-        overlap: the threads of its rewards; None where they are called when scores are needed.
+        cutting: how completions are cut into the chunks that rewards judge; None if none does.
+        failures: counts those of the run.
+        overlap: the threads of its rewards; None if they are called when scores are needed.
     """
 
     def __init__(
@@ -120,12 +62,12 @@ class Scorer:
         self.max_failures = max_failures
         self.retries = retries
         self.backoff = backoff
-        self.failures = {term.key: 0 for term in self.terms}
+        self.failures = Failures(max_failures)
         self.cutting = _cutting(self.terms)
         self.overlap: Overlap | None = None
 
     def check(self, prompts: Sequence[Prompt]) -> None:
-        """`check_prompts` with every reward; a warning where one is not ready."""
+        """Check prompts with every reward (`check_prompts`), and log rewards that are not ready."""
         for term in self.terms:
             check_prompts(term, prompts, self.max_failures)
             problem = term.reward.ready() if isinstance(term.reward, Served) else ""
@@ -133,14 +75,16 @@ class Scorer:
                 logger.warning("reward %s could not score now: %s", term.key, problem)
 
     def begin(self, expected: int) -> Pending:
-        """Samples that are to be scored, handed over as they are finished.
+        """Start a batch whose samples are handed over as they are finished.
 
         Args:
             expected: how many there will be.
         """
-        return Pending(self, expected, self.overlap)
+        columns = [Column(term, self.attempt) for term in self.terms]
+        in_chunks = self.cutting is not None
+        return Pending(columns, self.failures, expected, in_chunks, self.overlap)
 
-    def score(self, samples: Sequence[Sample]) -> Scores:
+    def score(self, samples: Sequence[Sample]) -> RewardScores:
         """Score a batch.
 
         Raises:
@@ -150,39 +94,16 @@ class Scorer:
         pending.add(samples)
         return pending.scores()
 
-    def combined(self, columns: Sequence[Column], timing: Timing) -> Scores:
-        """The scores of a batch from the results of every reward."""
-        results = {column.term.key: column.results for column in columns}
-        failed = {k: [isinstance(r, Problem) for r in found] for k, found in results.items()}
-        components = {key: [_raw(result) for result in found] for key, found in results.items()}
-        rows = zip(*results.values(), strict=True)
-        sums = [self._sums(dict(zip(results, row, strict=True))) for row in rows]
-        chunks = None if self.cutting is None else [chunks for _, chunks in sums]
-        return Scores(components, failed, [total for total, _ in sums], chunks, timing)
-
-    def _sums(self, results: Mapping[str, Result]) -> tuple[float | None, list[float]]:
-        """The weighted sum of one sample, and the share of each of its chunks."""
-        whole: list[float] = []
-        chunks: list[list[float]] = []
-        for term in self.terms:
-            result = results[term.key]
-            if isinstance(result, list):
-                chunks.append([term.contribution(score) for score in result])
-            elif isinstance(result, float):
-                whole.append(term.contribution(result))
-        shares = [math.fsum(column) for column in zip(*chunks, strict=True)]
-        return math.fsum([*whole, *shares]) if whole or chunks else None, shares
-
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
-        """What a reward makes of samples; a failure is a `Problem`. Changes nothing here."""
+        """Call a reward; a failure is a `Problem` in place of a score, and is not counted here."""
         try:
-            return validated(self._call(term, batch), batch)
+            return validate(self._call(term, batch), batch)
         except PartialFailure as failure:
-            return validated(failure.results, batch)
-        except Exception as error:  # a reward is foreign code: whatever it raises is its failure
+            return validate(failure.results, batch)
+        except Exception as error:  # a reward may be the user's code and raise anything
             unreachable = isinstance(error, NETWORK_ERRORS)
             if len(batch) > 1 and self.max_failures > 0 and not unreachable:
-                # Alone, each sample shows whether it is the one the reward cannot digest.
+                # called one by one, only the samples that are the reason fail
                 return [self.attempt(term, [sample])[0] for sample in batch]
             logger.debug("reward %s raised", term.key, exc_info=True)
             together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
@@ -192,58 +113,21 @@ class Scorer:
         for attempt in range(self.retries):
             try:
                 return term.reward(batch)
-            except Unreachable:  # was tried again already
+            except Unreachable:  # the service has retried it
                 raise
             except NETWORK_ERRORS as error:
                 pause = self.backoff * 2**attempt
                 logger.warning("reward %s: %r; again in %.1f s", term.key, error, pause)
-                time.sleep(pause)
+                stop.sleep(pause)
         return term.reward(batch)
-
-    def account(self, column: Column, samples: Sequence[Sample], expected: int) -> None:
-        """Count and log the failures among the results that came since the last time.
-
-        Args:
-            column: results of one reward for the first of the samples.
-            samples: of a call, as far as they were handed over.
-            expected: how many there will be.
-
-        Raises:
-            RewardError: they are more than `max_failures` allows.
-        """
-        key, done = column.term.key, len(column.results)
-        new = slice(column.accounted, done)
-        found = zip(samples[new], column.results[new], strict=True)
-        problems = [(sample, result) for sample, result in found if isinstance(result, Problem)]
-        column.accounted = done
-        if not problems:
-            return
-        for sample, problem in problems:
-            identity = f"{sample.id}: " if sample.id else ""
-            line = f"{identity}{sample.prompt[:80]!r}: {problem}"
-            column.first = column.first if column.failures else (line, problem.error)
-            column.failures += 1
-            logger.warning("reward %s failed on %s", key, line)
-        self.failures[key] += len(problems)
-        if self.max_failures < 1:
-            too_many = column.failures > self.max_failures * expected
-        else:
-            too_many = self.failures[key] > self.max_failures
-        if too_many:
-            raise RewardError(
-                f"reward {key!r} failed on {column.failures} of {done} samples"
-                f" ({self.failures[key]} in this run), max_failures is {self.max_failures:g}."
-                f" First: {column.first[0]}. Correct the reward or its input, or raise max_failures"
-                " (below 1: share of the samples of a process and step, otherwise a number per run)"
-                " to leave such samples out."
-            ) from column.first[1]
 
 
 def check_prompts(term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0) -> None:
-    """Let a reward check the metadata of prompts, if it can; a warning where some may fail.
+    """Let a reward check the metadata of prompts, if it can. Bad ones are logged if failures are
+    allowed.
 
     Raises:
-        ConfigError: names a prompt that cannot be scored, when no failure is allowed.
+        ConfigError: names a prompt that cannot be scored; no failure is allowed.
     """
     if not isinstance(term.reward, ChecksMetadata):
         return
@@ -273,10 +157,3 @@ def _cutting(terms: Sequence[Term]) -> Cutting | None:
             " same chunk_size and chunk_at, or leave one to whole completions."
         )
     return next(iter(found), None)
-
-
-def _raw(result: Result) -> float:
-    """The number that is logged for a result."""
-    if isinstance(result, list):
-        return statistics.fmean(result) if result else math.nan
-    return result if isinstance(result, float) else math.nan

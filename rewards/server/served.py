@@ -12,7 +12,7 @@ from typing import Any
 from mmrl.types import Sample
 from rewards import ChecksMetadata, Described, Reward, build_reward, reward_class
 from rewards.networks.placement import resolve_device
-from rewards.scoring.scorer import NETWORK_ERRORS, validated
+from rewards.scoring.scorer import NETWORK_ERRORS, validate
 from rewards.server.batching import Full, Outcome, Queue
 from rewards.server.metrics import Metrics
 from rewards.server.refusal import Refusal
@@ -134,7 +134,7 @@ class Served:
 def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
     """Score a batch; where the reward raises, every sample alone, so that one fails for itself."""
     try:
-        scores = validated(reward(samples), samples)
+        scores = validate(reward(samples), samples)
     except NETWORK_ERRORS as error:
         return [Problem(code="unreachable", message=_text(error))] * len(samples)
     except (Exception, SystemExit) as error:  # a reward is foreign code

@@ -16,7 +16,8 @@ from mmrl.config import ConfigError
 from mmrl.types import Sample
 from rewards import PartialFailure, build_reward, check_reward
 from rewards.http.client import ClientReward
-from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.failures import RewardError
+from rewards.scoring.scorer import Scorer
 from rewards.server.server_config import ServerConfig
 from tests.rewards.scripted_server import Answered, Asked, scripted
 

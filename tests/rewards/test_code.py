@@ -9,7 +9,8 @@ from mmrl.types import Sample
 from rewards import PartialFailure, build_reward
 from rewards.code import CodeReward, program
 from rewards.sandbox.sandbox import IsolationError
-from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.failures import RewardError
+from rewards.scoring.scorer import Scorer
 
 TESTS = ["assert inc(1) == 2", "assert inc(2) == 3", "assert inc(-1) == 0"]
 RIGHT = "Add one.\n```python\ndef inc(x):\n    return x + 1\n```\nDone."

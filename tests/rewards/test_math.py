@@ -13,7 +13,8 @@ from mmrl.types import Sample
 from rewards import build_reward
 from rewards.math import MathReward, reference
 from rewards.parsing.verifier import VerifierError
-from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.failures import RewardError
+from rewards.scoring.scorer import Scorer
 
 
 @pytest.fixture(scope="module")

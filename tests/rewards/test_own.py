@@ -10,7 +10,8 @@ from mmrl.config import ConfigError
 from mmrl.types import Sample
 from rewards import build_reward, check_reward
 from rewards.judging.asking import asking_of
-from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.failures import RewardError
+from rewards.scoring.scorer import Scorer
 from rewards.scoring.terms import as_entry, check_entries
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def test_callables_from_python_are_entries_with_and_without_options() -> None:
 def test_the_key_of_the_metrics_is_the_name_without_its_place() -> None:
     scorer = Scorer([entry("length"), entry("Vowels", weight=2), entry("length", key="again")])
     assert [term.key for term in scorer.terms] == ["length", "Vowels", "again"]
-    assert "rewards/length/mean" in scorer.score(SAMPLES).metrics()
+    assert list(scorer.score(SAMPLES).components) == ["length", "Vowels", "again"]
     with pytest.raises(ValueError, match="holds 'length' more than once"):
         check_entries([entry("length"), {"name": "length", "reward": length}])
 

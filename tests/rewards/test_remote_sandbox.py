@@ -13,7 +13,8 @@ from mmrl.types import Sample
 from rewards import build_reward
 from rewards.sandbox.remote_sandbox import RemoteSandbox
 from rewards.sandbox.sandbox import Job, SandboxError
-from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.failures import RewardError
+from rewards.scoring.scorer import Scorer
 
 ROUTER = """
 import json, subprocess, sys

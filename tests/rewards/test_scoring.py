@@ -10,7 +10,8 @@ import pytest
 from mmrl.config import ConfigError
 from mmrl.types import Chunk, Cutting, Prompt, Sample
 from rewards import REWARDS, PartialFailure, build_reward, reward_class
-from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.failures import RewardError
+from rewards.scoring.scorer import Scorer
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n, {"index": n}) for n in range(4)]
 
@@ -77,27 +78,16 @@ def test_a_reward_that_checks_nothing_takes_every_prompt() -> None:
     Scorer([entry("length", length)]).check([Prompt("0", "text", "?")])
 
 
-def test_metrics_carry_the_names_trl_users_know() -> None:
-    metrics = Scorer([entry("length", length)]).score(SAMPLES).metrics()
-    assert metrics == {
-        "rewards/length/mean": 1.5,
-        "rewards/length/std": pytest.approx(math.sqrt(5 / 3)),
-        "rewards/length/none": 0.0,
-        "rewards/length/failures": 0.0,
-    }
-
-
 def test_a_reward_that_does_not_apply_is_left_out_of_the_sum() -> None:
     some = Scorer([entry("some", fails_on(1, None)), entry("length", length)]).score(SAMPLES)
     assert some.total == [1.0, 1.0, 3.0, 4.0]
-    assert some.metrics()["rewards/some/none"] == 1.0
-    assert some.metrics()["rewards/some/failures"] == 0.0
+    assert math.isnan(some.components["some"][1]) and not any(some.failed["some"])
 
 
 def test_a_sample_no_reward_applies_to_has_no_total() -> None:
     scores = Scorer([entry("none", lambda samples: [None] * len(samples))]).score(SAMPLES)
     assert scores.total == [None] * 4
-    assert "rewards/none/mean" not in scores.metrics()
+    assert all(map(math.isnan, scores.components["none"]))
 
 
 @pytest.mark.parametrize("outcome", [math.nan, math.inf, "high", True, RuntimeError("broken")])
@@ -115,8 +105,7 @@ def test_under_the_limit_only_the_failed_sample_loses_its_score(
         scores = scorer.score(SAMPLES)
     assert scores.total == [1.0, 1.0, None, 1.0]
     assert scores.failed["bad"] == [False, False, True, False]
-    assert scores.metrics()["rewards/bad/failures"] == 1.0
-    assert scores.metrics()["rewards/bad/mean"] == 1.0
+    assert scores.components["bad"] == [1.0, 1.0, pytest.approx(math.nan, nan_ok=True), 1.0]
     assert "'prompt 2'" in caplog.text
 
 
@@ -224,7 +213,6 @@ def test_every_part_adds_its_term_and_the_shares_of_parts_are_kept() -> None:
     assert scores.components["chunks"][:2] == [1.0, 2.0] and math.isnan(
         scores.components["chunks"][2]
     )
-    assert scores.metrics()["rewards/chunks/none"] == 1.0
 
 
 def test_a_sample_without_parts_has_no_score_where_only_parts_are_judged() -> None:

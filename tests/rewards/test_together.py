@@ -65,7 +65,7 @@ def test_ctrl_c_ends_the_process_at_once_whatever_is_under_way() -> None:
     assert time.monotonic() - started < 30
 
 
-def test_a_run_that_ends_breaks_off_the_requests_of_its_served_rewards() -> None:
+def test_a_run_that_ends_stops_the_requests_of_its_served_rewards() -> None:
     asked = threading.Event()
 
     def answer(_: Any) -> Answered:

@@ -15,7 +15,8 @@ from mmrl.config import ConfigError
 from mmrl.types import Prompt, Sample
 from rewards import PartialFailure, build_reward
 from rewards.http.errors import Refused
-from rewards.scoring.scorer import RewardError, Scorer
+from rewards.scoring.failures import RewardError
+from rewards.scoring.scorer import Scorer
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 GENEVAL = {"tag": "counting", "include": [{"class": "bus", "count": 2}]}

@@ -1,0 +1,73 @@
+"""Failures of rewards: counted, logged with the sample, and too many of them stop the run.
+
+A failure is an exception, a wrong number of scores, or a score that is not a finite number. It
+never becomes a zero.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from mmrl.types import Sample
+from rewards.scoring.column import Column
+from rewards.scoring.results import Problem
+
+logger = logging.getLogger(__name__)
+
+
+class RewardError(RuntimeError):
+    """A reward failed more often than the configuration allows."""
+
+
+class Failures:
+    """Counts the failures of each reward.
+
+    Args:
+        limit: how much of one reward may fail: below 1 a share of the samples of one call,
+            otherwise a number of samples over the whole run. With 0 the first failure is an error.
+
+    Attributes:
+        counts: so far, by reward key.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.counts = limit, Counter[str]()
+
+    def count(self, column: Column, samples: Sequence[Sample], expected: int) -> None:
+        """Count and log the failures among the results that were added since the last time.
+
+        Args:
+            column: results of one reward for the first of the samples.
+            samples: the samples of a call that were handed over so far.
+            expected: how many there will be.
+
+        Raises:
+            RewardError: they are more than the limit.
+        """
+        key, done = column.term.key, len(column.results)
+        new = slice(column.counted, done)
+        column.counted, before = done, column.failures
+        for sample, problem in zip(samples[new], column.results[new], strict=True):
+            if not isinstance(problem, Problem):
+                continue
+            identity = f"{sample.id}: " if sample.id else ""
+            line = f"{identity}{sample.prompt[:80]!r}: {problem}"
+            column.first = column.first if column.failures else (line, problem.error)
+            column.failures += 1
+            self.counts[key] += 1
+            logger.warning("reward %s failed on %s", key, line)
+        if column.failures > before and self._is_above_limit(column, expected):
+            raise RewardError(
+                f"reward {key!r} failed on {column.failures} of {done} samples"
+                f" ({self.counts[key]} in this run), max_failures is {self.limit:g}."
+                f" First: {column.first[0]}. Correct the reward or its input, or raise max_failures"
+                " (below 1: share of the samples of a process and step, otherwise a number per run)"
+                " to leave such samples out."
+            ) from column.first[1]
+
+    def _is_above_limit(self, column: Column, expected: int) -> bool:
+        if self.limit < 1:
+            return column.failures > self.limit * expected
+        return self.counts[column.term.key] > self.limit

@@ -1,0 +1,110 @@
+"""The scores of a batch: the weighted sum of its rewards, and its parts.
+
+    total_i = sum over applicable rewards r of  weight_r * (scale_r * score_ri + offset_r)
+
+None ("not applicable") is left out of the sum, as in TRL. A reward that judges the chunks of a
+completion adds a term for every chunk; `chunks` has the sums chunk by chunk.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rewards.scoring.column import Column
+from rewards.scoring.results import Problem, Result
+from rewards.scoring.terms import Term
+
+
+@dataclass
+class Timing:
+    """How long rewards took.
+
+    Attributes:
+        work_s: seconds in calls of rewards, summed over them.
+        wait_s: seconds in which the loop waited for scores or called rewards itself.
+        latency_s: per reward key, mean seconds from handing a sample over to its score.
+        queue: per reward key, the most samples that waited for their scores at the same time.
+    """
+
+    work_s: float = 0.0
+    wait_s: float = 0.0
+    latency_s: dict[str, float] = field(default_factory=dict)
+    queue: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class RewardScores:
+    """Scores of a batch of samples.
+
+    Attributes:
+        components: raw scores per reward key, one per sample; the mean over its chunks if those are
+            judged; NaN where the reward does not apply or failed.
+        failed: per reward key, one bool per sample.
+        total: the weighted sum; None where no reward applies.
+        chunks: the share of `total` of each chunk of a sample, [] if its chunks are not judged;
+            None if no reward judges chunks.
+        timing: how long scoring took.
+    """
+
+    components: dict[str, list[float]]
+    failed: dict[str, list[bool]]
+    total: list[float | None]
+    chunks: list[list[float]] | None = None
+    timing: Timing = field(default_factory=Timing)
+
+    def outcomes(self) -> list[float]:
+        """The share of `total` that belongs to no chunk; NaN where no reward applies."""
+        shares = self.chunks or [[] for _ in self.total]
+        return [
+            math.nan if total is None else total - math.fsum(chunks)
+            for total, chunks in zip(self.total, shares, strict=True)
+        ]
+
+
+def combine(columns: Sequence[Column], in_chunks: bool, wait_s: float) -> RewardScores:
+    """The scores of a batch from the results of all its rewards.
+
+    Args:
+        columns: one per reward, with a result for every sample.
+        in_chunks: whether a reward judges chunks.
+        wait_s: seconds that the loop waited.
+    """
+    results = {column.term.key: column.results for column in columns}
+    terms = [column.term for column in columns]
+    rows = zip(*results.values(), strict=True)
+    sums = [_sums(zip(terms, row, strict=True)) for row in rows]
+    return RewardScores(
+        {key: [_raw(result) for result in found] for key, found in results.items()},
+        {key: [isinstance(r, Problem) for r in found] for key, found in results.items()},
+        [total for total, _ in sums],
+        [chunks for _, chunks in sums] if in_chunks else None,
+        Timing(
+            sum(column.work_s for column in columns),
+            wait_s,
+            {column.term.key: column.latency_s / max(1, column.handed) for column in columns},
+            {column.term.key: column.depth for column in columns},
+        ),
+    )
+
+
+def _sums(row: Iterable[tuple[Term, Result]]) -> tuple[float | None, list[float]]:
+    """The weighted sum of one sample, and the share of each of its chunks."""
+    whole: list[float] = []
+    chunks: list[list[float]] = []
+    for term, result in row:
+        if isinstance(result, list):
+            chunks.append([term.contribution(score) for score in result])
+        elif isinstance(result, float):
+            whole.append(term.contribution(result))
+    shares = [math.fsum(column) for column in zip(*chunks, strict=True)]
+    return math.fsum([*whole, *shares]) if whole or chunks else None, shares
+
+
+def _raw(result: Result) -> float:
+    """The number that is logged for a result."""
+    if isinstance(result, list):
+        return statistics.fmean(result) if result else math.nan
+    return result if isinstance(result, float) else math.nan
