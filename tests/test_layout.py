@@ -96,9 +96,6 @@ KNOWN_ON_CIRCLES: set[str] = {
     "mmrl.training.supervised_trainer",
     "mmrl.training.trainer",
     "mmrl.training.trainer_state",
-    "rewards.scoring.overlap",
-    "rewards.scoring.pending",
-    "rewards.scoring.scorer",
 }
 """Modules that still lie on a circle; the list only shrinks."""
 
