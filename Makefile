@@ -3,6 +3,7 @@
 # make test         install what the tests need as well, then run them
 # make lint         style; make types checks the annotations with pyright
 # make test-all     the same with the slow ones (make test-slow runs those alone)
+# make docs         install what the documents need, then build them into build/docs
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 
 PYTHON ?= python3
@@ -11,6 +12,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
+STAMP_DOCS := $(VENV)/.installed-docs
 
 # Python writes bytecode when a module is first imported, whatever the environment says: a first run
 # needs a tenth of what is installed, and compiling all of it would double the time it waits.
@@ -19,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # A test mostly works on one core, so one process per core runs them, at most four: each holds 1.5 GB.
 PYTEST := $(PY) -m pytest -n logical --maxprocesses 4
 
-.PHONY: quickstart test test-slow test-all lint types clean
+.PHONY: quickstart test test-slow test-all lint types docs clean
 
 quickstart: $(STAMP)
 	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
@@ -39,6 +41,10 @@ lint: $(STAMP_DEV)
 types: $(STAMP_DEV)
 	$(PY) -m pyright
 
+docs: $(STAMP_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo "Open build/docs/index.html"
+
 # An interrupted set-up leaves no stamp and is completed by the next call. On a terminal the newest
 # pip shows how far it is, with unpacking as well.
 $(STAMP): pyproject.toml constraints.txt
@@ -55,6 +61,11 @@ $(STAMP_DEV): $(STAMP)
 	@echo "Compiling, because the tests start many processes."
 	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP_DEV)
+
+$(STAMP_DOCS): $(STAMP)
+	@echo "Adding what the documents need."
+	$(PIP) install --no-compile -c constraints.txt -e ".[docs]"
+	@touch $(STAMP_DOCS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

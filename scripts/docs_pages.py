@@ -1,0 +1,143 @@
+"""MkDocs hook: pages and parts of pages that are generated from the code when the site is built.
+
+- `reference/settings/<command>.md`: the settings of each command, from its dataclasses.
+- `reference/settings/rewards.md`: the options of each reward, from its constructor.
+- `{{ configurations FOLDER }}` in a page: the YAML files of that folder with their first line.
+- `{{ lines PATH }}` in a page: the number of lines of that file.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from mmrl.config.help import Usage  # noqa: E402
+from mmrl.config.setting_docs import Setting, component, component_summary, settings  # noqa: E402
+from mmrl.config.shipped import first_line, shipped  # noqa: E402
+from rewards import REWARDS  # noqa: E402
+
+FOLDER = "reference/settings"
+COMMANDS = {
+    "rl": "mmrl.rl",
+    "sft": "mmrl.sft",
+    "eval": "mmrl.eval",
+    "eval_v": "mmrl.eval_v",
+    "probe": "mmrl.probe",
+    "server": "rewards.server.__main__",
+}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages, and the images that belong to a data set's card."""
+    from mkdocs.structure.files import File
+
+    preview = ROOT / "datasets" / "shapes" / "preview.png"
+    files.append(File.generated(config, "images/shapes.png", abs_src_path=str(preview)))
+    for name, content in generated_pages().items():
+        files.append(File.generated(config, f"{FOLDER}/{name}.md", content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the parts of a page that are generated."""
+    return filled(markdown)
+
+
+def generated_pages() -> dict[str, str]:
+    """Name and text of every generated page."""
+    pages = {
+        name: command_page(importlib.import_module(module).USAGE)
+        for name, module in COMMANDS.items()
+    }
+    return {**pages, "rewards": rewards_page()}
+
+
+def filled(markdown: str) -> str:
+    """A page with its `{{ … }}` filled in."""
+    markdown = re.sub(r"{{ configurations (\w+) }}", lambda m: configurations(m[1]), markdown)
+    return re.sub(r"{{ lines (\S+) }}", lambda m: str(line_count(m[1])), markdown)
+
+
+def line_count(path: str) -> int:
+    """Lines of a file of the repository."""
+    return len((ROOT / path).read_text(encoding="utf-8").splitlines())
+
+
+def configurations(folder: str) -> str:
+    """A table of the YAML files of a folder of `configs/`."""
+    rows = [f"| `{path.stem}` | {first_line(path)} |" for path in shipped(folder)]
+    return "\n".join(["| name | what it is for |", "| --- | --- |", *rows])
+
+
+def command_page(usage: Usage) -> str:
+    """All settings of a command, a table per section."""
+    kinds = {"": usage.config} if isinstance(usage.config, type) else usage.config
+    parts = [
+        f"# {usage.command.removeprefix('python -m ')}",
+        f"Settings of `{usage.command}`: `key=value` on the command line, or keys of the YAML file."
+        f" `{usage.command} --help` prints the same.",
+    ]
+    for kind, cls in kinds.items():
+        title = f"With `{kind}`" if kind else "Settings"
+        parts += [f"## {title}", *sections(cls, "", set())]
+    return "\n\n".join(parts) + "\n"
+
+
+def rewards_page() -> str:
+    """The options of every reward."""
+    parts = [
+        "# Options of the rewards",
+        "Options of each reward, as keys of its entry in `rewards`. `name`, `key`, `weight`,"
+        " `scale` and `offset` belong to every entry, see [rewards](../rewards.md).",
+    ]
+    for name, entry in REWARDS.items():
+        rows = settings(component(entry))
+        parts += [f"## {name}", component_summary(entry), table(rows) if rows else "No options."]
+    return "\n\n".join(parts) + "\n"
+
+
+def sections(cls: Any, key: str, seen: set[int]) -> Iterator[str]:
+    """The table of a section, then those of the sections in it."""
+    rows = settings(cls)
+    yield table(rows) if rows else "No options."
+    for row in rows:
+        place = f"{key}.{row.key}" if key else row.key
+        if row.holds is None or id(row.holds) in seen:
+            continue
+        seen.add(id(row.holds))
+        if row.holds is REWARDS:
+            yield f"### `{place}`"
+            yield f"{row.meaning} The options of each reward are [on their own page](rewards.md)."
+        elif isinstance(row.holds, Mapping):
+            for name, entry in row.holds.items():
+                yield f"### `{place}`, `name: {name}`"
+                yield component_summary(entry)
+                yield from sections(component(entry), place, seen)
+        else:
+            place += ".<name>" if row.many else ""
+            yield f"### `{place}`"
+            yield row.meaning
+            yield from sections(component(row.holds), place, seen)
+
+
+def table(rows: list[Setting]) -> str:
+    """Key, type, default and meaning of settings."""
+    lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        kind = "sections by name" if row.holds is not None and row.many else row.type
+        cells = [code(row.key), code(kind), code(row.default), row.meaning.replace("|", "&#124;")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def code(text: str) -> str:
+    """A text as code that may stand in a table."""
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if text else ""
