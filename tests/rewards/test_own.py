@@ -185,8 +185,8 @@ def test_a_reward_of_ones_own_may_ask_the_policy_only_if_it_says_so(tmp_path: Pa
     assert asking is not None and asking.task == "image_to_text"
 
 
-def test_the_adapters_of_the_readme_call_functions_written_for_others() -> None:
-    page = (Path(__file__).resolve().parents[2] / "rewards" / "README.md").read_text("utf-8")
+def test_the_adapters_of_the_page_call_functions_written_for_others() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/how_to/rewards.md").read_text("utf-8")
     (code,) = [part for part in page.split("```python\n") if part.startswith("def from_trl")]
     scope: dict[str, Any] = {
         "theirs": lambda prompts, completions, limit, **_: [

@@ -1,0 +1,321 @@
+"""README and docs describe what is there: commands, links, code, settings, metrics and drawings."""
+
+import ast
+import importlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mmrl import eval_v
+from mmrl.config import load_config
+from mmrl.config.help import about, overview
+from mmrl.eval import EvalConfig as TextEvalConfig
+from mmrl.preflight.probe_config import ProbeConfig
+from mmrl.rl_config import RLConfig
+from mmrl.sft import SFTConfig
+from rewards import REWARDS, check_reward
+from rewards.server.server_config import ServerConfig
+from tests.by_path import load
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *ROOT.glob("datasets/**/*.md")]
+TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+SETTINGS = {
+    "mmrl.rl": RLConfig,
+    "mmrl.sft": SFTConfig,
+    "mmrl.eval": TextEvalConfig,
+    "mmrl.probe": ProbeConfig,
+    "rewards.server": ServerConfig,
+}
+EXECUTABLE = ("mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "mmrl.probe")
+FILES_OF_THE_USER = ("mbpp.jsonl", "evaluation_metadata.jsonl", "SEED-Bench.json", "questions.json")
+FOLDERS_OF_THE_USER = ("recorded", "SEED-Bench-image")
+OF_A_CHECKOUT = ("configs", "datasets", "docs", "scripts", "Makefile", "pyproject.toml", ".venv")
+
+
+def blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def all_blocks(language: str) -> list[Any]:
+    """Every code block of a language, with its page as the name of the test."""
+    return [
+        pytest.param(block, id=f"{name}:{n}")
+        for name, text in TEXT.items()
+        for n, block in enumerate(blocks(language, text))
+    ]
+
+
+def commands() -> list[str]:
+    """Shell lines of the code blocks, and complete commands quoted in the text."""
+    found: list[str] = []
+    for name, text in TEXT.items():
+        parts = blocks("bash", text)
+        if name.startswith("datasets"):  # the cards indent their commands
+            parts += re.findall(r"^ {4}(python .*\n)", text, re.MULTILINE)
+        found += [line for block in parts for line in block.splitlines() if line.strip()]
+        found += re.findall(r"`((?:python|accelerate|make|pip|source) [^`]*)`", text)
+    return [line for line in dict.fromkeys(found) if "…" not in line]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks like the checkout, with the files that a reader brings along."""
+    for name in OF_A_CHECKOUT:
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name in FILES_OF_THE_USER:
+        (tmp_path / name).write_text("")
+    for name in FOLDERS_OF_THE_USER:
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise, or fail an assertion, unless the command names real files and valid settings."""
+    program, *rest = words
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert rest[0] in targets
+        settings = [word.removeprefix("ARGS=") for word in rest[1:]]
+        load_config(RLConfig, ["config=configs/rl/quickstart.yaml", *" ".join(settings).split()])
+    elif program == "pip":
+        named = re.fullmatch(r"\.\[(.+)\]", rest[-1])
+        assert rest[:2] == ["install", "-e"] and named
+        assert set(named[1].split(",")) <= set(extras())
+    elif program == "accelerate":
+        from accelerate.commands.launch import launch_command_parser
+
+        arguments = launch_command_parser().parse_args(rest[1:])
+        assert rest[0] == "launch" and arguments.module
+        assert Path(arguments.config_file).is_file()
+        assert load_settings(arguments.training_script, arguments.training_script_args)
+    elif words == ["python", "-m", "mmrl"]:
+        assert importlib.import_module("mmrl.__main__")
+    elif program == "python" and rest[0] == "-m":
+        assert load_settings(rest[1], rest[2:])
+    elif program == "python":
+        script = ROOT / rest[0]
+        monkeypatch.syspath_prepend(script.parent)
+        module = load(script.parent, script.stem)
+        config = getattr(module, "Config", None) or module.Setting
+        load_config(config, rest[1:])
+    else:
+        assert words == ["source", ".venv/bin/activate"], "no check for this program"
+
+
+def dependencies() -> list[str]:
+    project = (ROOT / "pyproject.toml").read_text()
+    return re.findall(r'^    "([\w-]+)>=', project.split("[project.optional")[0], re.MULTILINE)
+
+
+def extras() -> list[str]:
+    project = (ROOT / "pyproject.toml").read_text()
+    section = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    return re.findall(r"^(\w+) =", section, re.MULTILINE)
+
+
+def load_settings(module: str, words: list[str]) -> object:
+    """Settings of an entry point, or what its help says of a section."""
+    if not words or words[0] == "--help":
+        usage = importlib.import_module(
+            module if module in EXECUTABLE else f"{module}.__main__"
+        ).USAGE
+        return overview(usage) if len(words) < 2 else about(usage, words[1])
+    return eval_v.load(words) if module == "mmrl.eval_v" else load_config(SETTINGS[module], words)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_names_real_files_and_valid_settings(
+    command: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_command(shlex.split(command, comments=True), monkeypatch)
+
+
+def test_a_wrong_setting_in_a_command_would_be_found(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["python", "-m", "mmrl.rl", "config=configs/rl/quickstart.yaml", "max_stepz=1"]
+    with pytest.raises(ValueError, match="max_stepz"):
+        check_command(words, monkeypatch)
+
+
+@pytest.mark.parametrize("name", [name for name in TEXT if not name.startswith("docs/")])
+def test_every_relative_link_and_image_is_a_file(name: str) -> None:
+    """Those inside docs/ are checked when the site is built."""
+    links = re.findall(r"\]\(([^)]+)\)", TEXT[name])
+    for target, _, section in (link.partition("#") for link in links if "://" not in link):
+        path = ROOT / Path(name).parent / target if target else ROOT / name
+        assert path.exists(), target
+        titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE) if section else []
+        assert not section or section in {title.lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_file_that_is_named_exists(name: str) -> None:
+    named = re.findall(
+        r"`((?:mmrl|models|rewards|eval|configs|datasets|docs|scripts|tests)/[^`<*: ]*)`",
+        TEXT[name],
+    )
+    described = {"rewards/brightness.py"}
+    assert not [path for path in named if path not in described and not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("block", all_blocks("python"))
+def test_python_blocks_parse_and_import_names_that_exist(block: str) -> None:
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(str(node.module))
+            assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def runnable() -> list[Any]:
+    """Blocks that need neither an 8B checkpoint nor a run; the tutorial has a test of its own."""
+    return [
+        each
+        for each in all_blocks("python")
+        if not re.search(r"8B|train\(|theirs\(", str(each.values[0])) and "tutorial" not in each.id
+    ]
+
+
+@pytest.mark.parametrize("block", runnable())
+def test_python_blocks_run(block: str, checkout: Path) -> None:
+    exec(block, {})
+
+
+def test_the_reward_of_the_page_scores_images() -> None:
+    from PIL import Image
+
+    from mmrl.types import Sample
+    from rewards.options import check_options
+
+    scope: dict = {}
+    page = TEXT["docs/how_to/rewards.md"]
+    exec(next(block for block in blocks("python", page) if "class " in block), scope)
+    reward = scope["BrightnessReward"]
+    options = check_options(reward, {"wanted": 1}, "reward")
+    samples = [Sample("", Image.new("RGB", (4, 4), color)) for color in ("white", "black")]
+    assert reward(**options)(samples) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("block", all_blocks("yaml"))
+def test_yaml_blocks_parse_and_their_rewards_are_valid(block: str) -> None:
+    lines = [line for line in block.splitlines() if not line.startswith("--8<--")]
+    content = yaml.safe_load("\n".join(lines)) or {}
+    entries = content.get("rewards", []) if isinstance(content, Mapping) else []
+    for entry in entries:
+        if ":" not in entry["name"]:  # a reader's own files are not here
+            check_reward(entry)
+
+
+def test_every_setting_named_for_users_of_trl_exists() -> None:
+    from mmrl.config.setting_docs import walk
+
+    keys = {row.key.rpartition(".")[2] for row in walk(RLConfig)}
+    table = TEXT["docs/how_to/migrate_from_trl.md"].split("## GRPOConfig")[1].split("## ")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
+    for theirs, ours in rows:
+        named = re.findall(r"`([^`]+)`", theirs if "the same" in ours else ours)
+        assert named or ours.strip() == "none"
+        assert not [key for key in named if key.rpartition(".")[2] not in keys], ours
+    assert len(rows) > 25
+
+
+def test_tables_of_methods_rewards_and_extras_are_complete() -> None:
+    presets = {path.stem for path in (ROOT / "configs/algorithm").glob("*.yaml")}
+    rows = {
+        name: set(re.findall(r"^\| `([^`]+)`", TEXT[f"docs/{name}.md"], re.MULTILINE))
+        for name in ("methods", "reference/rewards", "reference/packages", "reference/samplers")
+    }
+    assert presets <= rows["methods"]
+    assert set(REWARDS) <= rows["reference/rewards"]
+    assert set(extras()) - {"tensorboard", "wandb"} <= rows["reference/packages"]
+    for page in ("README.md", "docs/reference/packages.md"):
+        assert not [name for name in dependencies() if name not in TEXT[page]], page
+    from mmrl.samplers import RULES
+
+    named = re.findall(r"`(\w+)`", TEXT["docs/reference/samplers.md"])
+    assert set(RULES) <= set(named)
+
+
+def glossary() -> list[str]:
+    table = TEXT["docs/reference/metrics.md"]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def logged_strings() -> Iterator[tuple[str, bool]]:
+    """(string, is it complete) of the RL code, with `<>` for what an f-string fills in."""
+    for path in (ROOT / "mmrl").rglob("*.py"):
+        if path.stem == "supervised_trainer":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        parts = {id(v) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for v in n.values}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                pieces = [
+                    str(v.value) if isinstance(v, ast.Constant) else "<>" for v in node.values
+                ]
+                yield "".join(pieces), False
+            elif isinstance(node, ast.Constant) and id(node) not in parts:
+                yield str(node.value), True
+
+
+def test_every_metric_of_the_page_is_logged_by_the_code() -> None:
+    strings = {text for text, _ in logged_strings()}
+    unknown = [name for name in glossary() if re.sub(r"<\w+>", "<>", name) not in strings]
+    assert len(glossary()) > 20 and not unknown, unknown
+
+
+def test_every_metric_that_the_code_names_in_full_is_on_the_page() -> None:
+    named = re.compile(r"(time|perf|clip_ratio|sampling)/[\w/]+")
+    names = {text for text, complete in logged_strings() if complete and named.fullmatch(text)}
+    assert len(names) > 5 and not names - set(glossary())
+
+
+def test_the_pages_of_settings_have_every_key_with_its_meaning() -> None:
+    from mmrl.config.setting_docs import walk
+
+    pages = load(ROOT / "scripts", "docs_pages").generated_pages()
+    keys = {row.key.rpartition(".")[2] for row in walk(RLConfig)}
+    shown = set(re.findall(r"^\| <code>(\w+)</code>", pages["rl"] + pages["rewards"], re.MULTILINE))
+    assert keys <= shown
+    assert not re.findall(r"^\| <code>\w+</code> \|.*\|  \|$", pages["rl"], re.MULTILINE)
+
+
+def test_the_generated_parts_of_pages_are_filled_in() -> None:
+    pages = load(ROOT / "scripts", "docs_pages")
+    for name, text in TEXT.items():
+        assert "{{" not in pages.filled(text), name
+
+
+@pytest.mark.parametrize(
+    ("title", "files", "lines"), [("The loop", 9, 1300), ("One method, end to end", 25, 3500)]
+)
+def test_what_is_to_be_read_is_short(title: str, files: int, lines: int) -> None:
+    page = TEXT["docs/read_the_code.md"]
+    named = [
+        re.findall(
+            r"^\d+\. `([^`]+)`", page.split(f"## {part}\n")[1].split("\n## ")[0], re.MULTILINE
+        )
+        for part in ("The loop", "One method, end to end")
+    ]
+    paths = named[0] if title == "The loop" else named[0] + named[1]
+    total = sum(len((ROOT / path).read_text().splitlines()) for path in paths)
+    assert len(set(paths)) == len(paths) <= files and total <= lines, (len(paths), total)
+
+
+def test_the_drawings_are_those_of_the_script(tmp_path: Path) -> None:
+    figures = load(ROOT / "scripts", "docs_figures")
+    for path in figures.draw(figures.Config(out=str(tmp_path))):
+        assert path.read_text() == (ROOT / "docs/images" / path.name).read_text(), path.name
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXT["README.md"].splitlines()) <= 150
