@@ -16,7 +16,7 @@ from eval.geneval_folder import write_folder
 from eval.image_config import EvalConfig
 from eval.image_table import Table, as_text, by_tag
 from mmrl.config import to_plain
-from mmrl.run.run_directory import git_commit
+from mmrl.run.environment import git_commit
 from mmrl.types import Prompt
 
 

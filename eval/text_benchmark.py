@@ -14,7 +14,7 @@ from eval.groups import Groups, by_group, sizes
 from eval.text_config import EvalConfig
 from eval.text_table import Row, as_text, cost, quality
 from mmrl.config import to_plain
-from mmrl.run.run_directory import git_commit
+from mmrl.run.environment import git_commit
 from mmrl.types import Prompt
 
 

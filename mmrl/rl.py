@@ -89,7 +89,7 @@ def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> Non
     """The run, in a directory that no other writes into."""
     from mmrl.rollouts.rollout import rewarded, sample_groups
     from mmrl.rollouts.tasks import Task
-    from mmrl.run.run_directory import RunLog
+    from mmrl.run.run_log import RunLog
     from mmrl.runtime.computation import choose_together
     from mmrl.runtime.launch import any_process
     from mmrl.training.progress import Progress

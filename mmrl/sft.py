@@ -100,7 +100,7 @@ def train(config: SFTConfig) -> bool:
 
 def _learn(config: SFTConfig, options: Any, accelerator: Accelerator, run: RunDirectory) -> bool:
     """The run, in a directory that no other writes into."""
-    from mmrl.run.run_directory import RunLog
+    from mmrl.run.run_log import RunLog
     from mmrl.runtime.computation import choose_together
     from mmrl.training.supervised_trainer import SupervisedTrainer
 

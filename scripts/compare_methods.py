@@ -33,7 +33,7 @@ from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.model_config import known_config  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.run.report import read_metrics  # noqa: E402
+from mmrl.run.metrics_file import read_metrics  # noqa: E402
 from mmrl.runtime.activity import Display, activity, write  # noqa: E402
 from rewards.scoring.terms import key_of  # noqa: E402
 

@@ -26,7 +26,7 @@ from compare_methods import Run, change, execute_all, held_out  # noqa: E402
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.run.report import read_metrics  # noqa: E402
+from mmrl.run.metrics_file import read_metrics  # noqa: E402
 
 TOGETHER = "together"
 HEAD = ("task", "before", "after, together", "change", "after, alone", "change")

@@ -18,7 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.run.curves import Series, line_plot  # noqa: E402
-from mmrl.run.report import read_metrics, series  # noqa: E402
+from mmrl.run.metrics_file import read_metrics  # noqa: E402
+from mmrl.run.report import series  # noqa: E402
 
 BLUE, GREY = "C0", "C7"
 

@@ -1,12 +1,16 @@
 """Checkpoints that are either complete or absent.
 
 `checkpoints/<step>/` is written under another name and renamed when everything is on disk, so that
-a full disk, a crash or a kill at any moment leaves the previous checkpoint as it was.
+a full disk, a crash or a kill at any moment leaves the previous checkpoint as it was. Checksums of
+its files are in the format of `sha256sum`:
+
+    cd runs/quickstart/checkpoints/14 && sha256sum --check SHA256SUMS
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import shutil
@@ -17,9 +21,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from mmrl.config import ConfigError
-from mmrl.run.checksums import write_checksums
 
 logger = logging.getLogger(__name__)
+CHECKSUMS = "SHA256SUMS"
 _ASIDE = ".partial"
 _REPLACED = ".replaced"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -35,12 +39,12 @@ def write_directory(
     is_main: bool = True,
     wait_for_everyone: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Fill a directory aside and put it in place of `target` in one rename.
+    """Write a directory under another name and rename it to `target`.
 
     Args:
-        target: final place; what is there now is replaced.
-        write: fills the empty directory it is given. With several processes it is called on all of
-            them, for state that each process writes itself; it decides what each writes.
+        target: final path; an existing directory is replaced.
+        write: fills the empty directory it is given. With several processes all call it, and it
+            decides what each of them writes.
         is_main: whether this process creates and renames the directory.
         wait_for_everyone: barrier between the processes, such as that of `Accelerator`.
 
@@ -48,9 +52,8 @@ def write_directory(
         `target`.
 
     Raises:
-        CheckpointError: files could not be written, for instance because the disk is full. Then,
-            as with any other error, the unfinished directory is removed and whatever was at
-            `target` is still there.
+        CheckpointError: files could not be written, for instance because the disk is full. After
+            this and any other error the unfinished directory is removed and `target` is unchanged.
     """
     aside = target.with_name(target.name + _ASIDE)
     try:
@@ -61,7 +64,7 @@ def write_directory(
         write(aside)
         wait_for_everyone()
         if is_main:
-            write_checksums(aside)
+            _write_checksums(aside)
             _flush(aside)
             _replace(aside, target)
     except BaseException as error:
@@ -85,14 +88,8 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint of a folder, None when there is none."""
-    steps = checkpoint_steps(folder)
-    return folder / str(steps[-1]) if steps else None
-
-
 def recover_checkpoints(folder: Path) -> None:
-    """Put back what a kill between the two renames of a replacement has left aside."""
+    """Restore checkpoints that a kill between the two renames of a replacement has left aside."""
     for old in folder.glob("*" + _REPLACED):
         target = old.with_name(old.name.removesuffix(_REPLACED))
         if not target.exists():
@@ -114,7 +111,8 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     if resume_from_checkpoint is None:
         return None
     if resume_from_checkpoint == "auto":
-        return newest_checkpoint(folder)
+        steps = checkpoint_steps(folder)
+        return folder / str(steps[-1]) if steps else None
     path = Path(resume_from_checkpoint)
     if not path.is_dir() or not path.name.isdigit():
         known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
@@ -126,12 +124,11 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
 
 
 def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
-    """Remove what a run at `step` has no use for, and what interrupted writes have left.
+    """Remove later and surplus checkpoints of a run at `step`, and leftovers of interrupted writes.
 
     Args:
         folder: `checkpoints/` of the run.
-        step: of the checkpoint just written or resumed from; later ones belong to a course that the
-            run has left.
+        step: of the checkpoint just written or resumed from; later ones are of an abandoned run.
         keep: how many to keep up to `step`, the newest ones; None keeps all.
     """
     if folder.is_dir():
@@ -146,11 +143,30 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
         logger.info("removed checkpoint %d", n)
 
 
-def _while_writing(error: BaseException) -> bool:
-    """Whether an error comes from the disk and not from what was to be written.
+def verify_checksums(folder: Path) -> None:
+    """Check the files of a checkpoint; the log says so where it has no checksums.
 
-    safetensors and torch.save report a full disk as errors of their own.
+    Raises:
+        ConfigError: a file is missing or has changed.
     """
+    path = folder / CHECKSUMS
+    if not path.is_file():
+        logger.info("'%s' has no %s: its files are not checked", folder, CHECKSUMS)
+        return
+    for line in path.read_text(errors="replace").splitlines():
+        wanted, _, name = line.partition("  ")
+        file = folder / name
+        problem = "" if file.is_file() else "is missing"
+        problem = problem or ("" if _sum(file) == wanted else f"is not what {CHECKSUMS} says")
+        if problem:
+            raise ConfigError(
+                f"'{folder}' is damaged: {name} {problem}. Resume from another checkpoint with"
+                " resume_from_checkpoint=PATH, or remove this one."
+            )
+
+
+def _while_writing(error: BaseException) -> bool:
+    """Whether an error comes from the disk; safetensors and torch.save wrap those of a full one."""
     if isinstance(error, SafetensorError):
         return "I/O" in str(error)
     if isinstance(error, RuntimeError):
@@ -173,3 +189,18 @@ def _flush(folder: Path) -> None:
         if path.is_file():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
+
+
+def _write_checksums(folder: Path) -> None:
+    """Write the SHA-256 of all files of a directory beside them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+    lines = [f"{_sum(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
+    (folder / CHECKSUMS).write_text("".join(lines))
+
+
+def _sum(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            found.update(block)
+    return found.hexdigest()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import html
-import json
-import math
 import os
 import re
 from collections import defaultdict
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.run.curves import Series, line_plot
+from mmrl.run.metrics_file import is_number, read_metrics
 
 CURVES = {
     "Reward": r"^(.*/)?reward$",
@@ -77,25 +76,6 @@ def write_report(run: Path) -> Path:
     return target
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Lines of `metrics.jsonl` in order of steps; a last line that a kill cut short is left out."""
-    if not path.is_file():
-        return []
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(line, dict) and _is_number(line.get("step")):
-            lines.append(line)
-    return sorted(lines, key=lambda line: line["step"])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
 def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
     """Every metric whose name fits, as points (step, value).
 
@@ -104,7 +84,7 @@ def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
     points: dict[str, dict[float, float]] = defaultdict(dict)
     for line in lines:
         for key, value in line.items():
-            if key != "step" and _is_number(value) and re.match(pattern, key):
+            if key != "step" and is_number(value) and re.match(pattern, key):
                 points[key][line["step"]] = value
     return [Series(name, sorted(points[name].items())) for name in points]
 

@@ -1,4 +1,4 @@
-"""What a resumed run does differently from the run that wrote its checkpoint."""
+"""Settings in which a resumed run differs from the run that wrote its checkpoint."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ FREE = (
     "objective.eval_*",
     "objective.attn_implementation",
 )
-"""Settings, with wildcards, that leave the course of a run as it is."""
-TOLD = ("tasks.*.rewards",)
-"""Settings that may change, though not without a word: a reward that failed is put right."""
+"""Settings, with wildcards, that do not change the course of a run."""
+LOGGED = ("tasks.*.rewards",)
+"""Settings that may change with a warning: a reward that failed is corrected."""
 SHOWN = 5
+"""Most differences that a message lists."""
 
 
-def written_settings(config: Any) -> str:
-    """The settings of a run, for its checkpoints: JSON."""
+def dump_settings(config: Any) -> str:
+    """The settings of a run as JSON, for its checkpoints."""
     return json.dumps(to_plain(config))
 
 
@@ -50,27 +51,27 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     """Compare the settings of a checkpoint with those of the run that goes on from it.
 
     Args:
-        stored: what `written_settings` gave; None for a checkpoint without.
+        stored: from `dump_settings`; None for a checkpoint without.
         config: of this run.
-        allowed: whether differences are only logged.
+        allowed: whether all differences are only logged.
 
     Raises:
         ConfigError: settings that shape the run differ.
     """
     if stored is None:
         return
-    old, new = (
-        dict(_leaves(json.loads(stored))),
-        dict(_leaves(json.loads(written_settings(config)))),
-    )
-    changed = [key for key in sorted({**old, **new}) if old.get(key) != new.get(key)]
-    changed = [key for key in changed if not _fits(key, FREE)]
+    old, new = (dict(_leaves(json.loads(text))) for text in (stored, dump_settings(config)))
+    changed = [
+        key
+        for key in sorted({**old, **new})
+        if old.get(key) != new.get(key) and not _fits(key, FREE)
+    ]
     if not changed:
         return
     shown = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in changed[:SHOWN]]
     more = f", and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     said = f"{'; '.join(shown)}{more}"
-    if not (allowed or all(_fits(key, TOLD) for key in changed)):
+    if not (allowed or all(_fits(key, LOGGED) for key in changed)):
         raise ConfigError(
             f"the checkpoint is of a run with other settings: {said}. Set them back, start anew in"
             " another output_dir, or allow it with resume_with_changes=true."
@@ -83,7 +84,7 @@ def _fits(key: str, patterns: Sequence[str]) -> bool:
 
 
 def _leaves(content: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and what stands there; a list is one value."""
+    """Dotted keys with their values; a list is one value."""
     if isinstance(content, Mapping) and content:
         for key, value in content.items():
             yield from _leaves(value, f"{where}.{key}" if where else str(key))

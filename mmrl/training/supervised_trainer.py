@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmrl.objectives.objective import Objective
 from mmrl.run.metric_window import MetricWindow
-from mmrl.run.settings_changed import written_settings
+from mmrl.run.settings_changed import dump_settings
 from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.compilation import compile_blocks
@@ -237,7 +237,7 @@ class SupervisedTrainer:
         return {
             "step": self.step,
             "bf16": self.config.bf16,
-            "settings": written_settings(self.settings),
+            "settings": dump_settings(self.settings),
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],

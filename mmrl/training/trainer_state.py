@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.run.checksums import verify_checksums
-from mmrl.run.settings_changed import check_unchanged, written_settings
+from mmrl.run.checkpoint import verify_checksums
+from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.runtime.precision import warn_of_change
 from mmrl.runtime.sharding import assign, load_moments, whole
 
@@ -50,7 +50,7 @@ def write_state(trainer: Trainer, folder: Path) -> None:
     state = {
         "step": trainer.step,
         "bf16": trainer.config.bf16,
-        "settings": written_settings(trainer.settings),
+        "settings": dump_settings(trainer.settings),
         "trained": whole(_trained(trainer), main),
         "optimizer": whole(trainer.optimizer.state_dict(), main),
         "schedule": trainer.schedule.state_dict(),

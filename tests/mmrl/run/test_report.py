@@ -4,7 +4,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from mmrl.run.report import read_metrics, series, write_report
+from mmrl.run.metrics_file import read_metrics
+from mmrl.run.report import series, write_report
 
 
 def _run(folder: Path) -> Path:

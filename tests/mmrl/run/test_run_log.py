@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.run.run_directory import RunDirectory, RunLog
+from mmrl.run.run_directory import RunDirectory
+from mmrl.run.run_log import RunLog
 
 own, library = logging.getLogger("mmrl.anything"), logging.getLogger("some_library")
 

@@ -1,0 +1,61 @@
+"""The environment of a run: versions, commit, machine and command line."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+PACKAGES = ("torch", "transformers", "accelerate", "peft", "datasets", "safetensors", "omegaconf")
+
+
+def environment_text(computation: Sequence[str] = ()) -> str:
+    """Return command line, commit, machine and versions, one per line.
+
+    Args:
+        computation: lines on how the machine computes.
+    """
+    lines = [
+        f"command: {' '.join(sys.argv)}",
+        f"commit: {git_commit()}",
+        f"python: {platform.python_version()} on {platform.platform()}",
+        f"cpu threads: {torch.get_num_threads()} of {os.cpu_count()}",
+        f"gpu: {', '.join(_gpus()) or 'none'}",
+        *computation,
+    ]
+    lines += [f"{name}: {_version(name)}" for name in PACKAGES]
+    return "\n".join(lines) + "\n"
+
+
+def git_commit() -> str:
+    """Return the commit of the code, marked when files differ from it, or `unknown`."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        changes = " with local changes" if _git("status", "--porcelain", root=root) else ""
+        return _git("rev-parse", "HEAD", root=root) + changes
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _git(*words: str, root: Path) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()
+
+
+def _gpus() -> list[str]:
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
