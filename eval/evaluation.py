@@ -1,4 +1,4 @@
-"""Scores of a policy on held-out prompts, in all and by tag.
+"""Completions of held-out prompts and their scores.
 
 Every sample has its own generator, named by (seed, prompt id, sample index), so scores depend
 neither on the batch size nor on what else is evaluated.
@@ -6,20 +6,19 @@ neither on the batch size nor on what else is evaluated.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
 from PIL import Image
 
-from eval.image_table import ALL, OVER_PROMPTS, OVER_TAGS, by_tag
+from eval.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, mean_by_tag
 from mmrl.data.prompts import spread
 from mmrl.randomness import generator
-from mmrl.run.image_grid import BLACK, Cell, page, scaled
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Rollout, Sample
@@ -28,21 +27,18 @@ from rewards.scoring.scorer import Scorer
 if TYPE_CHECKING:
     from models import Policy
 
-CELL = 128
-GREEN, RED = (10, 125, 51), (179, 38, 30)
-
 
 @dataclass
 class Batch:
-    """Completions that were sampled together, and what they cost.
+    """Completions that were sampled together, and their cost.
 
     Attributes:
-        completions: of its rows, in order.
+        completions: one per row.
         lengths: tokens of each before the first end token; all of them where there is none.
         positions: response positions of a row.
-        forwards: passes of the network over the batch; a guided pair counts once. A rule or an
+        forwards: forward passes over the batch; a guided pair counts once. A rule or an
             end-of-text option that stops early takes as many as its slowest row, so only one row
-            at a time shows what a sample alone would take.
+            at a time shows the cost of a single sample.
         seconds: spent sampling.
     """
 
@@ -65,8 +61,8 @@ class Evaluation:
         """`<reward>`, `<reward>/<tag>` and, beside each, its standard error `…/stderr`."""
         values: dict[str, float] = {}
         for key, scores in self.scores.items():
-            for row, cell in by_tag(self.prompts, scores).items():
-                if row not in (OVER_TAGS, ALL):
+            for row, cell in mean_by_tag(self.prompts, scores).items():
+                if row not in (OVER_TAGS, UNTAGGED):
                     name = key if row == OVER_PROMPTS else f"{key}/{row}"
                     values |= {name: cell["mean"], f"{name}/stderr": cell["stderr"]}
         return values
@@ -98,7 +94,7 @@ def evaluate(
         RewardError: a reward failed more often than the scorer allows.
         Interrupted: see `mmrl.runtime.interrupt.leaving_together`; between two denoising steps.
     """
-    rows, completions = rows_of(prompts, num_samples), []
+    rows, completions = list_rows(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
     with activity("samples", len(rows)), policy.keeping_pace():
         for first in range(0, len(rows), batch_size):
@@ -113,7 +109,7 @@ def evaluate(
     return Evaluation([prompt for prompt, _ in rows], completions, scores)
 
 
-def rows_of(prompts: Sequence[Prompt], num_samples: int) -> list[tuple[Prompt, int]]:
+def list_rows(prompts: Sequence[Prompt], num_samples: int) -> list[tuple[Prompt, int]]:
     """(prompt, sample) of every completion, prompt by prompt."""
     return [(prompt, n) for prompt in prompts for n in range(num_samples)]
 
@@ -125,7 +121,7 @@ def sample_batch(
     seed: int,
     length: int | None = None,
 ) -> Batch:
-    """Completions of some (prompt, sample) rows; see `evaluate`."""
+    """Sample completions of some (prompt, sample) rows; see `evaluate`."""
     prompts = [prompt for prompt, _ in rows]
     draws = [generator(seed, "evaluation", prompt.id, n) for prompt, n in rows]
     started = time.perf_counter()
@@ -138,7 +134,7 @@ def sample_batch(
 
 
 def effective_lengths(rollout: Rollout) -> list[int]:
-    """Tokens of each row's response before its first end token, which is not counted."""
+    """Number of tokens of each row's response before its first end token."""
     canvas = rollout.canvas
     if canvas.valid is None:
         return canvas.response.sum(1).tolist()
@@ -146,61 +142,48 @@ def effective_lengths(rollout: Rollout) -> list[int]:
     return (canvas.valid & ~torch.isin(canvas.tokens, ends)).sum(1).tolist()
 
 
-def scored(
+def score_batches(
     rows: Sequence[tuple[Prompt, int]], batches: Sequence[Batch], scorer: Scorer | None
 ) -> Evaluation:
-    """The completions of all rows with their raw scores.
+    """Score the completions of all rows.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
     """
     completions = [completion for batch in batches for completion in batch.completions]
-    samples = _samples(rows, completions)
     with activity("scoring"):
-        scores = {} if scorer is None else scorer.score(samples).components
+        scores = {} if scorer is None else scorer.score(_samples(rows, completions)).components
     return Evaluation([prompt for prompt, _ in rows], completions, scores)
 
 
 def _samples(
     rows: Sequence[tuple[Prompt, int]], completions: Sequence[str | Image.Image]
 ) -> list[Sample]:
-    """What rewards see of the completions of rows."""
-    return [
-        Sample.of(prompt, completion)
-        for (prompt, _), completion in zip(rows, completions, strict=True)
+    pairs = zip(rows, completions, strict=True)
+    return [Sample.of(prompt, completion) for (prompt, _), completion in pairs]
+
+
+def local_share(count: int, accelerator: Accelerator) -> slice:
+    """The places of `count` prompts that this process evaluates."""
+    rank, world_size = accelerator.process_index, accelerator.num_processes
+    return slice(count * rank // world_size, count * (rank + 1) // world_size)
+
+
+def gather_evaluation(
+    part: Evaluation, prompts: Sequence[Prompt], mine: slice, num_images: int
+) -> Evaluation:
+    """The evaluation of all prompts from the parts of all processes; all call this.
+
+    Args:
+        part: of this process, one completion per prompt.
+        prompts: all of them.
+        mine: places of this process's prompts among them.
+        num_images: how many completions are kept, spread over all; the others become empty texts.
+    """
+    wanted = set(spread(range(len(prompts)), num_images)) if num_images else set()
+    kept = [
+        completion if place in wanted else ""
+        for place, completion in enumerate(part.completions, start=mine.start)
     ]
-
-
-def write_grid(result: Evaluation, path: Path, count: int, columns: int = 8) -> bool:
-    """Write the grid of an evaluation; nothing for text.
-
-    Returns:
-        Whether there was something to write.
-    """
-    drawn = draw_grid(result, count, columns)
-    if drawn is not None:
-        drawn.save(path)
-    return drawn is not None
-
-
-def draw_grid(result: Evaluation, count: int, columns: int = 8) -> Image.Image | None:
-    """`count` images, spread over all of them, with prompts and scores; None for text.
-
-    Equal prompts and counts give equal places, so grids of two steps can be compared.
-    """
-    pictured = [n for n, c in enumerate(result.completions) if isinstance(c, Image.Image)]
-    if not pictured or count < 1:
-        return None
-    return page([_cell(result, n) for n in spread(pictured, count)], columns)
-
-
-def _cell(result: Evaluation, n: int) -> Cell:
-    """One image, its prompt, and its first score."""
-    image = result.completions[n]
-    assert isinstance(image, Image.Image)
-    lines = [(result.prompts[n].text, BLACK)]
-    for key, scores in list(result.scores.items())[:1]:
-        if not math.isnan(scores[n]):
-            color = GREEN if scores[n] == 1 else RED if scores[n] == 0 else BLACK
-            lines.append((f"{key} {scores[n]:.3g}", color))
-    return Cell(scaled(image, CELL), lines)
+    scores = {key: gather_object(values) for key, values in part.scores.items()}
+    return Evaluation(list(prompts), gather_object(kept), scores)

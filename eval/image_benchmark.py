@@ -1,71 +1,44 @@
-"""What `mmrl.eval_v` runs for images: samples scored, their tables, grid and folders written."""
+"""Benchmarks of images: a column per reward, a row per tag, as GenEval reports them."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from PIL import Image
-
-from eval.benchmark import json_scores, passes, reward_keys, sample_all
-from eval.evaluation import Evaluation, scored, write_grid
-from eval.geneval_folder import write_folder
-from eval.image_config import EvalConfig
-from eval.image_table import Table, as_text, by_tag
-from mmrl.config import to_plain
-from mmrl.run.environment import git_commit
+from eval.eval_config import EvalConfig
+from eval.means import Table, mean_by_tag
+from eval.results import Report, Results, finite_scores, format_table
 from mmrl.types import Prompt
 
 
-def run(config: EvalConfig) -> dict[str, Table] | None:
-    """Sample, score and write a benchmark.
-
-    Returns:
-        A table per reward; None on all processes but the main one.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: see `sample_all`.
-        RewardError: a reward failed more often than `max_failures` allows.
-    """
-    sampled = sample_all(config, config.settings, config.num_images_per_prompt)
-    if sampled is None:
-        return None
-    [batches] = sampled.batches.values()
-    result = scored(sampled.rows, batches, sampled.scorer)
-    out = Path(config.output_dir)
-    tables = {key: by_tag(result.prompts, scores) for key, scores in result.scores.items()}
-    text = as_text(tables) if tables else "no rewards, no scores\n"
-    (out / "table.txt").write_text(text, encoding="utf-8")
-    (out / "scores.json").write_text(_scores(config, tables, result), encoding="utf-8")
-    write_grid(result, out / "images.png", config.grid_images)
-    if config.geneval_dir:
-        images = [c for c in result.completions if isinstance(c, Image.Image)]
-        prompts = result.prompts[:: config.num_images_per_prompt]
-        write_folder(Path(config.geneval_dir), prompts, images)
-    return tables
-
-
-def plan_of(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
-    """What a run would do; nothing is loaded."""
+def plan(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
+    """The prompts by tag and the number of images, for a dry run."""
     tags = Counter(str(prompt.metadata.get("tag", "untagged")) for prompt in prompts)
-    rows = len(prompts) * config.num_images_per_prompt
+    images = len(prompts) * config.num_images_per_prompt
     return {
         "prompts": f"{len(prompts)}: {', '.join(f'{tag} {n}' for tag, n in tags.items())}",
-        "images": f"{rows}, in {math.ceil(rows / config.batch_size)} batches",
-        "sampler": passes(config.settings, rows, config.batch_size),
-        "rewards": reward_keys(config),
-        "output": ", ".join(filter(None, (config.output_dir, config.geneval_dir))),
+        "images": f"{images}, in {math.ceil(images / config.batch_size)} batches",
     }
 
 
-def _scores(config: EvalConfig, tables: dict[str, Table], result: Evaluation) -> str:
-    """Settings, tables and every score, as JSON; a score that does not exist is null."""
+def report(config: EvalConfig, results: Results) -> Report:
+    """The scores by tag of each reward."""
+    [evaluation] = results.evaluations.values()
+    tables = {k: mean_by_tag(evaluation.prompts, v) for k, v in evaluation.scores.items()}
     samples = [
-        {"id": prompt.id, **json_scores(result.scores, n)}
-        for n, prompt in enumerate(result.prompts)
+        {"id": prompt.id, **finite_scores(evaluation, n)}
+        for n, prompt in enumerate(evaluation.prompts)
     ]
-    head = {"commit": git_commit(), "config": to_plain(config), "tables": tables}
-    return json.dumps({**head, "samples": samples}, indent=1, allow_nan=False) + "\n"
+    text = format_tags(tables) if tables else "no rewards, no scores\n"
+    return Report(text, tables, {"tables": tables, "samples": samples})
+
+
+def format_tags(tables: Mapping[str, Table]) -> str:
+    """One column per reward, one line per tag, `mean ± standard error`."""
+    lines: dict[str, list[str]] = {}
+    for row in dict.fromkeys(row for table in tables.values() for row in table):
+        cells = [table.get(row) for table in tables.values()]
+        shown = [f"{c['mean']:.3f} ± {c['stderr']:.3f}" if c else "-" for c in cells]
+        lines[row] = [*shown, str(next(int(c["n"]) for c in cells if c))]
+    return format_table("", [*((key, 18) for key in tables), ("n", 8)], lines, 20) + "\n"

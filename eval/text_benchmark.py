@@ -1,116 +1,130 @@
-"""What `mmrl.eval` runs: samples of every setting scored, and their tables written."""
+"""Benchmarks of texts: a row per sampler setting, a further table per group of prompts."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from eval.benchmark import Sampled, json_scores, passes, reward_keys, sample_all
-from eval.evaluation import Batch, Evaluation, scored
-from eval.groups import Groups, by_group, sizes
-from eval.text_config import EvalConfig
-from eval.text_table import Row, as_text, cost, quality
-from mmrl.config import to_plain
-from mmrl.run.environment import git_commit
+from eval.eval_config import EvalConfig
+from eval.evaluation import Batch
+from eval.results import Report, Results, finite_scores, format_table
+from eval.text_scores import Groups, Row, cost_row, count_groups, score_groups, score_row
 from mmrl.types import Prompt
 
-
-def run(config: EvalConfig) -> dict[str, Row] | None:
-    """Sample, score and write a benchmark.
-
-    Returns:
-        The table's rows by label; None on all processes but the main one.
-
-    Raises:
-        ConfigError, FileNotFoundError, ValueError: see `sample_all`.
-        RewardError: a reward failed more often than `max_failures` allows.
-    """
-    sampled = sample_all(config, config.rows(), config.num_samples)
-    if sampled is None:
-        return None
-    results = {
-        label: scored(sampled.rows, batches, sampled.scorer)
-        for label, batches in sampled.batches.items()
-    }
-    rows = {
-        label: quality(result.prompts, result.scores, config.num_samples)
-        | _cost(sampled.batches[label])
-        for label, result in results.items()
-    }
-    groups = {
-        label: by_group(result.prompts, result.scores, config.num_samples, config.group_by)
-        for label, result in results.items()
-    }
-    out, content = Path(config.output_dir), _scores(config, rows, groups, sampled, results)
-    (out / "table.txt").write_text(as_text(rows, sampled.left_out, groups), encoding="utf-8")
-    (out / "scores.json").write_text(content, encoding="utf-8")
-    return rows
+NOTE = """\
+accuracy: mean of the first reward, with its standard error over prompts. length: mean tokens before
+the end. cut off: share of completions without an end. NFE: passes of the network per batch.
+tokens/s: those of length, per device; raw: all response positions, also those after the end.
+"""
+_HEADS = {
+    "length": "length",
+    "cut_off": "cut off",
+    "nfe": "NFE",
+    "tokens_per_s": "tokens/s",
+    "raw_tokens_per_s": "raw",
+    "n": "n",
+}
 
 
-def _cost(batches: Sequence[Batch]) -> Row:
-    return cost(
-        _lengths(batches),
-        batches[0].positions,
-        [(batch.forwards, len(batch.lengths)) for batch in batches],
-        math.fsum(batch.seconds for batch in batches),
-    )
-
-
-def _lengths(batches: Sequence[Batch]) -> list[int]:
-    return [length for batch in batches for length in batch.lengths]
-
-
-def _scores(
-    config: EvalConfig,
-    rows: dict[str, Row],
-    groups: dict[str, Groups],
-    sampled: Sampled,
-    results: Mapping[str, Evaluation],
-) -> str:
-    """Settings, tables, prompts, completions and scores; a score that does not exist is null."""
-    content = {
-        "commit": git_commit(),
-        "config": to_plain(config),
-        "table": rows,
-        "groups": groups,
-        "left_out": sampled.left_out,
-        "prompts": {prompt.id: prompt.text for prompt, _ in sampled.rows},
-        "samples": {
-            label: _samples(sampled.rows, result, _lengths(sampled.batches[label]))
-            for label, result in results.items()
-        },
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _samples(
-    rows: Sequence[tuple[Prompt, int]], result: Evaluation, lengths: Sequence[int]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": prompt.id,
-            "sample": k,
-            "completion": result.completions[n],
-            "length": lengths[n],
-            "scores": json_scores(result.scores, n),
-        }
-        for n, (prompt, k) in enumerate(rows)
-    ]
-
-
-def plan_of(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
-    """What a run would do; nothing is loaded."""
-    rows, counted = len(prompts) * config.num_samples, sizes(prompts, config.group_by)
+def plan(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
+    """The prompts by group and the number of batches, for a dry run."""
+    counts = count_groups(prompts, config.group_by)
+    batches = math.ceil(len(prompts) * config.num_samples / config.batch_size)
     return {
         "prompts": f"{len(prompts)}, {config.num_samples} completions each",
-        **{
-            key: ", ".join(f"{v} {n}" for v, n in counts.items()) for key, counts in counted.items()
-        },
-        "batches": f"{math.ceil(rows / config.batch_size)} of each row of the table",
-        "sampler": passes(config.rows(), rows, config.batch_size),
-        "rewards": reward_keys(config),
-        "output": config.output_dir,
+        **{key: ", ".join(f"{v} {n}" for v, n in count.items()) for key, count in counts.items()},
+        "batches": f"{batches} of each row of the table",
     }
+
+
+def report(config: EvalConfig, results: Results) -> Report:
+    """Scores, cost and groups of each setting."""
+    rows: dict[str, Row] = {}
+    groups: dict[str, Groups] = {}
+    samples: dict[str, list[dict[str, Any]]] = {}
+    number, prompts = config.num_samples, []
+    for label, evaluation in results.evaluations.items():
+        prompts, batches = evaluation.prompts, results.batches[label]
+        lengths = [length for batch in batches for length in batch.lengths]
+        rows[label] = score_row(prompts, evaluation.scores, number) | _cost(batches, lengths)
+        groups[label] = score_groups(prompts, evaluation.scores, number, config.group_by)
+        samples[label] = [
+            {
+                "id": prompt.id,
+                "sample": n % number,
+                "completion": evaluation.completions[n],
+                "length": lengths[n],
+                "scores": finite_scores(evaluation, n),
+            }
+            for n, prompt in enumerate(prompts)
+        ]
+    content = {
+        "table": rows,
+        "groups": groups,
+        "left_out": results.left_out,
+        "prompts": {prompt.id: prompt.text for prompt in prompts},
+        "samples": samples,
+    }
+    return Report(format_rows(rows, results.left_out, groups), rows, content)
+
+
+def _cost(batches: Sequence[Batch], lengths: Sequence[int]) -> Row:
+    forwards = [(batch.forwards, len(batch.lengths)) for batch in batches]
+    seconds = math.fsum(batch.seconds for batch in batches)
+    return cost_row(lengths, batches[0].positions, forwards, seconds)
+
+
+def format_rows(
+    rows: Mapping[str, Row], left_out: int = 0, groups: Mapping[str, Groups] | None = None
+) -> str:
+    """One line per setting, then one per group of prompts, and the meaning of the columns.
+
+    Args:
+        rows: by label; `-` takes the place of a value that does not exist.
+        left_out: number of prompts that were too long.
+        groups: by label.
+    """
+    parts = [_format(rows)]
+    for label, tables in (groups or {}).items():
+        for key, table in tables.items():
+            parts.append(_format(table, key if len(rows) == 1 else f"{label}: {key}"))
+    missing = (
+        f"{left_out} prompts too long for model.max_prompt_length, or with images and completion"
+        " for the checkpoint, are left out.\n"
+    )
+    return "\n\n".join([*parts, NOTE]) + (missing if left_out else "")
+
+
+def _format(rows: Mapping[str, Row], title: str = "") -> str:
+    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
+    scores = [key for key in columns if _is_score(key)]
+    shown = ["accuracy", *scores, *(key for key in _HEADS if key in columns)]
+    cells = {label: [_cell(row, key) for key in shown] for label, row in rows.items()}
+    width = max(len(label) for label in (title, *rows)) + 2
+    return format_table(title, [(_head(key), _width(key)) for key in shown], cells, width)
+
+
+def _is_score(key: str) -> bool:
+    """Whether a column is shown beside the accuracy, which avg@1 and pass@1 would repeat."""
+    return ("@" in key and not key.endswith("@1")) or key.endswith("/mean")
+
+
+def _head(key: str) -> str:
+    return _HEADS.get(key, key.removeprefix("rewards/").removesuffix("/mean"))
+
+
+def _width(key: str) -> int:
+    return max(10, len(_head(key)) + 2, 16 if key == "accuracy" or key.endswith("/mean") else 0)
+
+
+def _cell(row: Row, key: str) -> str:
+    if key not in row:
+        return "-"
+    value = row[key]
+    error = row.get("stderr" if key == "accuracy" else key.replace("/mean", "/stderr"))
+    if key == "accuracy" or key.endswith("/mean"):
+        return f"{value:.3f} ± {error:.3f}"
+    if key in ("n", "nfe", "length", "tokens_per_s", "raw_tokens_per_s"):
+        return f"{value:.0f}" if key == "n" else f"{value:.1f}"
+    return f"{value:.3f}"

@@ -1,12 +1,12 @@
-"""Text benchmarks: scores in all and by group, length, passes and speed of each sampler setting.
+"""Text benchmarks: scores in all and by group, length, NFE and speed of each sampler setting.
 
     python -m mmrl.eval config=configs/eval/text_sudoku.yaml
     python -m mmrl.eval config=configs/eval/llada_gsm8k.yaml
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
 
-Writes `scores.json` (every completion and score) and `table.txt` into `output_dir`; what is sampled
-already is in its `samples/`, see `eval.benchmark`. `mmrl.eval_v` runs the same on questions about
-images.
+Writes `scores.json` (every completion and score) and `table.txt` into `output_dir`; run again, it
+continues from the samples stored there, see `eval.benchmark`. `mmrl.eval_v` runs the same on
+questions about images.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from eval.text_config import EvalConfig
+from eval.eval_config import TEXT_TASKS, EvalConfig, load_settings
 from mmrl import begin
 from mmrl.config.command import Usage, run_command
-from mmrl.config.inputs import load_ready
 from mmrl.runtime.activity import activity, displayed
 from rewards.scoring.failures import RewardError
 
@@ -29,13 +28,16 @@ def main(arguments: Sequence[str]) -> int:
 
     @displayed
     def work() -> None:
-        config = load_ready(EvalConfig, arguments)
+        config = load_settings(arguments, TEXT_TASKS)
         with activity("importing torch"):
-            from eval.benchmark import command
-            from eval.text_benchmark import plan_of, run
+            from eval.benchmark import run
+            from mmrl.preflight.eval_plan import describe
 
         begin()
-        command(config, plan_of, run)
+        if config.dry_run:
+            sys.stdout.write(describe(config))
+        elif report := run(config):
+            sys.stdout.write(f"{report.table}written to {config.output_dir}\n")
 
     return run_command(USAGE, arguments, work, RewardError)
 

@@ -4,61 +4,23 @@
     python -m mmrl.eval_v config=configs/eval/lladav_mmmu.yaml
     accelerate launch --config_file … -m mmrl.eval_v config=configs/eval/….yaml
 
-Both write `scores.json` and `table.txt` into `output_dir`; what is sampled already is in its
-`samples/`, see `eval.benchmark`. Images (`text_to_image`, the default) also get a grid and, where
-asked, GenEval's folders. Questions about images (`image_to_text`) are a benchmark of texts, see
-`mmrl.eval`.
+Writes `scores.json` and `table.txt` into `output_dir`; run again, it continues from the samples
+stored there, see `eval.benchmark`. Images (`text_to_image`, the default) also get a grid and, if
+wanted, GenEval's folders. Questions about images (`image_to_text`) have the tables of `mmrl.eval`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import NamedTuple
 
-from eval.benchmark_config import BenchmarkConfig
-from eval.image_config import EvalConfig
-from eval.text_config import EvalConfig as TextConfig
+from eval.eval_config import VISION_TASKS, EvalConfig, load_settings
 from mmrl import begin
-from mmrl.config import check_choice, read_key
 from mmrl.config.command import Usage, run_command
-from mmrl.config.inputs import load_ready
 from mmrl.runtime.activity import activity, displayed
 from rewards.scoring.failures import RewardError
 
-
-class Benchmark(NamedTuple):
-    """A kind of benchmark: its settings, and the module with `run`, and `plan_of` for the lines of
-    its dry run."""
-
-    config: type[BenchmarkConfig]
-    module: str
-
-
-BENCHMARKS = {
-    "text_to_image": Benchmark(EvalConfig, "eval.image_benchmark"),
-    "image_to_text": Benchmark(TextConfig, "eval.text_benchmark"),
-}
-"""The benchmarks by their task."""
-
-USAGE = Usage(
-    "python -m mmrl.eval_v",
-    __doc__,
-    {f"task={task}": kind.config for task, kind in BENCHMARKS.items()},
-    "eval",
-)
-
-
-def load(arguments: Sequence[str]) -> BenchmarkConfig:
-    """Settings of the benchmark whose task the command line or its YAML names.
-
-    Raises:
-        ConfigError: a task without a benchmark; see also `load_ready`.
-    """
-    task = str(read_key(arguments, "task") or "text_to_image")
-    check_choice("task", task, BENCHMARKS)
-    return load_ready(BENCHMARKS[task].config, arguments)
+USAGE = Usage("python -m mmrl.eval_v", __doc__, EvalConfig, "eval")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,13 +28,16 @@ def main(arguments: Sequence[str]) -> int:
 
     @displayed
     def work() -> None:
-        config = load(arguments)
+        config = load_settings(arguments, VISION_TASKS)
         with activity("importing torch"):
-            from eval.benchmark import command
+            from eval.benchmark import run
+            from mmrl.preflight.eval_plan import describe
 
-            kind = import_module(BENCHMARKS[config.task].module)
         begin()
-        command(config, kind.plan_of, kind.run)
+        if config.dry_run:
+            sys.stdout.write(describe(config))
+        elif report := run(config):
+            sys.stdout.write(f"{report.table}written to {config.output_dir}\n")
 
     return run_command(USAGE, arguments, work, RewardError)
 

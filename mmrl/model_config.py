@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmrl.config import ConfigError, check, check_choice
+from mmrl.config.hub_id import is_hub_id
 from mmrl.types import Prompt
 from models.image_tokenizers.magvit_config import MagvitConfig
 from models.layouts.layout_config import ImageFit
@@ -271,18 +272,6 @@ def patch_size(vq: str | None) -> int | None:
     if known is None:
         return None
     return 2 ** (len(known.get("encoder_ch_mult", MagvitConfig().encoder_ch_mult)) - 1)
-
-
-def is_hub_id(text: str) -> bool:
-    """Whether a text has the form of a repository of the Hugging Face hub, `owner/name`."""
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(text)
-    except HFValidationError:
-        return False
-    return True
 
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:

@@ -115,7 +115,7 @@ def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> Non
             policy = load_policy(**policy_options(config.model), device=accelerator.device)
             for task in tasks.values():
                 task.leave_out_long_prompts(policy)
-                task.give_policy(policy, config.seed)
+                task.bind_policy(policy, config.seed)
             trainer = Trainer(config, policy, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)

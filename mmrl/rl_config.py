@@ -105,7 +105,7 @@ class RLConfig(RunConfig):
 
     def check_model(self) -> None:
         """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
-        from eval.asking import check_asking
+        from eval.policy_queries import check_queries
 
         check_checkpoints(self.model)
         for name, task in self.tasks.items():
@@ -113,7 +113,7 @@ class RLConfig(RunConfig):
             tokens = check_task(self.model, task.task, purpose)
             task.settle_rewards()
             for key in ("rewards", "eval_rewards"):
-                check_asking(getattr(task, key), f"tasks.{name}.{key}", self.model)
+                check_queries(getattr(task, key), f"tasks.{name}.{key}", self.model)
             if writes_images(task.task):
                 self._check_images(f"tasks.{name}", task, tokens)
             elif task.max_completion_length is None:  # others are checked with the task

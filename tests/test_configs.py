@@ -9,12 +9,11 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from PIL import Image
 
+from eval.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
 from mmrl.algorithms import load_algorithm, passes_per_rollout
 from mmrl.config import load_config
 from mmrl.config.shipped import first_line
 from mmrl.data.prompts import load_prompts
-from mmrl.eval import EvalConfig as TextEvalConfig
-from mmrl.eval_v import load
 from mmrl.preflight.plan import describe
 from mmrl.rl_config import RLConfig
 from mmrl.sft_config import SFTConfig
@@ -65,13 +64,13 @@ def test_every_supervised_configuration_loads(path: str) -> None:
 def test_every_benchmark_configuration_loads(path: str) -> None:
     words = [f"config={path}"]
     text = Path(path).stem.startswith(("llada_", "text_"))
-    config = load_config(TextEvalConfig, words) if text else load(words)
+    config = load_settings(words, TEXT_TASKS if text else VISION_TASKS)
     assert config.prompts and config.model.path
 
 
 @pytest.mark.parametrize("path", [p for p in configurations("eval") if "llada_" in p])
 def test_the_text_benchmarks_are_the_d1_protocol(path: str) -> None:
-    config = load_config(TextEvalConfig, [f"config={path}"])
+    config = load_config(EvalConfig, [f"config={path}"])
     rows = config.rows().values()
     assert [(row.length, row.sampler.steps) for row in rows] == [(128, 64), (256, 128), (512, 256)]
     for sampler, _ in rows:
@@ -86,8 +85,8 @@ def test_the_text_benchmarks_are_the_d1_protocol(path: str) -> None:
 def test_the_benchmarks_of_llada_v_are_those_of_its_authors(
     name: str, tokens: int, steps: int
 ) -> None:
-    config = load([f"config=configs/eval/lladav_{name}.yaml"])
-    assert isinstance(config, TextEvalConfig) and config.task == "image_to_text"
+    config = load_settings([f"config=configs/eval/lladav_{name}.yaml"], VISION_TASKS)
+    assert config.task == "image_to_text"
     [(sampler, length)] = config.rows().values()
     assert (length, sampler.steps, sampler.block_size) == (tokens, steps, None)
     assert (sampler.name, sampler.temperature, sampler.cfg_scale) == ("static", 0, 0)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mmrl import eval_v
+from eval.eval_config import TEXT_TASKS, VISION_TASKS
+from eval.eval_config import load_settings as load_benchmark
 from mmrl.config import load_config
 from mmrl.config.help import about, overview
-from mmrl.eval import EvalConfig as TextEvalConfig
 from mmrl.preflight.probe_config import ProbeConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
@@ -29,7 +29,6 @@ TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for 
 SETTINGS = {
     "mmrl.rl": RLConfig,
     "mmrl.sft": SFTConfig,
-    "mmrl.eval": TextEvalConfig,
     "mmrl.probe": ProbeConfig,
     "rewards.server": ServerConfig,
 }
@@ -128,7 +127,9 @@ def load_settings(module: str, words: list[str]) -> object:
             module if module in EXECUTABLE else f"{module}.__main__"
         ).USAGE
         return overview(usage) if len(words) < 2 else about(usage, words[1])
-    return eval_v.load(words) if module == "mmrl.eval_v" else load_config(SETTINGS[module], words)
+    if module.startswith("mmrl.eval"):
+        return load_benchmark(words, VISION_TASKS if module == "mmrl.eval_v" else TEXT_TASKS)
+    return load_config(SETTINGS[module], words)
 
 
 @pytest.mark.parametrize("command", commands())

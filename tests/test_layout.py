@@ -100,9 +100,6 @@ KNOWN_ON_CIRCLES: set[str] = {
 """Modules that still lie on a circle; the list only shrinks."""
 
 KNOWN_ARROWS: set[str] = {
-    "eval.benchmark imports mmrl.preflight.probe_config",
-    "eval.benchmark imports mmrl.preflight.probe_samples",
-    "eval.benchmark imports mmrl.preflight.reward_probe",
     "mmrl.objectives.text imports mmrl.training.trainable",
 }
 """Imports that still lead upwards; the list only shrinks."""

@@ -48,7 +48,7 @@ def load_prompts(
         limit: at most this many prompts, see `spread`; None loads all.
 
     Raises:
-        NotHereError: no such data set, or no way to the hub.
+        NotHereError: a data set of the hub that does not exist or cannot be downloaded.
         ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
             a prompt or without a column of its format, two rows with one id, no rows at all, a
             missing or unreadable image, or images for a task without. Messages name file and line.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, NotHereError, check
+from mmrl.config.hub_id import is_hub_id
 from mmrl.data.arrow_bytes import buffer_values, holds_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def read_rows(
         split: of a hub data set, with slices as in `train[:-500]`; None is `train`.
 
     Raises:
-        NotHereError: no such data set, or no way to the hub.
+        NotHereError: a data set of the hub that does not exist or cannot be downloaded.
         ConfigError: no such file, one that cannot be read, one of another type, an unknown
             configuration or split, or a configuration or split for a file.
     """
@@ -158,7 +159,8 @@ def _dataset(source: str, config: str | None, split: str) -> Any:
     try:
         return load_dataset(source, config, split=split)
     except OSError as error:
-        raise NotHereError(
+        kind = NotHereError if is_hub_id(source) else ConfigError
+        raise kind(
             f"{asked} is neither a {', '.join(SUFFIXES)} file nor a data set that the hub"
             f" returned ({_reason(error)})."
         ) from error

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.config import check
-from mmrl.model_config import is_hub_id
+from mmrl.config.hub_id import is_hub_id
 
 
 class Objective(Protocol):

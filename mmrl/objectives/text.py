@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from mmrl.config import NotHereError, check
 from mmrl.features import Features
-from mmrl.model_config import ModelConfig, check_patterns, is_hub_id
+from mmrl.model_config import ModelConfig, check_patterns
 from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_config import CompletionConfig
@@ -190,6 +190,4 @@ def _counted(config: CompletionConfig, tasks: Tasks, source: str, split: str | N
     try:
         return f"{len(examples_of(config, tasks, source, split))} completions of {source}"
     except NotHereError:
-        if not is_hub_id(source):
-            raise
         return f"completions of {source}, which is not on this machine"

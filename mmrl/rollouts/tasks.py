@@ -8,14 +8,14 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from eval.asking import give_policy
+from eval.policy_queries import bind_policy
 from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts
 from mmrl.data.stream import stream_rows
-from mmrl.model_config import ModelConfig, check_prompts, image_tokens, is_hub_id
+from mmrl.model_config import ModelConfig, check_prompts, image_tokens
 from mmrl.rollouts.pairing import differences
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
@@ -103,7 +103,7 @@ class Task:
         try:
             return load_prompts(source, self.config.task, data, limit)
         except NotHereError:
-            if not (self.dry and is_hub_id(source)):
+            if not self.dry:
                 raise
             return []
 
@@ -157,10 +157,10 @@ class Task:
         self._check_chunks()
         return self.scorer, self.eval_scorer
 
-    def give_policy(self, policy: Policy, seed: int) -> None:
+    def bind_policy(self, policy: Policy, seed: int) -> None:
         """Let the rewards that ask the policy ask this one."""
         for scorer in (self.scorer, self.eval_scorer):
-            give_policy(scorer, policy, seed)
+            bind_policy(scorer, policy, seed)
 
     def _check_chunks(self) -> None:
         """Whether there are chunks for rewards that judge them, and a value model to carry them."""

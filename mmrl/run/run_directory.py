@@ -47,7 +47,7 @@ class RunDirectory:
             ConfigError: the directory cannot be written, or another run is writing there.
         """
         check_writable("output_dir", self.path)
-        with locked("output_dir", self.path, self.is_main):
+        with locked(self.path, self.is_main):
             yield
 
     def starting_point(self, resume_from_checkpoint: str | None) -> Path | None:

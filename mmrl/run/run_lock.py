@@ -19,14 +19,13 @@ NAME = ".lock"
 
 
 @contextmanager
-def locked(key: str, folder: Path, is_main: bool = True) -> Iterator[None]:
+def locked(folder: Path, is_main: bool = True) -> Iterator[None]:
     """Keep other runs out of a directory, which is made if it is not there.
 
     The kernel drops the lock when the process ends, however it ends, so a file that a killed run
     has left holds nobody up. Where a file system has no such locks, a warning says so.
 
     Args:
-        key: of the setting, for the message.
         folder: the directory.
         is_main: whether this process takes the lock for all of its run.
 
@@ -39,7 +38,7 @@ def locked(key: str, folder: Path, is_main: bool = True) -> Iterator[None]:
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAME
-    file = _taken(key, path)
+    file = _taken(path)
     try:
         yield
     finally:
@@ -51,7 +50,7 @@ def locked(key: str, folder: Path, is_main: bool = True) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _taken(key: str, path: Path) -> int:
+def _taken(path: Path) -> int:
     """The open file of the lock."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -61,8 +60,8 @@ def _taken(key: str, path: Path) -> int:
             holder = _holder(file)
             os.close(file)
             raise ConfigError(
-                f"{key} is '{path.parent}', where {holder} is writing. Wait until it has ended, or"
-                f" choose another {key}."
+                f"output_dir is '{path.parent}', where {holder} is writing. Wait until it has"
+                " ended, or choose another output_dir."
             ) from None
         except OSError as error:
             logger.warning("'%s' cannot be locked (%s): let no second run write there", path, error)

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eval.evaluation import Evaluation, evaluate, write_grid
-from eval.shared_evaluation import gathered, share
+from eval.evaluation import Evaluation, evaluate, gather_evaluation, local_share
+from eval.results import write_grid
 from mmrl.config import to_plain
 from mmrl.data.prompts import spread
 from mmrl.rollouts.tasks import Task
@@ -144,10 +144,10 @@ class Progress:
             if not task.eval_prompts:
                 continue
             started = time.perf_counter()
-            mine = share(len(task.eval_prompts), self.accelerator)
+            mine = local_share(len(task.eval_prompts), self.accelerator)
             with activity(f"evaluating {name}"), leaving_together():
                 part = self._sampled(task, task.eval_prompts[mine], task.eval_scorer)
-            result = gathered(part, task.eval_prompts, mine, self.config.eval_images)
+            result = gather_evaluation(part, task.eval_prompts, mine, self.config.eval_images)
             results[name] = result, time.perf_counter() - started
         self.evaluated = self.trainer.step
         for name, (result, seconds) in results.items():

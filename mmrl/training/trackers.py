@@ -14,7 +14,8 @@ import numpy as np
 from accelerate import Accelerator
 from PIL import Image
 
-from eval.evaluation import Evaluation, draw_grid
+from eval.evaluation import Evaluation
+from eval.results import draw_grid
 from mmrl.data.prompts import spread
 
 

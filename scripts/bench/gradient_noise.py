@@ -84,7 +84,7 @@ def gradients(config: Config) -> dict[str, Tensor]:
         for method, algorithm in config.methods.items()
     }
     first = next(iter(tasks.values()))
-    first.give_policy(policy, config.seed)
+    first.bind_policy(policy, config.seed)
     found: dict[str, list[Tensor]] = {method: [] for method in tasks}
     for step in range(config.batches):
         trainer.step = step

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from eval import benchmark
+from eval.benchmark import run
+from eval.eval_config import EvalConfig
 from eval.evaluation import effective_lengths, evaluate
-from eval.text_benchmark import run
-from mmrl.eval import EvalConfig, main
+from mmrl.eval import main
 from mmrl.model_config import ModelConfig
+from mmrl.run.run_lock import locked
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from models import load_policy
@@ -79,8 +81,8 @@ def numbers(out: Path) -> dict[str, Any]:
 def test_a_row_holds_what_its_completions_add_up_to(
     world: SimpleNamespace, prompts: str, tmp_path: Path
 ) -> None:
-    rows = run(config(world, prompts, tmp_path / "out"))
-    assert rows is not None and list(rows) == ["static", "short"]
+    report = run(config(world, prompts, tmp_path / "out"))
+    assert report is not None and list(report.tables) == ["static", "short"]
     found = numbers(tmp_path / "out")
     assert found["left_out"] == 1 and {s["id"] for s in found["samples"]["short"]} == {
         "p0",
@@ -89,7 +91,7 @@ def test_a_row_holds_what_its_completions_add_up_to(
         "p4",
     }
     for label, length, steps in (("static", 8, 4), ("short", 4, 2)):
-        row, samples = rows[label], found["samples"][label]
+        row, samples = report.tables[label], found["samples"][label]
         scores = [sample["scores"]["even"] for sample in samples]
         assert row["n"] == len(samples) == 8
         assert row["accuracy"] == row["avg@2"] == row["pass@1"] == pytest.approx(sum(scores) / 8)
@@ -200,6 +202,17 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
 ) -> None:
     assert main([*words(world, prompts, tmp_path), "model.path=not/there", change]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_benchmark_is_refused_where_another_one_is_writing(
+    world: SimpleNamespace, prompts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    with locked(out):
+        assert main(words(world, prompts, out)) == 1
+        assert f"output_dir is '{out}', where process" in capsys.readouterr().err
+    assert main([*words(world, prompts, out), "limit=1"]) == 0
+    assert not (out / ".lock").exists()
 
 
 def test_a_dry_run_prints_the_rows_and_writes_nothing(

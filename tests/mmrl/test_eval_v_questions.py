@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from eval import benchmark
+from eval.eval_config import VISION_TASKS, load_settings
 from mmrl.config import ConfigError
-from mmrl.eval_v import load, main
+from mmrl.eval_v import main
 from tests.mmrl.pair import Pair
 from tests.mmrl.question_sets import (
     MMMU,
@@ -165,7 +166,7 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
         ("task=image_to_txt", "task is 'image_to_txt'; allowed: image_to_text, text_to_image"),
         ("task=text", "task is 'text'; allowed: image_to_text, text_to_image"),
         ("group_by=[tags]", "group_by names 'tags', and no prompt has it"),
-        ("grid_images=3", "grid_images is not a setting"),
+        ("grid_images=3", "grid_images is 3; it must be left out with the task image_to_text"),
         ("data.where={tag: colour}", "holds no prompts with data.where"),
         ("data.format=mmmu", "which data.format mmmu reads"),
         ("rewards=[]", "rewards is empty; name one"),
@@ -176,10 +177,12 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
 
 def test_images_are_written_where_no_task_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("model: {path: a/b}\nprompts: c/d\nrewards: [{name: clip}]")
-    assert load([f"config={tmp_path / 'x.yaml'}"]).task == "text_to_image"
-    assert load([f"config={tmp_path / 'x.yaml'}", "task=image_to_text"]).task == "image_to_text"
+    words = [f"config={tmp_path / 'x.yaml'}"]
+    assert load_settings(words, VISION_TASKS).task == "text_to_image"
+    asked = load_settings([*words, "task=image_to_text"], VISION_TASKS)
+    assert asked.task == "image_to_text"
     with pytest.raises(ConfigError, match="not of the form key=value"):
-        load(["task"])
+        load_settings(["task"], VISION_TASKS)
 
 
 def test_a_dry_run_counts_groups_and_needs_no_hub(

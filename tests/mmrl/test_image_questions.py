@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from eval import text_benchmark as benchmark
+from eval import benchmark
+from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig
-from mmrl.eval import EvalConfig
 from mmrl.model_config import ModelConfig
 from mmrl.preflight.plan import describe
 from mmrl.rl import train
@@ -231,13 +231,13 @@ def test_a_benchmark_gives_accuracy_and_averages_over_samples(
             device="cpu",
         )
 
-    rows = benchmark.run(settings(sight.policy, sight.vq))
-    assert rows is not None
-    [row] = rows.values()
+    report = benchmark.run(settings(sight.policy, sight.vq))
+    assert report is not None
+    [row] = report.tables.values()
     assert row["n"] == 4 and 0 <= row["accuracy"] == row["avg@2"] <= 1
     assert len(json.loads((tmp_path / "scores.json").read_text())["prompts"]) == 2
     with pytest.raises(ConfigError, match="model.vq is None.* for the task image_to_text"):
-        settings(world.policy, None).check_places()
+        benchmark.check_benchmark(settings(world.policy, None))
 
 
 def test_the_reference_keeps_what_is_trained_beside_an_adapter(

@@ -280,7 +280,7 @@ def test_a_second_run_in_a_directory_is_refused_with_the_first_ones_process(
 ) -> None:
     run = tmp_path / "run"
     words = [*command_line(world, run), "max_steps=1"]
-    with locked("output_dir", run):
+    with locked(run):
         said = failed(words, capsys)
         assert f"process {os.getpid()} on {socket.gethostname()}" in said
         assert [path.name for path in run.iterdir()] == [".lock"]

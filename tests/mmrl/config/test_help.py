@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eval.text_config import EvalConfig
+from eval.eval_config import EvalConfig
 from mmrl.config.help import Usage, about, nearest
 from mmrl.config.setting_docs import settings, walk
 from mmrl.config.shipped import shipped

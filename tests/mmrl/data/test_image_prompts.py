@@ -16,7 +16,7 @@ from PIL import Image
 from pyarrow.parquet import write_table
 
 from eval import benchmark
-from eval.benchmark import BenchmarkConfig
+from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.model_config import ModelConfig
@@ -252,7 +252,9 @@ def test_images_given_in_python_are_taken_as_they_are() -> None:
 
 
 def test_an_evaluation_of_other_images_is_another_evaluation(folder: Path) -> None:
-    config = BenchmarkConfig(prompts="rows.jsonl", model=ModelConfig(path="model"))
+    config = EvalConfig(
+        prompts="rows.jsonl", model=ModelConfig(path="model"), rewards=[{"name": "answer"}]
+    )
 
     def decisive() -> dict[str, Any]:
         return benchmark._decisive(config, [load(folder, {**Q, "image": "red.png"})])

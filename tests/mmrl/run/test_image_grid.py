@@ -1,7 +1,8 @@
 import numpy as np
 from PIL import Image
 
-from eval.evaluation import Evaluation, write_grid
+from eval.evaluation import Evaluation
+from eval.results import write_grid
 from mmrl.run.image_grid import BLACK, GAP, Cell, enlarged, heading, page, scaled, stacked
 from mmrl.types import Prompt
 

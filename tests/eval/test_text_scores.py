@@ -3,7 +3,8 @@ import math
 
 import pytest
 
-from eval.text_table import as_text, cost, pass_at, quality
+from eval.text_benchmark import format_rows
+from eval.text_scores import cost_row, pass_at, score_row
 from mmrl.types import Prompt
 
 
@@ -25,7 +26,7 @@ def test_pass_at_more_than_was_sampled_is_refused() -> None:
 
 
 def test_scores_become_accuracy_and_its_error_over_prompts() -> None:
-    row = quality(prompts("a", "a", "b", "b"), {"math": [1, 1, 1, 0], "form": [0.5] * 4}, 2)
+    row = score_row(prompts("a", "a", "b", "b"), {"math": [1, 1, 1, 0], "form": [0.5] * 4}, 2)
     assert (row["accuracy"], row["n"], row["avg@2"]) == (0.75, 4, 0.75)
     assert row["stderr"] == pytest.approx(math.sqrt(2 * (0.5**2 + 0.5**2)) / 4)
     assert (row["pass@1"], row["pass@2"]) == (0.75, 1.0)
@@ -33,28 +34,28 @@ def test_scores_become_accuracy_and_its_error_over_prompts() -> None:
 
 
 def test_a_sample_without_score_is_left_out_and_pass_at_k_needs_k_of_them() -> None:
-    row = quality(prompts("a", "a", "b", "b"), {"math": [1, math.nan, 0, 0]}, 2)
+    row = score_row(prompts("a", "a", "b", "b"), {"math": [1, math.nan, 0, 0]}, 2)
     assert (row["n"], row["accuracy"]) == (3, pytest.approx(1 / 3))
     assert (row["avg@2"], row["pass@1"], row["pass@2"]) == (0.5, 0.5, 0.0)
-    assert quality(prompts("a"), {"math": [math.nan]}, 1) == {"n": 0.0}
+    assert score_row(prompts("a"), {"math": [math.nan]}, 1) == {"n": 0.0}
 
 
 def test_shares_have_no_pass_at_k() -> None:
-    row = quality(prompts("a", "b"), {"sudoku": [0.25, 1.0]}, 1)
+    row = score_row(prompts("a", "b"), {"sudoku": [0.25, 1.0]}, 1)
     assert row["accuracy"] == 0.625 and not [key for key in row if key.startswith("pass")]
 
 
 def test_the_cost_counts_tokens_before_the_end_and_all_positions_apart() -> None:
-    row = cost([2, 8, 8], positions=8, forwards=[(4, 2), (8, 1)], seconds=2.0)
+    row = cost_row([2, 8, 8], positions=8, forwards=[(4, 2), (8, 1)], seconds=2.0)
     assert row["length"] == 6 and row["cut_off"] == pytest.approx(2 / 3)
     assert row["nfe"] == pytest.approx(16 / 3)
     assert (row["tokens_per_s"], row["raw_tokens_per_s"]) == (9, 12)
 
 
 def test_the_table_has_a_line_per_setting_and_shows_what_is_missing() -> None:
-    half = quality(prompts("a", "b"), {"math": [1, 0]}, 1) | cost([3, 4], 8, [(4, 2)], 1.0)
-    none = {"n": 0.0} | cost([3, 4], 8, [(4, 2)], 1.0)
-    heads, first, second, *_ = as_text({"length 8": half, "b": none}, left_out=3).splitlines()
+    half = score_row(prompts("a", "b"), {"math": [1, 0]}, 1) | cost_row([3, 4], 8, [(4, 2)], 1.0)
+    none = {"n": 0.0} | cost_row([3, 4], 8, [(4, 2)], 1.0)
+    heads, first, second, *_ = format_rows({"length 8": half, "b": none}, left_out=3).splitlines()
     assert heads.split()[:3] == ["accuracy", "length", "cut"] and "@" not in heads
     assert first.split() == [
         "length",
@@ -70,6 +71,6 @@ def test_the_table_has_a_line_per_setting_and_shows_what_is_missing() -> None:
         "2",
     ]
     assert second.split() == ["b", "-", "3.5", "0.000", "4.0", "7.0", "16.0", "0"]
-    assert "3 prompts too long" in as_text({"b": none}, left_out=3)
-    repeated = quality(prompts("a", "a"), {"math": [1, 0]}, 2)
-    assert as_text({"x": repeated}).split()[1:3] == ["avg@2", "pass@2"]
+    assert "3 prompts too long" in format_rows({"b": none}, left_out=3)
+    repeated = score_row(prompts("a", "a"), {"math": [1, 0]}, 2)
+    assert format_rows({"x": repeated}).split()[1:3] == ["avg@2", "pass@2"]

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from eval.groups import by_group, sizes
-from eval.text_table import as_text, quality
+from eval.text_benchmark import format_rows
+from eval.text_scores import count_groups, score_groups, score_row
 from mmrl.config import ConfigError
 from mmrl.types import Prompt
 
@@ -22,24 +22,24 @@ SCORES = [1.0, 0.0, 1.0, 1.0, 0.0, math.nan]
 
 
 def test_every_group_has_the_scores_of_its_own_prompts() -> None:
-    groups = by_group(TWICE, {"answer": SCORES}, 2)
+    groups = score_groups(TWICE, {"answer": SCORES}, 2)
     assert list(groups) == ["tag"] and list(groups["tag"]) == ["count", "color"]
-    count = quality([TWICE[n] for n in (0, 1, 4, 5)], {"answer": [1.0, 0.0, 0.0, math.nan]}, 2)
+    count = score_row([TWICE[n] for n in (0, 1, 4, 5)], {"answer": [1.0, 0.0, 0.0, math.nan]}, 2)
     assert groups["tag"]["count"] == count
     assert (count["accuracy"], count["n"], count["avg@2"]) == (pytest.approx(1 / 3), 3, 0.25)
     assert groups["tag"]["color"]["pass@2"] == 1.0
 
 
 def test_groups_of_a_key_with_one_value_each_add_up_to_all() -> None:
-    whole = quality(TWICE, {"answer": SCORES}, 2)
-    rows = by_group(TWICE, {"answer": SCORES}, 2)["tag"].values()
+    whole = score_row(TWICE, {"answer": SCORES}, 2)
+    rows = score_groups(TWICE, {"answer": SCORES}, 2)["tag"].values()
     assert sum(row["n"] for row in rows) == whole["n"]
     total = sum(row["accuracy"] * row["n"] for row in rows)
     assert total == pytest.approx(whole["accuracy"] * whole["n"])
 
 
 def test_a_prompt_counts_under_each_value_of_a_list_and_under_none_that_it_lacks() -> None:
-    assert sizes(PROMPTS, ["skills", "level", "form"]) == {
+    assert count_groups(PROMPTS, ["skills", "level", "form"]) == {
         "skills": {"sums": 1, "charts": 2},
         "level": {"2": 1},
         "form": {"short": 3},
@@ -47,21 +47,28 @@ def test_a_prompt_counts_under_each_value_of_a_list_and_under_none_that_it_lacks
 
 
 def test_what_does_not_tell_prompts_apart_is_no_group_unless_it_is_asked_for() -> None:
-    assert list(sizes(PROMPTS)) == ["tag"] and sizes([]) == {} and sizes(PROMPTS, []) == {}
-    assert list(sizes(PROMPTS, ["form"])) == ["form"]
+    assert (
+        list(count_groups(PROMPTS)) == ["tag"]
+        and count_groups([]) == {}
+        and count_groups(PROMPTS, []) == {}
+    )
+    assert list(count_groups(PROMPTS, ["form"])) == ["form"]
 
 
 def test_a_key_that_no_prompt_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"group_by names 'tags'.*\['form', 'level', 'skills'"):
-        sizes(PROMPTS, ["tags"])
+        count_groups(PROMPTS, ["tags"])
 
 
 def test_the_table_shows_a_part_per_key_and_setting() -> None:
-    row, groups = quality(TWICE, {"answer": SCORES}, 2), by_group(TWICE, {"answer": SCORES}, 2)
-    parts = as_text({"static": row}, 0, {"static": groups}).split("\n\n")
+    row, groups = (
+        score_row(TWICE, {"answer": SCORES}, 2),
+        score_groups(TWICE, {"answer": SCORES}, 2),
+    )
+    parts = format_rows({"static": row}, 0, {"static": groups}).split("\n\n")
     head, count, color = parts[1].splitlines()
     assert head.split() == ["tag", "accuracy", "avg@2", "pass@2", "n"]
     assert count.split()[0] == "count" and count.split()[-1] == "3"
     assert color.split() == ["color", "1.000", "±", "0.000", "1.000", "1.000", "2"]
-    both = as_text({"a": row, "b": row}, 0, {"a": groups, "b": groups})
+    both = format_rows({"a": row, "b": row}, 0, {"a": groups, "b": groups})
     assert "a: tag" in both and "b: tag" in both

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from eval.asking import check_answerable, check_asking, give_policy
+from eval.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.config import ConfigError
 from mmrl.model_config import ModelConfig
 from mmrl.preflight.plan import describe
@@ -70,7 +70,7 @@ def samples(policy: Policy, count: int = 8) -> list[Sample]:
 
 def scores(policy: Policy, batch: list[Sample], **options: Any) -> list[float]:
     scorer = Scorer([{**CYCLE, **options}])
-    give_policy(scorer, policy, seed=3)
+    bind_policy(scorer, policy, seed=3)
     return scorer.score(batch).components["cycle"]
 
 
@@ -189,7 +189,7 @@ def test_what_the_policy_could_not_answer_is_refused_before_it_is_loaded(
     options: dict[str, Any], model: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_asking([{**CYCLE, **options}], "x", ModelConfig(**model))
+        check_queries([{**CYCLE, **options}], "x", ModelConfig(**model))
 
 
 def test_a_run_refuses_a_policy_that_reads_no_images(tmp_path: Path) -> None:
@@ -205,10 +205,10 @@ def test_a_run_refuses_a_policy_that_reads_no_images(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_in_which_one_process_scores_needs_the_whole_policy() -> None:
-    check_answerable([CYCLE], sharded=False)
-    check_answerable([{"name": "shapes"}], sharded=True)
+    check_queries_unsharded([CYCLE], sharded=False)
+    check_queries_unsharded([{"name": "shapes"}], sharded=True)
     with pytest.raises(ConfigError, match=r"\['cycle'\].*the processes share its weights"):
-        check_answerable([CYCLE], sharded=True)
+        check_queries_unsharded([CYCLE], sharded=True)
 
 
 def test_a_reward_of_ones_own_may_ask_as_well(policy: Policy) -> None:
@@ -228,10 +228,10 @@ def test_a_reward_of_ones_own_may_ask_as_well(policy: Policy) -> None:
             return [float(len(text)) for text in said]
 
     entries = [{"name": "says", "reward": Says()}]
-    check_asking(entries, "x", ModelConfig(path=LLADA, vq=None))
+    check_queries(entries, "x", ModelConfig(path=LLADA, vq=None))
     scorer = Scorer(entries)
-    give_policy(scorer, policy, 0)
+    bind_policy(scorer, policy, 0)
     assert len(scorer.score([Sample("", "")] * 3).components["says"]) == 3
     Says.in_step = False
     with pytest.raises(ConfigError, match="in_step of the reward says is False"):
-        give_policy(scorer, policy, 0)
+        bind_policy(scorer, policy, 0)

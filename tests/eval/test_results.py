@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from eval.geneval_folder import write_folder
+from eval.results import write_geneval_folders
 from mmrl.types import Prompt
 
 ROW = {"tag": "colors", "include": [{"class": "bird", "count": 1, "color": "red"}]}
@@ -13,7 +13,7 @@ ROW = {"tag": "colors", "include": [{"class": "bird", "count": 1, "color": "red"
 def test_folders_are_as_the_geneval_evaluator_reads_them(tmp_path: Path) -> None:
     prompts = [Prompt(str(n), "text_to_image", f"prompt {n}", metadata=ROW) for n in range(2)]
     images = [Image.new("RGB", (8, 8), (40 * n, 0, 0)) for n in range(6)]
-    write_folder(tmp_path, prompts, images)
+    write_geneval_folders(tmp_path, prompts, images)
     row = json.loads((tmp_path / "00001" / "metadata.jsonl").read_text())
     assert row == {**ROW, "prompt": "prompt 1"}
     with Image.open(tmp_path / "00001" / "samples" / "00002.png") as image:
@@ -25,4 +25,4 @@ def test_folders_are_as_the_geneval_evaluator_reads_them(tmp_path: Path) -> None
 def test_images_that_do_not_divide_among_the_prompts_are_refused(tmp_path: Path) -> None:
     prompts = [Prompt(str(n), "text_to_image", "x") for n in range(2)]
     with pytest.raises(ValueError, match="3 images do not divide among 2 prompts"):
-        write_folder(tmp_path, prompts, [Image.new("RGB", (8, 8))] * 3)
+        write_geneval_folders(tmp_path, prompts, [Image.new("RGB", (8, 8))] * 3)

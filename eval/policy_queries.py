@@ -1,7 +1,7 @@
-"""What asks the policy for rewards: checked before anything loads, given to them once it has.
+"""Rewards that query the policy: checked before it loads, bound to it afterwards.
 
-Answers are sampled as the held-out prompts of an evaluation are: without gradient, in step where
-processes share the weights, each prompt with a generator named by its id.
+Answers are sampled like those of an evaluation: without gradient, in step where processes share the
+weights, each prompt with a generator named by its id.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eval.eval_config import check_draws
 from eval.evaluation import evaluate
 from mmrl.config import check, merge
 from mmrl.model_config import ModelConfig, check_task
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.types import Prompt
 from rewards import in_step
-from rewards.judging.asking import Answer, Asking, AsksPolicy, asking_of
+from rewards.judging.asking import AsksPolicy, asking_of
 from rewards.scoring.scorer import Scorer
 from rewards.scoring.terms import check_entries, key_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from models import Policy
 
 
-def check_asking(entries: Sequence[Mapping[str, Any]], where: str, model: ModelConfig) -> None:
+def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: ModelConfig) -> None:
     """Check that the policy can answer what rewards ask of it.
 
     Args:
@@ -42,39 +43,34 @@ def check_asking(entries: Sequence[Mapping[str, Any]], where: str, model: ModelC
         if asking is None:
             continue
         check_task(model, asking.task, f"for what the reward {key_of(entry)} of {where} asks it")
-        sampler = _sampler(asking, f"{where}[{n}].sampler")
+        sampler = merge(SamplerConfig, dict(asking.sampler), where=f"{where}[{n}].sampler")
         check_sampler(sampler, f"{where}[{n}].sampler", asking.length)
-        check(
-            sampler.rng == "compact",
-            f"{where}[{n}].sampler.rng",
-            sampler.rng,
-            "compact",
-            "The draws of reference depend on the batch.",
-        )
+        check_draws(sampler, f"{where}[{n}].sampler")
 
 
-def check_answerable(entries: Sequence[Mapping[str, Any]], sharded: bool) -> None:
-    """Raise a ConfigError where one process scores for all and could not ask without the others."""
-    asking = [key_of(entry) for n, entry in enumerate(entries) if asking_of(entry, f"rewards[{n}]")]
+def check_queries_unsharded(entries: Sequence[Mapping[str, Any]], sharded: bool) -> None:
+    """Raise a ConfigError for rewards that query the policy where one process scores for all and
+    the processes share the weights."""
+    keys = [key_of(entry) for n, entry in enumerate(entries) if asking_of(entry, f"rewards[{n}]")]
     check(
-        not (sharded and asking),
+        not (sharded and keys),
         "rewards",
-        asking,
+        keys,
         "rewards that ask no policy, because the processes share its weights",
         "Evaluate with the whole policy on each process.",
     )
 
 
-def give_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
-    """Let the rewards that ask a policy ask this one; the others are left alone.
+def bind_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
+    """Give the rewards that query the policy access to it; other rewards are not changed.
 
     Args:
         scorer: its rewards.
-        policy: what answers, as it is whenever it is asked.
+        policy: what answers, with its weights at the time of the query.
         seed: of the run; names the draws of the answers with the ids of the prompts.
 
     Raises:
-        ConfigError: a reward that asks and does not say that the loop has to call it.
+        ConfigError: a reward that queries the policy without `in_step`.
     """
     for term in scorer.terms:
         if isinstance(term.reward, AsksPolicy):
@@ -83,13 +79,14 @@ def give_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
                 f"in_step of the reward {term.key}",
                 False,
                 "True",
-                "It asks the policy, which no thread beside the loop may.",
+                "It asks the policy, which only the loop itself may.",
             )
-            term.reward.bind(_answer(policy, term.reward.asking(), seed))
+            _bind(term.reward, policy, seed)
 
 
-def _answer(policy: Policy, asking: Asking, seed: int) -> Answer:
-    sampler = _sampler(asking)
+def _bind(reward: AsksPolicy, policy: Policy, seed: int) -> None:
+    asking = reward.asking()
+    sampler = merge(SamplerConfig, dict(asking.sampler), where="sampler")
 
     def answer(prompts: Sequence[Prompt]) -> list[str]:
         found = evaluate(
@@ -97,8 +94,4 @@ def _answer(policy: Policy, asking: Asking, seed: int) -> Answer:
         )
         return [str(completion) for completion in found.completions]
 
-    return answer
-
-
-def _sampler(asking: Asking, where: str = "sampler") -> SamplerConfig:
-    return merge(SamplerConfig, dict(asking.sampler), where=where)
+    reward.bind(answer)

@@ -1,0 +1,222 @@
+"""Settings of `python -m mmrl.eval` and `python -m mmrl.eval_v`, and the kinds of benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
+
+from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
+from mmrl.config.inputs import load_ready
+from mmrl.data.data_config import DataConfig
+from mmrl.model_config import ModelConfig
+from mmrl.samplers import SamplerConfig, check_sampler
+from models.task_names import writes_images
+from rewards.scoring.terms import as_entry, check_entries
+
+
+class Benchmark(NamedTuple):
+    """A kind of benchmark.
+
+    `module`: its functions `plan` and `report`, see `eval.text_benchmark`. `settings`: those of
+    `EvalConfig` that no other kind reads.
+    """
+
+    module: str
+    settings: tuple[str, ...]
+
+
+_TEXT = Benchmark(
+    "eval.text_benchmark", ("num_samples", "max_completion_length", "settings", "group_by")
+)
+BENCHMARKS = {
+    "text": _TEXT,
+    "image_to_text": _TEXT,
+    "text_to_image": Benchmark(
+        "eval.image_benchmark", ("num_images_per_prompt", "grid_images", "geneval_dir")
+    ),
+}
+"""The kind of benchmark of each task."""
+TEXT_TASKS = ("text", "image_to_text")
+"""Tasks of `mmrl.eval`, its default first."""
+VISION_TASKS = ("text_to_image", "image_to_text")
+"""Tasks of `mmrl.eval_v`, its default first."""
+
+
+class Setting(NamedTuple):
+    """A sampler and the number of response positions; None for that of the task."""
+
+    sampler: SamplerConfig
+    length: int | None = None
+
+
+@dataclass(kw_only=True)
+class RowConfig(SamplerConfig):
+    """A row of the table: a sampler, its length and its label."""
+
+    label: str = ""
+    """Name of the row; empty names what differs."""
+    max_completion_length: int = 256
+    """Response positions of a completion."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        length = self.max_completion_length
+        check(length >= 1, "max_completion_length", length, "at least 1")
+
+
+@dataclass(kw_only=True)
+class EvalConfig:
+    """Settings of a benchmark."""
+
+    choices: ClassVar = {"task": BENCHMARKS}
+
+    output_dir: str = "runs/eval"
+    """Where the results go. Run again with the same settings, it continues; settings that would
+    change the samples are refused. Rewards may change: everything is scored again."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The policy."""
+    device: str = "auto"
+    """Where it runs; `auto` takes the GPU if there is one. Several processes need `auto`."""
+    task: str = "text"
+    """Layout the policy renders the prompts with. The default of `mmrl.eval_v` is text_to_image."""
+    prompts: str = ""
+    """Prompt file or hub id."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """How its rows are read."""
+    limit: int | None = None
+    """At most this many prompts, taken at even distances; null takes all."""
+    batch_size: int = 64
+    """Rows sampled at once; changes speed, memory and the NFE of rules that stop early."""
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    """The sampler."""
+    rewards: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+    )
+    """What scores the completions: entries as in a task of `mmrl.rl`. Of texts, the first reward is
+    the accuracy."""
+    max_failures: float = 0.0
+    """Failed scores allowed, see `rewards.scoring.scorer`."""
+    seed: int = 0
+    """Seed of every draw."""
+    dry_run: bool = False
+    """Check everything, print the plan, and exit."""
+    num_samples: int = 1
+    """Completions per prompt, of texts: k of avg@k, and the largest k of pass@k."""
+    max_completion_length: int = 256
+    """Response positions of a completion, of texts."""
+    settings: list[dict[str, Any]] = field(
+        default_factory=list, metadata={"holds": "eval.eval_config:RowConfig"}
+    )
+    """Rows of the table, of texts: each what differs from `sampler` and `max_completion_length`,
+    and optionally a `label`; empty for one row."""
+    group_by: list[str] | None = None
+    """Metadata with a table per key, of texts, such as `[tag, form]`; null takes these two where
+    prompts differ in them."""
+    num_images_per_prompt: int = 1
+    """Images per prompt."""
+    grid_images: int = 48
+    """Images in the grid."""
+    geneval_dir: str | None = None
+    """Also write the images in the folders that GenEval's evaluator reads."""
+
+    def __post_init__(self) -> None:
+        self.settle_rewards()
+        check_choice("task", self.task, BENCHMARKS)
+        for name in self._unread:
+            value, default = getattr(self, name), getattr(type(self), name, [])
+            allowed = f"left out with the task {self.task}, which does not read it"
+            check(value == default, name, value, allowed)
+        check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
+        check(self.prompts != "", "prompts", self.prompts, "a prompt file or a hub id")
+        for key in ("batch_size", "num_samples", "num_images_per_prompt"):
+            check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
+        self._check_rewards()
+        _check_setting(Setting(self.sampler))
+        self.rows()
+
+    def _check_rewards(self) -> None:
+        if self.rewards:
+            check_entries(self.rewards)
+        elif not writes_images(self.task):
+            raise ConfigError("rewards is empty; name one, such as {name: math}.")
+        elif self.geneval_dir is None:
+            raise ConfigError(
+                "rewards is empty and geneval_dir is null: name a reward, such as {name: clip},"
+                " or a folder for images that another program scores."
+            )
+
+    def settle_rewards(self) -> None:
+        """Turn callables among the rewards into entries, also those added after construction."""
+        self.rewards = [as_entry(reward) for reward in self.rewards]
+
+    @property
+    def completions_per_prompt(self) -> int:
+        """Number of samples of each prompt."""
+        return self.num_images_per_prompt if writes_images(self.task) else self.num_samples
+
+    @property
+    def _unread(self) -> set[str]:
+        """Settings that only other kinds of benchmarks read."""
+        others = (each for each in BENCHMARKS.values() if each != BENCHMARKS[self.task])
+        return {name for each in others for name in each.settings}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings that this kind of benchmark reads, as plain containers."""
+        return {key: value for key, value in to_plain(self).items() if key not in self._unread}
+
+    def rows(self) -> dict[str, Setting]:
+        """Sampler and length of each row of the table, by label; for images there is one row.
+
+        Raises:
+            ConfigError: a row that cannot be sampled, or two with one label.
+        """
+        if writes_images(self.task):
+            return {self.sampler.name: Setting(self.sampler)}
+        rows: dict[str, Setting] = {}
+        for n, entry in enumerate(self.settings or [{}]):
+            try:
+                label, setting = self._row(entry)
+                check(label not in rows, "label", label, "another than those of the rows above")
+            except ConfigError as error:
+                where = f"settings[{n}]: " if self.settings else ""
+                raise ConfigError(f"{where}{error}") from error
+            rows[label] = setting
+        return rows
+
+    def _row(self, entry: Mapping[str, Any]) -> tuple[str, Setting]:
+        base = {**asdict(self.sampler), "max_completion_length": self.max_completion_length}
+        row = merge(RowConfig, base, entry)
+        sampler = {each.name: getattr(row, each.name) for each in fields(SamplerConfig)}
+        setting = Setting(SamplerConfig(**sampler), row.max_completion_length)
+        _check_setting(setting)
+        short = {"max_completion_length": "length"}
+        differs = ", ".join(f"{short.get(key, key)} {value}" for key, value in entry.items())
+        return row.label or differs or row.name, setting
+
+
+def _check_setting(setting: Setting) -> None:
+    check_sampler(setting.sampler, "sampler", setting.length)
+    check_draws(setting.sampler, "sampler")
+
+
+def check_draws(sampler: SamplerConfig, where: str) -> None:
+    """Raise a ConfigError for a sampler whose draws depend on the other rows of a batch."""
+    advice = "The draws of reference depend on the batch."
+    check(sampler.rng == "compact", f"{where}.rng", sampler.rng, "compact", advice)
+
+
+def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:
+    """Settings from a command line and its YAML.
+
+    Args:
+        arguments: of the command line.
+        tasks: that the command accepts; the first is the default.
+
+    Raises:
+        ConfigError: another task; see also `load_ready`.
+    """
+    task = read_key(arguments, "task")
+    check_choice("task", task or tasks[0], tasks)
+    return load_ready(EvalConfig, arguments if task else [*arguments, f"task={tasks[0]}"])

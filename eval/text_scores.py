@@ -1,0 +1,182 @@
+"""Scores and cost of texts, in all and by group of prompts.
+
+With k samples of a prompt, avg@k is the mean of their scores, averaged over prompts. pass@k is the
+probability that one of k samples is right, estimated from n >= k samples of which c are right (Chen
+et al. 2021, arXiv 2107.03374):
+
+    pass@k = mean over prompts of 1 - C(n - c, k) / C(n, k)
+
+Groups are prompts that share a value of their metadata. Benchmarks of questions about images report
+them: SEED-Bench (arXiv 2307.16125) by kind of question, MMMU (2311.16502) by subject and
+discipline, MathVista (2310.02255) by task and skill.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from eval.means import mean_over_prompts
+from mmrl.config import ConfigError
+from mmrl.types import Prompt
+
+Row = dict[str, float]
+"""Column -> value."""
+Groups = dict[str, dict[str, Row]]
+"""Key of the metadata -> its value -> scores."""
+USUAL_KEYS = ("tag", "form")
+"""What prompts are grouped by where no other keys are set."""
+
+
+def score_row(
+    prompts: Sequence[Prompt], scores: Mapping[str, Sequence[float]], num_samples: int
+) -> Row:
+    """Scores of one setting.
+
+    Args:
+        prompts: one per score.
+        scores: by reward key, the first of which is the accuracy; NaN where a reward did not apply
+            or failed, which is left out.
+        num_samples: completions per prompt.
+
+    Returns:
+        `accuracy`, `stderr`, the number `n` of scored samples, `avg@<num_samples>`; where all
+        scores are 0 or 1 `pass@k` for powers of two and `num_samples`; of the other rewards
+        `rewards/<key>/mean` and `/stderr`. Without any score only `n`.
+    """
+    main, *others = scores
+    known = _known(prompts, scores[main])
+    if not known:
+        return {"n": 0.0}
+    total = mean_over_prompts(known)
+    row = {"accuracy": total["mean"], "stderr": total["stderr"], "n": total["n"]}
+    row |= _repeated(known, num_samples)
+    for key in others:
+        pairs = _known(prompts, scores[key])
+        cell = mean_over_prompts(pairs) if pairs else {}
+        row |= {f"rewards/{key}/{name}": cell[name] for name in ("mean", "stderr") if cell}
+    return row
+
+
+def _known(prompts: Sequence[Prompt], scores: Sequence[float]) -> list[tuple[str, float]]:
+    """(prompt id, score) of the samples that have one."""
+    pairs = zip(prompts, scores, strict=True)
+    return [(prompt.id, score) for prompt, score in pairs if not math.isnan(score)]
+
+
+def _repeated(known: Sequence[tuple[str, float]], num_samples: int) -> Row:
+    """avg@k and pass@k of the samples that share a prompt."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for name, score in known:
+        groups[name].append(score)
+    row = {f"avg@{num_samples}": statistics.fmean(map(statistics.fmean, groups.values()))}
+    if all(score in (0, 1) for _, score in known):
+        powers = {2**n for n in range(num_samples.bit_length())} | {num_samples}
+        for k in sorted(powers):
+            full = [group for group in groups.values() if len(group) >= k]
+            if full:
+                values = [pass_at(k, len(group), int(sum(group))) for group in full]
+                row[f"pass@{k}"] = statistics.fmean(values)
+    return row
+
+
+def pass_at(k: int, n: int, c: int) -> float:
+    """Probability that one of k samples is right, where c of n were.
+
+    Raises:
+        ValueError: k above n, which cannot be estimated.
+    """
+    if not 1 <= k <= n:
+        raise ValueError(f"pass@{k} of {n} samples; k must be from 1 to {n}")
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def cost_row(
+    lengths: Sequence[int], positions: int, forwards: Sequence[tuple[int, int]], seconds: float
+) -> Row:
+    """Cost of the completions of one setting.
+
+    Args:
+        lengths: tokens of each completion before its end.
+        positions: response positions of a completion.
+        forwards: (forward passes, rows) of each batch.
+        seconds: spent sampling, over all devices.
+
+    Returns:
+        `length` (mean), `cut_off` (share without an end), `nfe` (forward passes of a completion's
+        batch, mean over completions), `tokens_per_s` (of `length`) and `raw_tokens_per_s` (of all
+        positions) of one device.
+    """
+    count = len(lengths)
+    return {
+        "length": statistics.fmean(lengths),
+        "cut_off": sum(length == positions for length in lengths) / count,
+        "nfe": sum(passes * rows for passes, rows in forwards) / count,
+        "tokens_per_s": sum(lengths) / seconds,
+        "raw_tokens_per_s": count * positions / seconds,
+    }
+
+
+def count_groups(
+    prompts: Sequence[Prompt], keys: Sequence[str] | None = None
+) -> dict[str, dict[str, int]]:
+    """How many prompts share each value of their metadata, by key and in the order of the file.
+
+    Args:
+        prompts: of a benchmark.
+        keys: what to group by; None takes those of `USUAL_KEYS` in which prompts differ. A prompt
+            whose value is a list counts under each of its members.
+
+    Raises:
+        ConfigError: no prompt has such a key.
+    """
+    return {
+        key: {value: len(places) for value, places in groups.items()}
+        for key, groups in _group(prompts, keys).items()
+    }
+
+
+def score_groups(
+    prompts: Sequence[Prompt],
+    scores: Mapping[str, Sequence[float]],
+    num_samples: int,
+    keys: Sequence[str] | None = None,
+) -> Groups:
+    """Scores of one setting for every value of the metadata; see `score_row`, `count_groups`."""
+    return {
+        key: {
+            value: score_row(
+                [prompts[n] for n in places],
+                {name: [each[n] for n in places] for name, each in scores.items()},
+                num_samples,
+            )
+            for value, places in groups.items()
+        }
+        for key, groups in _group(prompts, keys).items()
+    }
+
+
+def _group(
+    prompts: Sequence[Prompt], keys: Sequence[str] | None
+) -> dict[str, dict[str, list[int]]]:
+    """Places of the prompts of each value, by key."""
+    groups = {key: _places(prompts, key) for key in (USUAL_KEYS if keys is None else keys)}
+    if keys is None:
+        return {key: places for key, places in groups.items() if len(places) > 1}
+    for key, places in groups.items():
+        if prompts and not places:
+            known = sorted({name for prompt in prompts for name in prompt.metadata})
+            raise ConfigError(f"group_by names {key!r}, and no prompt has it; they have {known}.")
+    return groups
+
+
+def _places(prompts: Sequence[Prompt], key: str) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = defaultdict(list)
+    for n, prompt in enumerate(prompts):
+        value = prompt.metadata.get(key)
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        for each in dict.fromkeys(map(str, values)):
+            places[each].append(n)
+    return dict(places)
