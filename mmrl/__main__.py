@@ -1,4 +1,4 @@
-"""What can be run: `python -m mmrl`."""
+"""The list of commands: `python -m mmrl`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings of images in prompts: what stands at which position, and what it is computed from."""
+"""Image embeddings in prompts: their positions, and what they are computed from."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Shown(NamedTuple):
-    """An image in prompts: its size in pixels, its `tiles`, and the `rows` that stand for it."""
+class PromptImage(NamedTuple):
+    """An image of prompts: its size in pixels, its number of tiles and of embeddings (`rows`)."""
 
     width: int
     height: int
@@ -22,35 +22,35 @@ class Shown(NamedTuple):
 
 @dataclass
 class Features:
-    """Embeddings of images that stand in prompts in place of tokens.
+    """Image embeddings that take the place of tokens in prompts.
 
-    Every image is there once, however many rows of the canvas show it, so the rollouts of a group
-    share what was computed for their prompt.
+    Every image is stored once, however many rows of the canvas show it, so the rollouts of a group
+    share the embeddings of their prompt.
 
     Attributes:
-        at: [B, L] int64, which of the N embeddings stands at a position, -1 where a token does.
-        images: what is shown, in the order of the embeddings.
-        source: what the network computes the embeddings from, all images one after the other;
-            None when they are final.
+        at: [B, L] int64, index into the N embeddings, -1 where a position holds a token.
+        images: the images in the order of their embeddings.
+        source: the network's input for the embeddings, all images concatenated; None when the
+            embeddings are final.
         rows: [N, D] the embeddings; None until a network has computed them.
     """
 
     at: Tensor
-    images: tuple[Shown, ...]
+    images: tuple[PromptImage, ...]
     source: Tensor | None
     rows: Tensor | None = None
 
     def __getitem__(self, rows: slice | Tensor) -> Features:
-        """Those of some rows of the canvas; all images are kept."""
+        """The features of some rows of the canvas; all images are kept."""
         return replace(self, at=self.at[rows])
 
     def to(self, device: torch.device | str) -> Features:
-        """The same on another device."""
+        """The features on another device."""
         rows, source = (t if t is None else t.to(device) for t in (self.rows, self.source))
         return replace(self, at=self.at.to(device), rows=rows, source=source)
 
-    def computed(self, model: Callable[..., Any]) -> Features:
-        """With embeddings as `model` computes them now, and what it needs for computing them again.
+    def compute(self, model: Callable[..., Any]) -> Features:
+        """Compute the embeddings with `model`, and keep what it needs to compute them again.
 
         With gradient where it is enabled and a weight is trained; final embeddings stay.
         """
@@ -59,8 +59,8 @@ class Features:
         rows, source = model(images=self.source, shown=self.images)
         return replace(self, rows=rows, source=source)
 
-    def needed(self) -> Features:
-        """Without the images that no row of the canvas shows; their embeddings are left out."""
+    def drop_unused(self) -> Features:
+        """Drop the images that no row of the canvas shows."""
         import torch
 
         used = self.at[self.at >= 0].unique()
@@ -81,16 +81,15 @@ class Features:
         images = tuple(image for n, image in enumerate(self.images) if n in kept)
         return Features(renumbered, images, source)
 
-    def padded(self, width: int) -> Features:
-        """For a canvas with that many more columns on the left."""
+    def pad_left(self, width: int) -> Features:
+        """Extend the rows by `width` columns on the left."""
         import torch.nn.functional as F
 
         return replace(self, at=F.pad(self.at, (width, 0), value=-1))
 
     @staticmethod
-    def joined(parts: Sequence[Features]) -> Features:
-        """Those of canvases whose rows are put one after the other; canvases that were one have
-        their images in common."""
+    def concatenate(parts: Sequence[Features]) -> Features:
+        """Concatenate the features of canvases by rows; parts of one canvas share their images."""
         import torch
 
         at, count, own = [], 0, dict[int, tuple[int, Features]]()

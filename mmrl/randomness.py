@@ -1,8 +1,8 @@
 """Explicit generators from a stable hash: equal names give equal draws on every machine.
 
-Nothing in the project touches the global generator. A draw is named by what it is for, such as
-`generator(seed, "rollout", step, group, sample)`, so the same run gives the same canvases and masks
-whatever the number of processes, the micro-batch size or the order of evaluation.
+Nothing in the project uses the global generator. The name of a draw says its purpose, such as
+`generator(seed, "rollout", step, group, sample)`, so a run gives the same canvases and masks for
+every number of processes, micro-batch size and order of evaluation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records that travel between sampler, rewards, estimators and loop.
+"""Records that sampler, rewards, estimators and training loop exchange.
 
 Shape legend, used in every docstring: B rollouts (= P prompts x G generations), L sequence length,
 n response positions, V vocabulary, C columns of the response vocabulary, K mask draws,
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from PIL import Image
 
-from mmrl.features import Features, Shown
+from mmrl.features import Features, PromptImage
 
 if TYPE_CHECKING:
     import torch
@@ -28,15 +28,15 @@ __all__ = [
     "Prompt",
     "Rollout",
     "Sample",
-    "Shown",
+    "PromptImage",
 ]
 
 
 class Chunk(NamedTuple):
     """A chunk of a response.
 
-    `end` is its last position in the row, `before` the text of the response up to it, `text` its
-    own. A character whose bytes are cut in two is left to the later chunk.
+    `end` is its last position in the row, `before` the text of the response up to the chunk, `text`
+    that of the chunk. A character whose bytes are split belongs to the later chunk.
     """
 
     end: int
@@ -46,8 +46,8 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Cutting:
-    """How responses are cut: behind every `size` tokens, or with `at: lines` at the first end of a
-    line from there on. A chunk of blanks alone is never cut off."""
+    """How responses are split: after every `size` tokens, or with `at: lines` at the next line end.
+    White space alone is never a chunk."""
 
     size: int
     at: Literal["tokens", "lines"] = "tokens"
@@ -57,12 +57,12 @@ class Cutting:
 class Prompt:
     """One row of a prompt set.
 
-    `task` names the layout the policy renders the prompt with; `metadata` is handed to the rewards
-    untouched (for GenEval-style prompts: `tag`, `include`, `exclude`).
+    `task` names the layout with which the policy renders the prompt; `metadata` goes to the rewards
+    unchanged (for GenEval-style prompts: `tag`, `include`, `exclude`).
 
-    `images` of a prompt file are not in memory: each is opened anew when it is taken (`images[0]`,
-    a loop), in mode RGB, and counting them opens none. In `messages` each has a part
-    `{"type": "image"}`, in the same order; without messages they stand before the text.
+    `images` of a prompt file are not in memory: each access (`images[0]`, a loop) opens one in mode
+    RGB, and `len` opens none. In `messages` each has a part `{"type": "image"}`, in the same order;
+    without messages they precede the text.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Prompt:
     answer: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     place: str = field(default="", compare=False)
-    """Where it was read, for messages, such as `rows.jsonl, line 3`."""
+    """File and line of the row, for messages, such as `rows.jsonl, line 3`."""
 
     @property
     def image_sizes(self) -> list[tuple[int, int]]:
@@ -83,16 +83,16 @@ class Prompt:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What rewards read beside a completion: the metadata with the answer."""
+        """The metadata with the answer, for the rewards."""
         return {**self.metadata, "answer": self.answer}
 
 
 @dataclass
 class Sample:
-    """What a reward sees: the prompt text, a finished completion (text or image), its metadata.
+    """What a reward scores: the prompt text, a finished completion (text or image), its metadata.
 
-    `images` are those of the prompt. `chunks` are those of the completion where a reward of the
-    task judges chunks; None where nothing was cut. `id` is the prompt's, for messages.
+    `images` and `id` are those of the prompt. `chunks` are those of the completion, None unless a
+    reward of the task scores chunks.
     """
 
     prompt: str
@@ -117,22 +117,20 @@ class Canvas:
     Attributes:
         tokens: [B, L] int64, `mask_id` where a response position is still unwritten.
         response: [B, L] bool, the positions the policy writes.
-        attend: [B, L] bool, False on padding that must never be attended to; None when every
-            position is attended to.
+        attend: [B, L] bool, False on padding, which is never attended to; None without padding.
         vocab: half-open range of token ids a response token may come from.
         mask_id: id of the mask token.
         uncond_tokens: [B, L] int64 or None, the twin row for classifier-free guidance: the same
-            length, the prompt replaced by the unconditional one. Its response positions are the
-            same as in `tokens` and are filled from there.
+            length, with the unconditional prompt. Its response is copied from `tokens`.
         uncond_attend: [B, L] bool or None, `attend` of the twin.
         grid: height and width of the response in image tokens, None for text.
-        stop_ids: ids that end a text; the first is also what stands after the end. Empty where a
-            response has no end of its own, as for images.
-        valid: [B, L] bool, the response positions that count when a finished canvas is scored (a
-            text up to and including its first end token); None when all count.
-        features: embeddings that stand in place of tokens, for prompts with images that are not
-            tokens; None otherwise. The unconditional twin has none.
-        banned: ids that no response ever takes, beside that of the mask.
+        stop_ids: ids that end a text; the first also fills the positions after the end. Empty where
+            responses have a fixed length, as images have.
+        valid: [B, L] bool, the response positions that are scored in a finished canvas (a text up
+            to and including its first end token); None for all.
+        features: embeddings in place of tokens, for prompts with images that are not tokens; None
+            otherwise. The unconditional twin has none.
+        banned: ids that a response never contains, beside that of the mask.
     """
 
     tokens: Tensor
@@ -174,7 +172,7 @@ class Canvas:
 
     @property
     def masked(self) -> Tensor:
-        """[B, L] bool: response positions not yet written."""
+        """[B, L] bool: response positions that are still unwritten."""
         return self.response & (self.tokens == self.mask_id)
 
     @property
@@ -183,7 +181,7 @@ class Canvas:
         return self.response if self.valid is None else self.response & self.valid
 
     def unconditional(self) -> Canvas:
-        """The guidance twin with the response as written so far.
+        """Build the guidance twin with the response written so far.
 
         Raises:
             ValueError: the canvas was laid out without a twin.
@@ -196,31 +194,32 @@ class Canvas:
         tokens = self.tokens.where(self.response, self.uncond_tokens)
         return replace(self, tokens=tokens, attend=self.uncond_attend, features=None)
 
-    def hiding(self, hidden: Tensor) -> Canvas:
-        """The canvas with the mask token at the True entries of `hidden` [B, L]."""
+    def hide(self, hidden: Tensor) -> Canvas:
+        """Put the mask token at the True entries of `hidden` [B, L]."""
         features = self.features
         if features is not None:
             features = replace(features, at=features.at.masked_fill(hidden, -1))
         tokens = self.tokens.masked_fill(hidden, self.mask_id)
         return replace(self, tokens=tokens, features=features)
 
-    def seen_by(self, model: Callable[..., Any]) -> Canvas:
-        """The canvas with its images as a model sees them now, computed once for all passes.
+    def encode_images(self, model: Callable[..., Any]) -> Canvas:
+        """Compute the image embeddings with a model, each image once for all passes.
 
-        The same canvas where nothing is to be computed: without images, or with final ones.
+        Returns:
+            The canvas with them; the same canvas without images, or where they are final.
         """
         if self.features is None or self.features.source is None:
             return self
-        features = self.features.needed()
-        return replace(self, features=replace(features.computed(model), source=features.source))
+        features = self.features.drop_unused()
+        return replace(self, features=replace(features.compute(model), source=features.source))
 
-    def looked_at(self, model: Callable[..., Any]) -> Canvas:
-        """The canvas with its images as a model sees them now, for good: without gradient, and its
-        rows may be scored in any parts without another look."""
+    def freeze_images(self, model: Callable[..., Any]) -> Canvas:
+        """Compute the image embeddings without gradient and keep them: rows of the result may be
+        scored in any parts without encoding an image again."""
         import torch
 
         with torch.no_grad():
-            seen = self.seen_by(model)
+            seen = self.encode_images(model)
         if seen.features is None:
             return seen
         return replace(seen, features=replace(seen.features, source=None))
@@ -249,14 +248,14 @@ class Rollout:
         canvas: the finished canvas; no response position holds `mask_id`.
         written_at: [B, L] int64, the denoising step that wrote the position, -1 where the token
             was given.
-        logprobs: [B, L] float32, log-probability of each response token under the sampler's own
-            distribution (guidance, temperature and filters applied) when it was written; 0 where
-            the token was given or filled in after the end of a text. With a cache they come from
-            stale keys and values, so an update must not take them for the policy's own.
-        settings: echo of the sampler configuration.
-        seeds: [B] int64, which name all draws of a row; None with `rng: reference`, where one
-            generator draws for the whole batch.
-        forwards: passes of the network over the batch; a guided pair counts once.
+        logprobs: [B, L] float32, log-probability of each response token under the sampler's
+            distribution (after guidance, temperature and filters) when it was written; 0 where the
+            token was given or filled in after the end of a text. With a cache they come from stale
+            keys and values, so an update must not use them as those of the policy.
+        settings: the sampler configuration.
+        seeds: [B] int64, from which all draws of a row follow; None with `rng: reference`, where
+            one generator draws for the whole batch.
+        forwards: forward passes over the batch; a guided pair counts once.
     """
 
     canvas: Canvas
@@ -271,13 +270,8 @@ class Rollout:
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:
         """The rollout of some rows."""
-        return replace(
-            self,
-            canvas=self.canvas[rows],
-            written_at=self.written_at[rows],
-            logprobs=self.logprobs[rows],
-            seeds=_take(self.seeds, rows),
-        )
+        parts = ("canvas", "written_at", "logprobs", "seeds")
+        return replace(self, **{name: _take(getattr(self, name), rows) for name in parts})
 
 
 @dataclass
@@ -290,9 +284,11 @@ class Passes:
         scored: [K, B, L] bool, subset of `hidden` whose log-probs count.
         weight: [K, B, L] float32; the mean over passes of the weighted sum of scores estimates the
             log-likelihood of the response.
-        length: [B] int64, how many positions of a response count; None: those scored in any pass.
+        length: [B] int64, number of counted positions of a response; None for those scored in any
+            pass.
         blocks: [B, L] int64, the block of each response position, -1 elsewhere; None without.
-        order: [B, L] int64, ranks in the order of writing where that is scored too; None without.
+        order: [B, L] int64, rank of each position in the order of writing, where the order is
+            scored too; None otherwise.
     """
 
     hidden: Tensor
@@ -316,20 +312,20 @@ class Passes:
             _take(self.order, rows),
         )
 
-    def only(self, draws: Tensor) -> Passes:
-        """Some of the draws ([k] int64) for all rows."""
+    def select_draws(self, draws: Tensor) -> Passes:
+        """Select draws ([k] int64) for all rows."""
         return replace(
             self, hidden=self.hidden[draws], scored=self.scored[draws], weight=self.weight[draws]
         )
 
-    def without(self, rows: Tensor) -> Passes:
-        """The same draws, in which nothing of some rows ([B] bool) is scored."""
+    def exclude_rows(self, rows: Tensor) -> Passes:
+        """Score nothing in some rows ([B] bool); the draws stay."""
         kept = ~rows[:, None]
         return replace(self, scored=self.scored & kept, weight=self.weight * kept)
 
-    def keeping(self, tokens: Tensor) -> Passes:
-        """The same states, in which only some of the tokens ([K, B, L] bool) are scored. A row's
-        draws that score nothing any more come last, and are dropped where they are all rows'."""
+    def restrict_to(self, tokens: Tensor) -> Passes:
+        """Score only some of the tokens ([K, B, L] bool). Draws of a row that then score nothing
+        are moved to the end, and dropped where they do so in all rows."""
         scored = self.scored & tokens
         used = scored.any(-1)
         number = max(1, int(used.sum(0).max()))
@@ -340,8 +336,8 @@ class Passes:
         )
         return replace(self, hidden=hidden, scored=scored, weight=weight * scored)
 
-    def extended(self, number: int) -> Passes:
-        """As many draws, those added hiding and scoring nothing; the estimate stays the same."""
+    def pad_draws(self, number: int) -> Passes:
+        """Add draws up to `number` that hide and score nothing; the estimate stays the same."""
         import torch
 
         added = number - len(self)
@@ -354,5 +350,5 @@ class Passes:
 
     @property
     def tokens(self) -> Tensor:
-        """[B] int64: how many positions of each response count."""
+        """[B] int64: number of counted positions of each response."""
         return self.scored.any(0).sum(-1) if self.length is None else self.length

@@ -88,7 +88,7 @@ class Policy:
         canvas = self.layouts[self._task(prompts)].canvas(prompts, length).to(self.device)
         if canvas.features is not None:
             with torch.no_grad():
-                canvas.features = canvas.features.computed(self.model)
+                canvas.features = canvas.features.compute(self.model)
         return canvas
 
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:

@@ -62,7 +62,7 @@ def score_with_values(
     temperature: float = 1.0,
 ) -> Scores:
     """`score`, and from the same forwards the values of a network with a value head."""
-    canvas = canvas.seen_by(policy.model)
+    canvas = canvas.encode_images(policy.model)
     logprobs = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
     entropy, states = torch.zeros_like(logprobs), None
     for k in range(len(passes)):
@@ -94,7 +94,7 @@ def _score_pass(
     """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
     hidden, scored = passes.hidden[k], passes.scored[k]
     asked = scored if passes.order is None else hidden & canvas.response
-    logits, values = guided_output(policy, canvas.hiding(hidden), asked, cfg_scale)
+    logits, values = guided_output(policy, canvas.hide(hidden), asked, cfg_scale)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits

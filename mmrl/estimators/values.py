@@ -30,7 +30,7 @@ def state_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes) -
     for k in range(len(passes)):
         rows = rows_to_ask(passes.scored[k])
         part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        masked = part.hiding(some.hidden[k])
+        masked = part.hide(some.hidden[k])
         found = model(
             input_ids=masked.tokens,
             attention_mask=part.attend,

@@ -139,7 +139,7 @@ class Completions:
             if rows.features is not None:
                 # a call of its own: processes that share the weights keep pace with calls that
                 # look at images or read tokens
-                rows.features = rows.features.computed(self.module)
+                rows.features = rows.features.compute(self.module)
             losses.append(float(self.loss(rows)[0]) * len(part))
             leave_if_told()
         return {"eval/loss": sum(losses) / len(self.eval_examples)} if losses else {}

@@ -26,7 +26,7 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     }
     return replace(
         padded[0],
-        canvas=replace(first, **tensors, features=Features.joined(seen) if seen else None),
+        canvas=replace(first, **tensors, features=Features.concatenate(seen) if seen else None),
         written_at=torch.cat([part.written_at for part in padded]),
         logprobs=torch.cat([part.logprobs for part in padded]),
         seeds=_cat([part.seeds for part in padded]),
@@ -66,7 +66,7 @@ def _pad_left(rollout: Rollout, width: int) -> Rollout:
         uncond_tokens=pad(canvas.uncond_tokens, 0),
         uncond_attend=pad(full if canvas.uncond_attend is None else canvas.uncond_attend, False),
         valid=pad(canvas.valid, False),
-        features=canvas.features and canvas.features.padded(width),
+        features=canvas.features and canvas.features.pad_left(width),
     )
     return replace(
         rollout,

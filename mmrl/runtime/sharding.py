@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
-from mmrl.features import Shown
+from mmrl.features import PromptImage
 from mmrl.runtime.interrupt import Interrupted
 from mmrl.runtime.launch import is_sharded
 from models.network.core import Block
@@ -129,7 +129,7 @@ def _blank_calls(model: nn.Module) -> list[dict[str, Any]]:
     look: dict[str, Any] = {}
     for vision in (module for module in model.modules() if isinstance(module, Vision)):
         tiling, dot = vision.tiling, Image.new("RGB", (1, 1))
-        shown = Shown(*dot.size, tiling.count(*dot.size), tiling.rows(*dot.size))
+        shown = PromptImage(*dot.size, tiling.count(*dot.size), tiling.rows(*dot.size))
         look = {"images": tiling.cut(dot).to(device), "shown": (shown,)}
     return [look, {"input_ids": torch.zeros(1, 1, dtype=torch.long, device=device)}]
 

@@ -74,7 +74,7 @@ class Part:
     def passes(self) -> Passes:
         """The passes of this part."""
         passes = self.item.passes[self.rows]
-        return passes if self.draws is None else passes.only(self.draws)
+        return passes if self.draws is None else passes.select_draws(self.draws)
 
     @property
     def shares(self) -> bool:

@@ -139,15 +139,17 @@ class Trainer:
         ]
         passes = MASKS[algorithm.mask](batch.rollout, algorithm.draw(iteration, generators))
         if batch.left_out is not None:
-            passes = passes.without(batch.left_out.to(self.policy.device))
+            passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._in_step(passes)
         prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
         canvas, uncertain = batch.rollout.canvas, algorithm.top_entropy_quantile < 1
-        seen = canvas.looked_at(self.policy.model) if uncertain or algorithm.needs_old else canvas
+        seen = (
+            canvas.freeze_images(self.policy.model) if uncertain or algorithm.needs_old else canvas
+        )
         if uncertain:
             passes = self._keep_uncertain(prepared, seen)
         with self.reference() if algorithm.needs_reference else nullcontext():
-            known = canvas.looked_at(self.policy.model) if algorithm.needs_reference else canvas
+            known = canvas.freeze_images(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._scored(len(batch)):
             some = passes[rows]
             # with a single iteration old is new without its gradient, so it costs nothing
@@ -174,7 +176,7 @@ class Trainer:
         if not self.sharded:
             return passes
         local = torch.tensor([len(passes)], device=self.policy.device)
-        return passes.extended(int(torch.as_tensor(self.accelerator.gather(local)).max()))
+        return passes.pad_draws(int(torch.as_tensor(self.accelerator.gather(local)).max()))
 
     def _keep_uncertain(self, item: Prepared, seen: Canvas) -> Passes:
         """Score only the tokens about which the policy, which has not moved yet, is least sure."""
@@ -183,7 +185,7 @@ class Trainer:
         for rows in self._scored(len(item.batch)):
             some = item.passes[rows]
             kept.append(highest(self._score(item, rows, some, seen).entropy, some.scored, share))
-        item.passes = self._in_step(item.passes.keeping(torch.cat(kept, 1)))
+        item.passes = self._in_step(item.passes.restrict_to(torch.cat(kept, 1)))
         item.size = self._size(item.task, item.batch, item.passes)
         return item.passes
 

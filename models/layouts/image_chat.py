@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.types import Canvas, Features, Prompt, Shown
+from mmrl.types import Canvas, Features, Prompt, PromptImage
 from models.layouts.anyres import Tiling
 from models.layouts.image_marks import MARK, count_marks, rendered
 from models.layouts.mmada_rows import token_ids
@@ -194,7 +194,7 @@ class Album:
 
     def __init__(self, tiling: Tiling, filler: int) -> None:
         self.tiling, self.filler, self.count = tiling, filler, 0
-        self.images: dict[Hashable, tuple[Shown, Tensor, range]] = {}
+        self.images: dict[Hashable, tuple[PromptImage, Tensor, range]] = {}
 
     def stands(self, images: Sequence[Image.Image], number: int) -> Stands:
         """What stands for an image of a prompt: the filler, and embeddings in its place."""
@@ -202,7 +202,7 @@ class Album:
         if key not in self.images:
             image, tiling = images[number], self.tiling
             size = image.size
-            shown = Shown(*size, tiling.count(*size), tiling.rows(*size))
+            shown = PromptImage(*size, tiling.count(*size), tiling.rows(*size))
             places = range(self.count, self.count + shown.rows)
             self.images[key] = shown, tiling.cut(image), places
             self.count += shown.rows

@@ -17,7 +17,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 
-from mmrl.types import Shown
+from mmrl.types import PromptImage
 from models.layouts.anyres import Tiling
 
 SO400M = {
@@ -77,7 +77,9 @@ class Vision(nn.Module):
             f"tower.post_layernorm.{n}" for n, _ in self.tower.post_layernorm.named_parameters()
         ]
 
-    def forward(self, images: Tensor, shown: Sequence[Shown], recompute: bool = False) -> Seen:
+    def forward(
+        self, images: Tensor, shown: Sequence[PromptImage], recompute: bool = False
+    ) -> Seen:
         """Embeddings of images, in their order.
 
         Args:

@@ -43,7 +43,7 @@ def test_of_equal_entropies_the_first_are_kept_and_no_share_is_rounded_up_by_a_f
 def test_kept_tokens_are_scored_in_the_states_they_were_and_empty_draws_are_dropped() -> None:
     entropy, passes = random_passes(3)
     kept = highest(entropy, passes.scored, 0.05)
-    left = passes.keeping(kept)
+    left = passes.restrict_to(kept)
     assert len(left) == int(kept.any(-1).sum(0).max()) < len(passes)
     for row in range(3):
         before = [k for k in range(len(passes)) if kept[k, row].any()]
@@ -51,5 +51,5 @@ def test_kept_tokens_are_scored_in_the_states_they_were_and_empty_draws_are_drop
         assert torch.equal(left.hidden[: len(before), row], passes.hidden[before, row])
         assert not left.scored[len(before) :, row].any()
     assert torch.equal(left.weight, left.scored.float())
-    none = passes.keeping(torch.zeros_like(kept))
+    none = passes.restrict_to(torch.zeros_like(kept))
     assert len(none) == 1 and not none.scored.any()

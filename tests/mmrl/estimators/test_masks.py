@@ -192,7 +192,7 @@ def test_draws_of_one_row_differ_from_each_other_and_repeat_with_the_seed() -> N
 def test_empty_passes_that_keep_processes_in_step_change_no_estimate() -> None:
     canvas = small_canvas(3, 6)
     passes = draw(canvas, generators(3), "trace", slice_size=2)
-    longer = passes.extended(len(passes) + 3)
+    longer = passes.pad_draws(len(passes) + 3)
     assert len(longer) == len(passes) + 3 and not bool(longer.hidden[len(passes) :].any())
     logprobs = torch.full(longer.scored.shape, -1.0)
     plain = BOUNDS["elbo"](logprobs[: len(passes)] * passes.scored, passes).values

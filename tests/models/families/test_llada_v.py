@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
-from mmrl.types import Shown
+from mmrl.types import PromptImage
 from models import load_model, save_model
 from models.families.llada_v import core_config, network
 from models.loading import new_model
@@ -46,10 +46,10 @@ def eyes(model: MaskedTokenModel) -> Vision:
     return model.vision
 
 
-def pictured(model: MaskedTokenModel, image: Tensor) -> tuple[Tensor, list[Shown]]:
+def pictured(model: MaskedTokenModel, image: Tensor) -> tuple[Tensor, list[PromptImage]]:
     """Tiles of an image [H, W, 3], and what there is to know of it."""
     tiling, height, width = eyes(model).tiling, *image.shape[:2]
-    shown = Shown(width, height, tiling.count(width, height), tiling.rows(width, height))
+    shown = PromptImage(width, height, tiling.count(width, height), tiling.rows(width, height))
     return tiling.cut(Image.fromarray(image.numpy())), [shown]
 
 

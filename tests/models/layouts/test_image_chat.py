@@ -342,10 +342,10 @@ def test_images_computed_at_once_are_those_computed_one_by_one(directory: Path) 
     policy = load(directory)
     features = policy.layouts["image_to_text"].canvas(PROMPTS).features
     assert features is not None and features.source is not None
-    rows = [features.computed(policy.model).rows]
+    rows = [features.compute(policy.model).rows]
     eyes(policy).one_by_one = False
     with counted(eyes(policy).tower.encoder) as looked:
-        rows.append(features.computed(policy.model).rows)
+        rows.append(features.compute(policy.model).rows)
     assert len(looked) == 1 and len(features.images) == 2
     torch.testing.assert_close(rows[0], rows[1], rtol=0, atol=1e-5)
 
