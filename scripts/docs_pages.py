@@ -129,11 +129,12 @@ def sections(cls: Any, key: str, seen: set[int]) -> Iterator[str]:
 
 
 def table(rows: list[Setting]) -> str:
-    """Key, type, default and meaning of settings."""
-    lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    """Key, type with default, and meaning of settings."""
+    lines = ["| key | type = default | meaning |", "| --- | --- | --- |"]
     for row in rows:
         kind = "sections by name" if row.holds is not None and row.many else row.type
-        cells = [code(row.key), code(kind), code(row.default), row.meaning.replace("|", "&#124;")]
+        shown = f"{kind} = {row.default}" if row.default and not kind.startswith("section") else kind
+        cells = [code(row.key), code(shown), row.meaning.replace("|", "&#124;")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
