@@ -25,6 +25,8 @@ from mmrl.config.shipped import first_line, shipped  # noqa: E402
 from rewards import REWARDS  # noqa: E402
 
 FOLDER = "reference/settings"
+ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
+"""Where the theme would load that script from."""
 COMMANDS = {
     "rl": "mmrl.rl",
     "sft": "mmrl.sft",
@@ -49,6 +51,28 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the parts of a page that are generated."""
     return filled(markdown)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Load the script that searches without a server from the site, not from elsewhere."""
+    from mkdocs.utils import get_relative_url
+
+    return output.replace(ELSEWHERE, get_relative_url("offline_search.js", page.url))
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same for pages that are no documents, such as that of a wrong address."""
+    return output_content.replace(ELSEWHERE, "offline_search.js")
+
+
+def on_post_build(config: Any) -> None:
+    """Fail where a page would load anything from another place."""
+    from mkdocs.exceptions import PluginError
+
+    loads = re.compile(r'(?:src|<link[^>]*rel="stylesheet"[^>]*href)="https?://[^"]+"')
+    for page in sorted(Path(config["site_dir"]).rglob("*.html")):
+        if found := loads.search(page.read_text(encoding="utf-8")):
+            raise PluginError(f"{page} loads {found[0]}; the site must work without a network.")
 
 
 def generated_pages() -> dict[str, str]:
@@ -133,7 +157,9 @@ def table(rows: list[Setting]) -> str:
     lines = ["| key | type = default | meaning |", "| --- | --- | --- |"]
     for row in rows:
         kind = "sections by name" if row.holds is not None and row.many else row.type
-        shown = f"{kind} = {row.default}" if row.default and not kind.startswith("section") else kind
+        shown = (
+            f"{kind} = {row.default}" if row.default and not kind.startswith("section") else kind
+        )
         cells = [code(row.key), code(shown), row.meaning.replace("|", "&#124;")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

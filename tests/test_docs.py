@@ -320,3 +320,16 @@ def test_the_drawings_are_those_of_the_script(tmp_path: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(TEXT["README.md"].splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_pages_use_the_words_of_the_field(name: str) -> None:
+    private = (
+        r"\b(told|stands?|stood|looked at|looks at|of (its|their) own|handful|stand-ins?|rehears\w+"
+        r"|apprais\w+|film|likeliest|cut off|share right|dealt|pull|pictures?)\b"
+    )
+    words = re.sub(r"```.*?```|`[^`]*`|\(.*?\)|^ {4}.*?$", "", TEXT[name], flags=re.DOTALL | re.M)
+    allowed = ("Concepts in pictures", '"a picture of"', "pull request")
+    for phrase in allowed:
+        words = words.replace(phrase, "")
+    assert not re.findall(private, words)
