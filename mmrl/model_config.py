@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.hub_id import is_hub_id
 from mmrl.types import Prompt
-from models.image_tokenizers.magvit_config import MagvitConfig
-from models.layouts.layout_config import ImageFit
+from models.layouts.layout_config import ImageFit, LayoutConfig, MaskPolicy
 
 if TYPE_CHECKING:
+    from models.families.family import Family
     from models.network.core import MaskedTokenModel
 
 PUBLIC_VQ = "showlab/magvitv2"
-"""The image tokenizer of MMaDA, with the sizes that `MagvitConfig` has by default."""
+"""The image tokenizer of MMaDA, the one of an empty config.json."""
 LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
 LARGEST_RANK = 4096
@@ -75,7 +74,7 @@ class ModelConfig:
     """How an image in a prompt becomes that square: its shorter side is resized and the middle
     kept, or it is squashed, as MMaDA does with charts, documents and diagrams. A vision tower
     tiles images of any shape and reads neither."""
-    mask_policy: Literal["ignore", "key_padding"] | None = None
+    mask_policy: MaskPolicy | None = None
     """Whether padding is attended to; null follows the checkpoint."""
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
@@ -104,17 +103,9 @@ class ModelConfig:
 
 def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
-    names = (
-        "vq",
-        "dtype",
-        "max_prompt_length",
-        "image_size",
-        "mask_policy",
-        "chat_template",
-        "train_vision_tower",
-        "image_fit",
-    )
-    return {"path_or_hub_id": model.path, **{name: getattr(model, name) for name in names}}
+    names = {"vq", "dtype", "train_vision_tower", *(item.name for item in fields(LayoutConfig))}
+    options = {name: value for name, value in vars(model).items() if name in names}
+    return {"path_or_hub_id": model.path, **options}
 
 
 def check_checkpoints(model: ModelConfig) -> None:
@@ -124,14 +115,14 @@ def check_checkpoints(model: ModelConfig) -> None:
         ConfigError: one that is neither a directory nor possibly on the hub.
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
-    from models.image_tokenizers.magvit import vq_outline
+    from models.image_tokenizers.image_tokenizer import outline_vq
     from models.loading import outline
 
     if model.train_vision_tower:
         check_sight(model, "to train its vision tower")
     for key, path, look in (
         ("model.path", model.path, lambda found: check_patterns(outline(found), model)),
-        ("model.vq", model.vq, vq_outline),
+        ("model.vq", model.vq, outline_vq),
     ):
         directory = Path(path or "").expanduser()
         here = path is None or directory.is_dir() or is_hub_id(path)
@@ -174,10 +165,10 @@ def part_of(name: str) -> str:
     return f"{first}.{rest.partition('.')[0]}" if first == "vision" else first
 
 
-def families(model: ModelConfig) -> list[ModuleType]:
-    """The family of the policy's checkpoint, see `models.loading.FAMILIES`; all of them where
+def families(model: ModelConfig) -> list[Family]:
+    """The family of the policy's checkpoint, see `models.families`; all of them where
     the checkpoint is not on this machine."""
-    from models.loading import FAMILIES
+    from models.families import FAMILIES
 
     family = FAMILIES.get(str((known_config(model.path) or {}).get("model_type")))
     return list(FAMILIES.values()) if family is None else [family]
@@ -205,7 +196,7 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     Raises:
         ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
     """
-    from models.loading import FAMILIES
+    from models.families import FAMILIES
 
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     able = " or ".join(name for name, family in FAMILIES.items() if task in family.LAYOUTS)
@@ -263,15 +254,21 @@ def image_tokens(model: ModelConfig, raw: Mapping[str, Any]) -> int:
     """
     if model.image_size is None:
         return int(raw.get("num_vq_tokens", 1024))
-    return (model.image_size // (patch_size(model.vq) or MagvitConfig().downsample)) ** 2
+    patch = patch_size(model.vq) or patch_size(PUBLIC_VQ) or 1
+    return (model.image_size // patch) ** 2
 
 
 def patch_size(vq: str | None) -> int | None:
     """Side in pixels of what a token of an image shows; None for a tokenizer that is not here."""
+    import torch
+
+    from models.image_tokenizers.image_tokenizer import build_vq
+
     known = {} if vq == PUBLIC_VQ else known_config(vq or "")
     if known is None:
         return None
-    return 2 ** (len(known.get("encoder_ch_mult", MagvitConfig().encoder_ch_mult)) - 1)
+    with torch.device("meta"):
+        return build_vq(known).downsample
 
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from models.families import llada, llada_v, mmada
+from models.families import FAMILIES
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.source import find_directory
-from models.weights import check_weights, read_headers, read_weights, write_weights
-
-FAMILIES = {"llada": llada, "llava_llada": llada_v, "mmada": mmada}
-"""`model_type` of a config.json -> module with `KEYS`, `core_config`, `with_vocab_size`, `network`
-and `LAYOUTS`."""
-
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+from models.weights import (
+    check_weights,
+    read_headers,
+    read_weights,
+    resolve_dtype,
+    write_weights,
+)
 
 
 def load_model(
@@ -75,20 +69,25 @@ def outline(directory: Path) -> MaskedTokenModel:
     Raises:
         FileNotFoundError, ValueError: see `load_model`; no tensor is read to find them.
     """
-    config = read_config(directory)
-    family, tensors = FAMILIES[config["model_type"]], read_headers(directory)
-    core = family.core_config(config)
+    config, tensors = read_config(directory), read_headers(directory)
+    family = FAMILIES[config["model_type"]]
     rows = tensors.get(family.KEYS["embed.weight"])
     if rows is not None and rows.ndim == 2:
-        core = replace(core, vocab_size=rows.shape[0])
+        config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
     with torch.device("meta"):
-        model = family.network(core, config)
-    names = public_names(model.state_dict(), core, family.KEYS)
+        model = build_network(config)
+    names = public_names(model.state_dict(), model.core, family.KEYS)
     expected = {names[key]: tensor for key, tensor in model.state_dict().items() if key in names}
-    if core.tied_head:
+    if model.core.tied_head:
         tensors.pop(family.KEYS["head.weight"], None)
     check_weights(tensors, expected, str(directory))
-    model.public_config = family.with_vocab_size(config, core.vocab_size)
+    return model
+
+
+def build_network(config: Mapping[str, Any]) -> MaskedTokenModel:
+    """The network of a config.json of a known family, with weights as layers draw them."""
+    model = FAMILIES[config["model_type"]].network(config)
+    model.public_config = dict(config)
     return model
 
 
@@ -138,19 +137,6 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """A torch dtype from its name.
-
-    Raises:
-        ValueError: an unknown name.
-    """
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
-    return DTYPES[dtype]
-
-
 def public_names(
     state: Mapping[str, Tensor], core: CoreConfig, keys: Mapping[str, str]
 ) -> dict[str, str]:
@@ -173,26 +159,21 @@ def _public_name(name: str, keys: Mapping[str, str]) -> str:
     return keys[prefix] + name.removeprefix(prefix)
 
 
-def new_model(
-    core: CoreConfig, config: dict[str, Any], generator: torch.Generator
-) -> MaskedTokenModel:
-    """A fresh network: weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
+def new_model(config: Mapping[str, Any], generator: torch.Generator) -> MaskedTokenModel:
+    """A new network: weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
 
     Args:
-        core: sizes.
-        config: the `config.json` it will be saved with; its `model_type` decides the network.
+        config: its `config.json`.
         generator: draws the weights.
     """
     # layers draw default weights when they are built; all of them are drawn anew below
-    family = FAMILIES.get(config.get("model_type", ""), llada)
     with torch.random.fork_rng(devices=[]):
-        model = family.network(core, config)
-    residual = 0.02 / (2 * core.num_layers) ** 0.5
+        model = build_network(config)
+    residual = 0.02 / (2 * model.core.num_layers) ** 0.5
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.zeros_(parameter)
         elif parameter.ndim >= 2:
             deviation = residual if name.endswith(("o.weight", "down.weight")) else 0.02
             torch.nn.init.normal_(parameter, std=deviation, generator=generator)
-    model.public_config = config
     return model

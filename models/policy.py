@@ -14,15 +14,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
-from models.image_tokenizers.magvit import MagvitV2, load_vq
-from models.layouts.image_chat import ImageChat
-from models.layouts.image_codes_chat import ImageCodesChat
+from models.families import FAMILIES
+from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout import Layout
-from models.layouts.layout_config import MAX_COMPLETION_LENGTH, ImageFit
-from models.layouts.mmada_rows import MmadaRows, token_ids
-from models.layouts.text_layout import TextLayout
-from models.layouts.text_to_image import MaskPolicy, TextToImage
-from models.loading import FAMILIES, load_model, outline, read_config, save_model
+from models.layouts.layout_config import LayoutConfig
+from models.loading import load_model, outline, save_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
 from models.source import find_directory
@@ -50,10 +46,7 @@ class Policy:
     @property
     def mask_id(self) -> int:
         """Id of the mask token."""
-        known = self.network.public_config.get("mask_token_id")
-        return (
-            token_ids(self.tokenizer, {"mask": "<|mdm_mask|>"})["mask"] if known is None else known
-        )
+        return next(iter(self.layouts.values())).ids["mask"]
 
     @property
     def device(self) -> torch.device:
@@ -120,14 +113,9 @@ def load_policy(
     vq: str | Path | None = "showlab/magvitv2",
     dtype: str = "float32",
     device: str | torch.device = "cpu",
-    max_prompt_length: int = 256,
-    image_size: int | None = None,
-    mask_policy: MaskPolicy | None = None,
     attn_implementation: str = "sdpa",
-    max_completion_length: int = MAX_COMPLETION_LENGTH,
-    chat_template: bool | None = None,
     train_vision_tower: bool = False,
-    image_fit: ImageFit = "crop",
+    **options: Any,
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
@@ -136,51 +124,51 @@ def load_policy(
 
     Args:
         path_or_hub_id: of the network and its tokenizer.
-        vq: path or hub id of the MAGVIT-v2 image tokenizer; None for text only. A family without
-            image codes never loads it.
+        vq: path or hub id of the image tokenizer; None for text only. A family without image codes
+            never loads it.
         dtype: of the network; the image tokenizer stays float32.
         device: of both.
-        max_prompt_length: longest prompt in tokens (M of the layouts); longer ones are cut for
-            images and refused for text.
-        image_size: side of the images in pixels; None follows `num_vq_tokens` of the checkpoint.
-        mask_policy: `ignore` or `key_padding`; None follows the checkpoint's `mask_policy`, and
-            `ignore` where it names none, as the public weights were trained.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `models.network.attention`.
-        max_completion_length: response positions of a text.
-        chat_template: whether a text prompt goes through the chat template; None where there is
-            one. Messages always do.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
-        image_fit: how an image in a prompt becomes the square whose codes the network reads,
-            `crop` or `squash`; a vision tower tiles images of any shape.
+        **options: of the layouts, see `LayoutConfig`.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
             tokenizer, a vocabulary too small for the codes, or no vision tower to train.
+        TypeError: an unknown option.
     """
-    directory = find_directory(path_or_hub_id)
-    config, sizes = read_config(directory), outline(directory)
-    check_tower(sizes, train_vision_tower)
-    tokenizer = load_tokenizer(directory)
-    layouts = MmadaRows(tokenizer, max_prompt_length)
-    text = TextLayout(tokenizer, max_prompt_length, max_completion_length, chat_template)
-    check_text(sizes, text)
-    family, made = FAMILIES[config["model_type"]], dict[type[Layout], Layout]({TextLayout: text})
+    choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
+    network = outline(directory)
+    if train_vision_tower and network.vision is None:
+        raise ValueError(
+            "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
+        )
+    tokenizer, family = load_tokenizer(directory), FAMILIES[network.public_config["model_type"]]
+    images = None
     if vq is not None and any(layout.needs_vq for layout in family.LAYOUTS.values()):
         images = load_vq(vq, device=str(device))
-        grid = image_grid(config, images, image_size)
-        policy = mask_policy or config.get("mask_policy", "ignore")
-        made[TextToImage] = TextToImage(layouts, images, grid, policy)
-        made[ImageCodesChat] = ImageCodesChat(text, layouts, images, grid, image_fit)
-        check_vocabulary(sizes, layouts, images)
-    if isinstance(sizes.vision, Vision):
-        longest = config.get("tokenizer_model_max_length")
-        made[ImageChat] = ImageChat(text, sizes.vision.tiling, longest)
-    tasks = {name: made[layout] for name, layout in family.LAYOUTS.items() if layout in made}
+    layouts = build_layouts(network, tokenizer, choices, images)
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(directory, dtype, device, attn_implementation)
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
-    return Policy(network, tokenizer, tasks, network)
+    return Policy(network, tokenizer, layouts, network)
+
+
+def build_layouts(
+    network: MaskedTokenModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
+    if len(tokenizer) > network.core.vocab_size:
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens and the checkpoint"
+            f" {network.core.vocab_size} vocabulary rows: they do not belong together"
+        )
+    family = FAMILIES[network.public_config["model_type"]]
+    return family.layouts(network, tokenizer, options, vq)
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
@@ -200,48 +188,3 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
         raise ValueError(
             f"the tokenizer of {directory} cannot be read ({error}); copy or download it again"
         ) from error
-
-
-def image_grid(config: Mapping[str, Any], vq: MagvitV2, image_size: int | None) -> tuple[int, int]:
-    """Height and width of an image in codes.
-
-    Raises:
-        ValueError: the size is no multiple of the patch, or the checkpoint's count is no square.
-    """
-    if image_size is not None:
-        if image_size % vq.downsample:
-            raise ValueError(f"image_size is {image_size}, no multiple of {vq.downsample}")
-        return image_size // vq.downsample, image_size // vq.downsample
-    count = config.get("num_vq_tokens", 1024)
-    side = round(count**0.5)
-    if side * side != count:
-        raise ValueError(f"num_vq_tokens is {count}, no square; set image_size")
-    return side, side
-
-
-def check_tower(network: MaskedTokenModel, trained: bool) -> None:
-    """Raise a ValueError where a vision tower is to be trained and there is none."""
-    if trained and network.vision is None:
-        raise ValueError(
-            "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
-        )
-
-
-def check_text(network: MaskedTokenModel, text: TextLayout) -> None:
-    """Raise a ValueError unless the embedding has a row for every token of the tokenizer."""
-    if text.vocab[1] > network.core.vocab_size:
-        raise ValueError(
-            f"the tokenizer has {text.vocab[1]} tokens and the checkpoint"
-            f" {network.core.vocab_size} vocabulary rows: they do not belong together"
-        )
-
-
-def check_vocabulary(network: MaskedTokenModel, layouts: MmadaRows, vq: MagvitV2) -> None:
-    """Raise a ValueError unless the embedding has a row for every code of the tokenizer."""
-    needed = layouts.code_offset + vq.codebook_size
-    if needed > network.core.vocab_size:
-        raise ValueError(
-            f"{vq.codebook_size} image codes from id {layouts.code_offset} need {needed} vocabulary"
-            f" rows and the checkpoint has {network.core.vocab_size}: tokenizer, image tokenizer"
-            " and network do not belong together"
-        )

@@ -23,6 +23,26 @@ WHOLE_NAMES = (
     "diffusion_pytorch_model.safetensors",
 )
 
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """A torch dtype from its name.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
 
 def read_weights(
     directory: Path,

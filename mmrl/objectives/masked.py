@@ -22,32 +22,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import load_images, load_texts
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
-from mmrl.objectives.masked_policy import (
-    layouts_of,
-    new_policy,
-    old_policy,
-    public_config,
-    tasks_of,
-)
-from mmrl.objectives.objective import outline_of, without_weights
+from mmrl.objectives.objective import outline_of
 from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.policy_start import answer_layouts, load_start, outline_policy
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.text_source import Source
 from mmrl.randomness import generator, stable_seed
-from models.families.llada import core_config
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, vq_outline
+from models.families import mmada
+from models.image_tokenizers.image_tokenizer import (
+    ImageTokenizer,
+    build_vq,
+    load_vq,
+    outline_vq,
+)
+from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_to_image import TextToImage
 from models.loading import outline
-from models.network.core import MaskedTokenModel
-from models.policy import load_tokenizer
+from models.policy import Policy
 
 EPS = 1e-3
 
@@ -76,8 +77,9 @@ class Masked:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         self.images = load_images(config.data, config.image_column, config.image_size)
         self.texts = load_texts(config.data, config.text_column)
-        self.policy = old_policy(config) if config.model else new_policy(config, seed)
-        self.sources = _sources(config, tasks_of(self.policy), seed)
+        self.policy = outline_start(config, load_vq(config.vq))
+        load_start(self.policy, config.model, seed)
+        self.sources = _sources(config, answer_layouts(self.policy), seed)
         self.policy.network.float().train().requires_grad_(True)
         self.policy.network.set_attention(config.attn_implementation)
         self.module: nn.Module = self.policy.network
@@ -87,28 +89,22 @@ class Masked:
         """The network without weights, and how many pairs and answers there are."""
         load_images(config.data, config.image_column, config.image_size)
         said = f"{len(load_texts(config.data, config.text_column))} pairs of {config.data}"
-        vq = outline_of("objective.vq", config.vq, vq_outline)
-        # a tokenizer of the hub counts as the public one
-        vq = vq or without_weights(lambda: MagvitV2(MagvitConfig()))
-        assert isinstance(vq, MagvitV2)
-        if config.model:
-            network = outline_of("objective.model", config.model, outline)
-            if network is None:
-                return None, said
-        tokenizer = load_tokenizer(Path(config.model or config.tokenizer).expanduser())
-        layouts = layouts_of(config, tokenizer, vq)
-        if not config.model:
-            core = core_config(public_config(config, layouts.layouts, vq))
-            network = without_weights(lambda: MaskedTokenModel(core))
-        sources = _sources(config, Tasks(layouts.text, layouts), 0).values()
-        return network, ", ".join(
+        if config.model and outline_of("objective.model", config.model, outline) is None:
+            return None, said
+        vq = outline_of("objective.vq", config.vq, outline_vq)
+        if vq is None:  # one on the hub counts as the public one
+            with torch.device("meta"):
+                vq = build_vq({})
+        policy = outline_start(config, vq)
+        sources = _sources(config, answer_layouts(policy), 0).values()
+        return policy.network, ", ".join(
             [said, *(f"{len(s.examples)} completions of {s.config.data}" for s in sources)]
         )
 
     @cached_property
     def codes(self) -> Tensor:
         """[rows, n] int64, image-code token ids of every training image, encoded once."""
-        vq, offset = self._image_task.vq, self._image_task.layouts.code_offset
+        vq, offset = self._image_task.vq, self._image_task.rows.code_offset
         device = self.policy.device
         vq.to(device)
         chunks = [
@@ -179,7 +175,7 @@ class Masked:
         codes = self.codes[rows]
         drop = torch.rand(len(rows), generator=draw) < self.config.cond_dropout_prob
         texts = [self.texts[row] for row in rows]
-        ids, mask = self._image_task.layouts.text_to_image(texts, codes, drop.tolist())
+        ids, mask = self._image_task.rows.text_to_image(texts, codes, drop.tolist())
         hidden = torch.zeros_like(ids, dtype=torch.bool)
         hidden[:, -codes.shape[1] - 1 : -1] = cosine_mask(codes.shape[0], codes.shape[1], draw)
         first, attend = 0, None
@@ -192,12 +188,12 @@ class Masked:
 
     def _image_to_text(self, rows: list[int], draw: Generator) -> Corrupted:
         turns = [self._conversation(self.texts[row]) for row in rows]
-        ids, prompt = self._image_task.layouts.image_to_text(turns, self.codes[rows])
+        ids, prompt = self._image_task.rows.image_to_text(turns, self.codes[rows])
         return self._answers("image_to_text", ids, prompt == 0, draw)
 
     def _text(self, rows: list[int], draw: Generator) -> Corrupted:
         length = self.config.max_prompt_length
-        ids, _ = self._image_task.layouts.language([self.texts[row] for row in rows], length)
+        ids, _ = self._image_task.rows.language([self.texts[row] for row in rows], length)
         return self._answers("text", ids, torch.ones_like(ids, dtype=torch.bool), draw)
 
     def _answers(self, part: str, ids: Tensor, answer: Tensor, draw: Generator) -> Corrupted:
@@ -237,6 +233,21 @@ class Masked:
         messages = [{"role": "user", "content": self.config.instruction}]
         text = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
         return f"{text}{answer}"
+
+
+def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
+    """The policy without weights."""
+    options = LayoutConfig(
+        max_prompt_length=config.max_prompt_length,
+        image_size=config.image_size,
+        image_fit=config.image_fit,
+    )
+
+    def new_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+        core = config.network.core(len(tokenizer) + vq.codebook_size)
+        return mmada.public_config(core, tokenizer, vq, config.image_size, config.mask_policy)
+
+    return outline_policy(config, options, new_config, vq)
 
 
 def cosine_mask(rows: int, length: int, draw: Generator) -> Tensor:

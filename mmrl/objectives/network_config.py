@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from models.network.core_config import CoreConfig
 
 
 @dataclass(kw_only=True)
@@ -15,28 +16,21 @@ class NetworkConfig:
     n_layers: int = 6
     """Layers."""
     n_heads: int = 6
-    """Heads of attention."""
+    """Attention heads."""
     mlp_hidden_size: int = 512
     """Width of the MLPs."""
     rope_theta: float = 500000.0
     """Base of the rotary embedding."""
 
-    def public(self, rows: int, longest: int) -> dict[str, Any]:
-        """The keys of config.json that follow from them.
-
-        Args:
-            rows: of the embedding.
-            longest: tokens of a sequence.
-        """
-        return {
-            "d_model": self.d_model,
-            "n_layers": self.n_layers,
-            "n_heads": self.n_heads,
-            "n_kv_heads": self.n_heads,
-            "mlp_ratio": 4,
-            "mlp_hidden_size": self.mlp_hidden_size,
-            "rope_theta": self.rope_theta,
-            "max_sequence_length": longest,
-            "vocab_size": rows,
-            "embedding_size": rows,
-        }
+    def core(self, rows: int) -> CoreConfig:
+        """The sizes of the core with `rows` embedding rows."""
+        return CoreConfig(
+            hidden_size=self.d_model,
+            num_layers=self.n_layers,
+            num_heads=self.n_heads,
+            num_kv_heads=self.n_heads,
+            head_dim=self.d_model // self.n_heads,
+            mlp_size=self.mlp_hidden_size,
+            vocab_size=rows,
+            rope_theta=self.rope_theta,
+        )

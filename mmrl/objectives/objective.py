@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mmrl.config import check
 from mmrl.config.hub_id import is_hub_id
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class Objective(Protocol):
@@ -75,9 +77,7 @@ def without_weights(build: Callable[[], nn.Module]) -> nn.Module:
         return build()
 
 
-def outline_of(
-    key: str, path_or_hub_id: str, look: Callable[[Path], nn.Module]
-) -> nn.Module | None:
+def outline_of(key: str, path_or_hub_id: str, look: Callable[[Path], Network]) -> Network | None:
     """What a directory holds by the look at its headers; None for what is to come from the hub.
 
     Raises:

@@ -16,37 +16,42 @@ training with `fill: none`; no earlier turn of a conversation sees less than the
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmrl.config import NotHereError, check
 from mmrl.features import Features
 from mmrl.model_config import ModelConfig, check_patterns
-from mmrl.objectives.objective import outline_of, without_weights
+from mmrl.objectives.objective import outline_of
 from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.policy_start import (
+    answer_layouts,
+    load_start,
+    new_text_config,
+    outline_policy,
+)
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example
-from mmrl.objectives.text_policy import (
-    blank,
-    new_policy,
-    old_policy,
-    public_config,
-    tasks_of,
-    text_layout,
-)
 from mmrl.objectives.text_rows import Tasks
 from mmrl.objectives.text_source import Source, examples_of
 from mmrl.runtime.interrupt import check as leave_if_told
 from mmrl.training.trainable import train_parts
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, load_vq, vq_outline
-from models.layouts.text_layout import TextLayout
+from models.image_tokenizers.image_tokenizer import (
+    ImageTokenizer,
+    build_vq,
+    load_vq,
+    outline_vq,
+)
+from models.layouts.layout_config import LayoutConfig
 from models.loading import outline
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
-from models.source import find_directory
+from models.policy import Policy
 
 
 class Completions:
@@ -56,21 +61,15 @@ class Completions:
 
     def __init__(self, config: CompletionConfig, seed: int, batch_size: int) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        self.text = _text(config)
-        raw = {} if config.model else _new(config, self.text)
-        network = outline(find_directory(config.model)) if config.model else blank(raw)
-        _choose(network, config)
-        vq = load_vq(config.vq) if config.vq else None
-        self.tasks = tasks_of(self.text, network, vq, config.image_fit)
+        self.policy = _outline(config, load_vq(config.vq) if config.vq else None)
+        self.tasks = answer_layouts(self.policy)
+        self.text = self.tasks.text
         self.source = Source(config, self.tasks, seed)
         self.eval_examples: list[Example] = []
         if config.eval_data:
             held_out = examples_of(config, self.tasks, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
-        if config.model:
-            self.policy = old_policy(config.model, self.tasks)
-        else:
-            self.policy = new_policy(raw, self.tasks, seed)
+        load_start(self.policy, config.model, seed)
         network = self.policy.network.float().train()
         _choose(network, config)
         network.set_attention(config.attn_implementation)
@@ -82,23 +81,17 @@ class Completions:
     @staticmethod
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many completions there are, where that is known."""
-        network = None
-        if config.model:
-            network = outline_of("objective.model", config.model, outline)
-            if network is None:  # nor is its tokenizer here
-                return None, f"completions of {config.data}"
-        text = _text(config)
-        if network is None:
-            network = blank(_new(config, text))
-        assert isinstance(network, MaskedTokenModel)
-        _choose(network, config)
-        vq = outline_of("objective.vq", config.vq, vq_outline) if config.vq else None
-        if vq is None and config.vq:  # one of the hub counts as the public one
-            vq = without_weights(lambda: MagvitV2(MagvitConfig()))
-        tasks = tasks_of(text, network, vq if isinstance(vq, MagvitV2) else None, config.image_fit)
+        if config.model and outline_of("objective.model", config.model, outline) is None:
+            return None, f"completions of {config.data}"  # nor is its tokenizer here
+        vq = outline_of("objective.vq", config.vq, outline_vq) if config.vq else None
+        if vq is None and config.vq:  # one on the hub counts as the public one
+            with torch.device("meta"):
+                vq = build_vq({})
+        policy = _outline(config, vq)
+        tasks = answer_layouts(policy)
         sources = ((config.data, config.data_split), (config.eval_data, config.eval_split))
         counts = [_counted(config, tasks, source, split) for source, split in sources if source]
-        return network, ", ".join(counts)
+        return policy.network, ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> Rows:
         """This rank's examples of micro-batch `step`, corrupted and laid out."""
@@ -154,12 +147,22 @@ def _seen(features: Features | None) -> dict[str, Any]:
     return {"images": features.source, "shown": features.images, "feature_at": features.at}
 
 
-def _text(config: CompletionConfig) -> TextLayout:
-    return text_layout(config.model, config.tokenizer, config.chat_template, config.max_length)
-
-
-def _new(config: CompletionConfig, text: TextLayout) -> dict[str, Any]:
-    return public_config(config.network, text, config.max_length, config.vision)
+def _outline(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy:
+    """The policy without weights, what is not trained frozen."""
+    options = LayoutConfig(
+        max_prompt_length=config.max_length,
+        chat_template=config.chat_template,
+        image_fit=config.image_fit,
+    )
+    policy = outline_policy(config, options, partial(new_text_config, config), vq)
+    check(
+        vq is None or any(layout.needs_vq for layout in policy.layouts.values()),
+        "objective.vq",
+        config.vq,
+        "empty for a network that reads no image codes",
+    )
+    _choose(policy.network, config)
+    return policy
 
 
 def _choose(network: MaskedTokenModel, config: CompletionConfig) -> None:

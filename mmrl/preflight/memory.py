@@ -17,7 +17,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
 from mmrl.training.trainable import trained_in_full
-from models.loading import FAMILIES
+from models.families import FAMILIES
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.task_names import writes_images
@@ -90,7 +90,7 @@ def estimate(
     core = FAMILIES[raw["model_type"]].core_config(raw)
     with torch.device("meta"):
         network = MaskedTokenModel(core)
-        seeing = FAMILIES[raw["model_type"]].network(core, dict(raw))
+        seeing = FAMILIES[raw["model_type"]].network(raw)
     weights = sum(p.numel() for p in seeing.parameters())
     full = (
         sum(p.numel() for p in trained_in_full(seeing, config.model).values())

@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
+from models.families.family import check_variant, read_head_dim, read_number, token_ids
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_layout import TextLayout
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 
-_BLOCK = "model.transformer.blocks.{i}."
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
-"""What checkpoints can do, by the names that prompts carry, and the layout of each."""
-
+TOKENS = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
+"""Special tokens of text: the mask, and the ends of a text and of a turn."""
+VOCAB_KEYS: tuple[str, ...] = ("vocab_size", "embedding_size")
+_BLOCK = "model.transformer.blocks.{i}."
 KEYS = {
     "embed.weight": "model.transformer.wte.weight",
     "norm.weight": "model.transformer.ln_f.weight",
@@ -35,7 +41,6 @@ KEYS = {
     "blocks.{i}.mlp.up.weight": _BLOCK + "up_proj.weight",
     "blocks.{i}.mlp.down.weight": _BLOCK + "ff_out.weight",
 }
-"""Core tensor name -> public tensor name; `{i}` is the block number."""
 
 _FIXED = {
     "block_type": "llama",
@@ -72,52 +77,82 @@ BACKBONE = {
     "alibi_bias_max": 8.0,
     "precision": "amp_bf16",
 }
-"""Keys that the public code reads and that are the same for every LLaDA-type checkpoint."""
+"""Keys that the public code reads and that are equal in every LLaDA-type checkpoint."""
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
-    """The core's fields from a LLaDA `config.json`.
-
-    Raises:
-        ValueError: a key is missing, or asks for a variant that no public checkpoint uses.
-    """
-    for key, value in _FIXED.items():
-        if config.get(key, value) not in (value, None):
-            raise ValueError(f"config.json: {key} is {config[key]!r}; only {value!r} is supported")
-    heads = _required(config, "n_heads")
-    width = _required(config, "d_model")
-    if width % heads:
-        raise ValueError(f"config.json: d_model is {width}, no multiple of n_heads = {heads}")
+    """The core's sizes from config.json; see `Family.core_config`."""
+    check_variant(config, _FIXED)
+    head_dim = read_head_dim(config, "d_model", "n_heads")
+    width, heads = config["d_model"], config["n_heads"]
     multi_query = 1 if config.get("multi_query_attention") else None
     return CoreConfig(
         hidden_size=width,
-        num_layers=_required(config, "n_layers"),
+        num_layers=read_number(config, "n_layers"),
         num_heads=heads,
         num_kv_heads=config.get("n_kv_heads") or multi_query or heads,
-        head_dim=width // heads,
-        mlp_size=config.get("mlp_hidden_size") or width * _required(config, "mlp_ratio"),
-        vocab_size=config.get("embedding_size") or _required(config, "vocab_size"),
+        head_dim=head_dim,
+        mlp_size=config.get("mlp_hidden_size") or width * read_number(config, "mlp_ratio"),
+        vocab_size=config.get("embedding_size") or read_number(config, "vocab_size"),
         norm_eps=config.get("rms_norm_eps", 1e-5),
-        rope_theta=_required(config, "rope_theta"),
+        rope_theta=read_number(config, "rope_theta"),
         rope_fp32=config.get("rope_full_precision", True),
         qkv_bias=bool(config.get("include_qkv_bias")),
         tied_head=bool(config.get("weight_tying")),
     )
 
 
-def with_vocab_size(config: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """`config.json` for a model whose embedding has `rows` rows."""
-    return {**config, "vocab_size": rows, "embedding_size": rows}
-
-
-def network(core: CoreConfig, config: Mapping[str, Any]) -> MaskedTokenModel:
+def network(config: Mapping[str, Any]) -> MaskedTokenModel:
     """The core alone."""
-    return MaskedTokenModel(core)
+    return MaskedTokenModel(core_config(config))
 
 
-def _required(config: Mapping[str, Any], key: str) -> Any:
-    if config.get(key) is None:
-        raise ValueError(f"config.json lacks {key!r}; the directory is not a LLaDA-type checkpoint")
-    if not isinstance(config[key], int | float):
-        raise ValueError(f"config.json: {key} is {config[key]!r}; it must be a number")
-    return config[key]
+def layouts(
+    network: MaskedTokenModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """Text alone; see `Family.layouts`."""
+    return {"text": text_layout(tokenizer, options)}
+
+
+def text_layout(tokenizer: PreTrainedTokenizerBase, options: LayoutConfig) -> TextLayout:
+    """The layout of text, for every tokenizer with LLaDA's special tokens."""
+    return TextLayout(
+        tokenizer,
+        token_ids(tokenizer, TOKENS),
+        options.max_prompt_length,
+        options.max_completion_length,
+        options.chat_template,
+    )
+
+
+def public_config(
+    core: CoreConfig, tokenizer: PreTrainedTokenizerBase, max_length: int = 4096
+) -> dict[str, Any]:
+    """`config.json` of a new network.
+
+    Args:
+        core: its sizes.
+        tokenizer: whose special tokens it names.
+        max_length: longest sequence in tokens.
+    """
+    ids = token_ids(tokenizer, TOKENS)
+    return {
+        **BACKBONE,
+        **dict.fromkeys(VOCAB_KEYS, core.vocab_size),
+        "model_type": "llada",
+        "architectures": ["LLaDAModelLM"],
+        "d_model": core.hidden_size,
+        "n_layers": core.num_layers,
+        "n_heads": core.num_heads,
+        "n_kv_heads": core.num_kv_heads,
+        "mlp_ratio": 4,
+        "mlp_hidden_size": core.mlp_size,
+        "rope_theta": core.rope_theta,
+        "max_sequence_length": max_length,
+        "mask_token_id": ids["mask"],
+        "eos_token_id": ids["eos"],
+        "pad_token_id": ids["eos"],
+    }

@@ -1,9 +1,8 @@
-"""LLaDA-V checkpoints (arXiv 2505.16933): configuration, tensor names, and the network with eyes.
+"""LLaDA-V checkpoints (arXiv 2505.16933): configuration, tensor names, and the vision tower.
 
 The language model is LLaDA's under HF-llama's names, with rotary angles in the precision of the
 activations and logits in float32. Prompts show images through `models.network.vision`. The public
-loader cuts vocabulary rows beyond the tokenizer; here they stay, and the response vocabulary ends
-there.
+loader drops vocabulary rows beyond the tokenizer; here they are kept, and no response takes them.
 """
 
 from __future__ import annotations
@@ -12,17 +11,29 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
+from models.families import llada
+from models.families.family import check_variant, read_head_dim, read_number, token_ids
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.anyres import Tiling, grids_between
 from models.layouts.image_chat import ImageChat
 from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_layout import TextLayout
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.network.vision import SO400M, Vision
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
-"""What checkpoints can do, by the names that prompts carry, and the layout of each."""
-
+TOKENS = {
+    **llada.TOKENS,
+    "bos": "<|startoftext|>",
+    "header": "<|start_header_id|>",
+    "end_header": "<|end_header_id|>",
+}
+"""Special tokens of text and of turns."""
+VOCAB_KEYS: tuple[str, ...] = ("vocab_size",)
 _BLOCK = "model.layers.{i}."
 KEYS = {
     "embed.weight": "model.embed_tokens.weight",
@@ -41,9 +52,8 @@ KEYS = {
     "vision.projector.": "model.mm_projector.",
     "vision.tower.": "model.vision_tower.vision_tower.vision_model.",
 }
-"""Core tensor name -> public tensor name; `{i}` is the block number, a final dot marks a prefix."""
 
-FIXED = {
+_FIXED = {
     "attention_bias": False,
     "hidden_act": "silu",
     "rope_scaling": None,
@@ -55,55 +65,54 @@ FIXED = {
     "mm_use_im_start_end": False,
     "mm_use_im_patch_token": False,
 }
-"""Keys that are the same for every LLaDA-V-type checkpoint, where they are given."""
+"""Keys that are equal in every LLaDA-V-type checkpoint that has them."""
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
-    """The core's fields from a LLaDA-V `config.json`.
-
-    Raises:
-        ValueError: a key is missing, or asks for a variant that no public checkpoint uses.
-    """
-    for key, value in FIXED.items():
-        if config.get(key, value) != value:
-            raise ValueError(f"config.json: {key} is {config[key]!r}; only {value!r} is supported")
-    heads, width = _required(config, "num_attention_heads"), _required(config, "hidden_size")
-    if width % heads:
-        raise ValueError(
-            f"config.json: hidden_size is {width}, no multiple of num_attention_heads = {heads}"
-        )
+    """The core's sizes from config.json; see `Family.core_config`."""
+    check_variant(config, _FIXED)
+    head_dim = read_head_dim(config, "hidden_size", "num_attention_heads")
     return CoreConfig(
-        hidden_size=width,
-        num_layers=_required(config, "num_hidden_layers"),
-        num_heads=heads,
-        num_kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=width // heads,
-        mlp_size=_required(config, "intermediate_size"),
-        vocab_size=_required(config, "vocab_size"),
+        hidden_size=config["hidden_size"],
+        num_layers=read_number(config, "num_hidden_layers"),
+        num_heads=config["num_attention_heads"],
+        num_kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
+        head_dim=head_dim,
+        mlp_size=read_number(config, "intermediate_size"),
+        vocab_size=read_number(config, "vocab_size"),
         norm_eps=config.get("rms_norm_eps", 1e-5),
-        rope_theta=_required(config, "rope_theta"),
+        rope_theta=read_number(config, "rope_theta"),
         rope_fp32=False,
         tied_head=bool(config.get("tie_word_embeddings")),
         logits_fp32=True,
     )
 
 
-def with_vocab_size(config: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """`config.json` for a model whose embedding has `rows` rows."""
-    return {**config, "vocab_size": rows}
-
-
-def network(core: CoreConfig, config: Mapping[str, Any]) -> MaskedTokenModel:
+def network(config: Mapping[str, Any]) -> MaskedTokenModel:
     """The core with a vision tower before it.
 
     Raises:
-        ValueError: sizes of the tower or a tiling that cannot be.
+        ValueError: see `core_config`; also impossible sizes of the tower, or an unknown tiling.
     """
-    model = MaskedTokenModel(core)
+    model = MaskedTokenModel(core_config(config))
     sizes = tower_sizes(config)
-    kept = sizes["num_hidden_layers"] + FIXED["mm_vision_select_layer"] + 1
-    model.vision = Vision({**sizes, "num_hidden_layers": kept}, core.hidden_size, tiling(config))
+    kept = sizes["num_hidden_layers"] + _FIXED["mm_vision_select_layer"] + 1
+    sizes = {**sizes, "num_hidden_layers": kept}
+    model.vision = Vision(sizes, model.core.hidden_size, tiling(config))
     return model
+
+
+def layouts(
+    network: MaskedTokenModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """Text, and text about images; see `Family.layouts`."""
+    assert isinstance(network.vision, Vision)
+    text, ids = llada.text_layout(tokenizer, options), token_ids(tokenizer, TOKENS)
+    longest = network.public_config.get("tokenizer_model_max_length")
+    return {"text": text, "image_to_text": ImageChat(text, ids, network.vision.tiling, longest)}
 
 
 def tower_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,9 +153,46 @@ def tiling(config: Mapping[str, Any]) -> Tiling:
     return Tiling(sizes["image_size"], patches, grids, int(found.group(1)))
 
 
-def _required(config: Mapping[str, Any], key: str) -> Any:
-    if config.get(key) is None:
-        raise ValueError(f"config.json lacks {key!r}; the directory is no LLaDA-V-type checkpoint")
-    if not isinstance(config[key], int | float):
-        raise ValueError(f"config.json: {key} is {config[key]!r}; it must be a number")
-    return config[key]
+def public_config(
+    core: CoreConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    tower: Mapping[str, int],
+    grids: str,
+    max_tiles: int,
+) -> dict[str, Any]:
+    """`config.json` of a new network; `vision` is ours, for the public tower has fixed sizes.
+
+    Args:
+        core: its sizes.
+        tokenizer: whose special tokens it names.
+        max_length: longest sequence in tokens.
+        tower: sizes of the whole vision tower, see `SO400M`.
+        grids: of tiles, see `grids_between`.
+        max_tiles: see `Tiling`.
+    """
+    ids = token_ids(tokenizer, TOKENS)
+    return {
+        **_FIXED,
+        "model_type": "llava_llada",
+        "architectures": ["LlavaLLaDAModelLM"],
+        "hidden_size": core.hidden_size,
+        "num_hidden_layers": core.num_layers,
+        "num_attention_heads": core.num_heads,
+        "num_key_value_heads": core.num_kv_heads,
+        "intermediate_size": core.mlp_size,
+        "vocab_size": core.vocab_size,
+        "rope_theta": core.rope_theta,
+        "rms_norm_eps": core.norm_eps,
+        "max_position_embeddings": max_length,
+        "tokenizer_model_max_length": max_length,
+        "tie_word_embeddings": False,
+        "mask_token_id": ids["mask"],
+        "eos_token_id": ids["eos"],
+        "pad_token_id": ids["eos"],
+        "use_mm_proj": True,
+        "mm_hidden_size": tower["hidden_size"],
+        "image_aspect_ratio": f"anyres_max_{max_tiles}",
+        "image_grid_pinpoints": grids,
+        "vision": dict(tower),
+    }

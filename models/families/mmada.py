@@ -2,17 +2,119 @@
 
 from __future__ import annotations
 
-from models.families.llada import KEYS, core_config, network, with_vocab_size
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from models.families import llada
+from models.families.family import token_ids
+from models.families.llada import KEYS, VOCAB_KEYS, core_config, network
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.image_codes_chat import ImageCodesChat
 from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
+from models.layouts.mmada_rows import MmadaRows
 from models.layouts.text_layout import TextLayout
 from models.layouts.text_to_image import TextToImage
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
 
-__all__ = ["KEYS", "LAYOUTS", "core_config", "network", "with_vocab_size"]
+__all__ = ["KEYS", "LAYOUTS", "VOCAB_KEYS", "core_config", "layouts", "network", "public_config"]
 
 LAYOUTS: dict[str, type[Layout]] = {
     "image_to_text": ImageCodesChat,
     "text": TextLayout,
     "text_to_image": TextToImage,
 }
-"""What checkpoints can do, by the names that prompts carry, and the layout of each."""
+
+_RESERVED = {"soi": 0, "eoi": 1, "t2i": 4, "mmu": 5, "pad": 9}
+TOKENS = {
+    **llada.TOKENS,
+    **{key: f"<|reserved_token_{number}|>" for key, number in _RESERVED.items()},
+    "bos": "<|startoftext|>",
+    "end_header": "<|end_header_id|>",
+}
+"""Special tokens; those of images are LLaDA's reserved ones, so no embedding row is added."""
+
+
+def layouts(
+    network: MaskedTokenModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """Text; with an image tokenizer also images, and text about images. See `Family.layouts`."""
+    text = llada.text_layout(tokenizer, options)
+    if vq is None:
+        return {"text": text}
+    rows = build_rows(tokenizer, options.max_prompt_length)
+    needed, config = rows.code_offset + vq.codebook_size, network.public_config
+    if needed > network.core.vocab_size:
+        raise ValueError(
+            f"{vq.codebook_size} image codes from id {rows.code_offset} need {needed} vocabulary"
+            f" rows and the checkpoint has {network.core.vocab_size}: tokenizer, image tokenizer"
+            " and network do not belong together"
+        )
+    grid = image_grid(config, vq, options.image_size)
+    mask_policy = options.mask_policy or config.get("mask_policy", "ignore")
+    return {
+        "image_to_text": ImageCodesChat(text, rows, vq, grid, options.image_fit),
+        "text": text,
+        "text_to_image": TextToImage(rows, vq, grid, mask_policy),
+    }
+
+
+def build_rows(tokenizer: PreTrainedTokenizerBase, max_text_len: int) -> MmadaRows:
+    """The rows of a tokenizer whose longest text has `max_text_len` tokens."""
+    return MmadaRows(tokenizer, token_ids(tokenizer, TOKENS), max_text_len)
+
+
+def image_grid(
+    config: Mapping[str, Any], vq: ImageTokenizer, image_size: int | None
+) -> tuple[int, int]:
+    """Height and width of an image in codes.
+
+    Raises:
+        ValueError: the size is no multiple of the patch, or the checkpoint's count is no square.
+    """
+    if image_size is not None:
+        if image_size % vq.downsample:
+            raise ValueError(f"image_size is {image_size}, no multiple of {vq.downsample}")
+        return image_size // vq.downsample, image_size // vq.downsample
+    count = config.get("num_vq_tokens", 1024)
+    side = round(count**0.5)
+    if side * side != count:
+        raise ValueError(f"num_vq_tokens is {count}, no square; set image_size")
+    return side, side
+
+
+def public_config(
+    core: CoreConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    vq: ImageTokenizer,
+    image_size: int,
+    mask_policy: str,
+) -> dict[str, Any]:
+    """`config.json` of a new network; `mask_policy` is ours.
+
+    Args:
+        core: its sizes; the vocabulary follows from the tokenizers.
+        tokenizer: of its text.
+        vq: of its images.
+        image_size: side of an image in pixels.
+        mask_policy: see `MaskPolicy`.
+    """
+    rows = len(tokenizer) + vq.codebook_size
+    return {
+        **llada.public_config(core, tokenizer),
+        **dict.fromkeys(VOCAB_KEYS, rows),
+        "model_type": "mmada",
+        "architectures": ["MMadaModelLM"],
+        "new_vocab_size": rows,
+        "llm_vocab_size": len(tokenizer),
+        "codebook_size": vq.codebook_size,
+        "num_vq_tokens": (image_size // vq.downsample) ** 2,
+        "num_new_special_tokens": 0,
+        "mask_policy": mask_policy,
+    }

@@ -6,23 +6,18 @@ most significant bit and exactly zero counts as negative (https://arxiv.org/abs/
 Encoding always runs in float32: lower precision moves latents across zero and flips bits.
 """
 
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.image_tokenizers.magvit_config import MagvitConfig
 from models.image_tokenizers.magvit_network import Decoder, Encoder
-from models.source import find_directory
-from models.weights import check_weights, read_headers, read_weights, write_weights
 
-# Convolutions outside oneDNN unfold their input: decode so many images at once that it stays small.
+# Convolutions outside oneDNN unfold their input: decode few enough images at once to limit it.
 _COLUMN_ELEMENTS = 2**26
 
 
@@ -49,8 +44,10 @@ class LookupFreeQuantizer(nn.Module):
         return self.embedding[codes]
 
 
-class MagvitV2(nn.Module):
+class MagvitV2(ImageTokenizer):
     """The tokenizer: pixels to codes and back."""
+
+    Config = MagvitConfig
 
     def __init__(self, config: MagvitConfig) -> None:
         super().__init__()
@@ -141,6 +138,20 @@ class MagvitV2(nn.Module):
         with _plain_convolutions():
             return torch.cat([self.decode(part) for part in latent.split(chunk)])
 
+    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
+        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`.
+
+        Raises:
+            ValueError: another table of codes.
+        """
+        if not torch.equal(tensors["quantize.embedding"].float(), self.quantize.embedding):
+            raise ValueError(
+                f"quantize.embedding in '{source}' is not the table of +1/-1 bits of a lookup-free"
+                " quantiser with channel 0 as the most significant bit."
+            )
+        self.load_state_dict(tensors)
+        self.decoder.to(dtype)
+
     def _check_pixels(self, pixels: Tensor) -> None:
         channels, factor = self.config.in_channels, self.downsample
         if pixels.ndim != 4 or pixels.shape[1] != channels or not pixels.is_floating_point():
@@ -170,66 +181,6 @@ class MagvitV2(nn.Module):
             )
 
 
-def load_vq(path_or_hub_id: str | Path, dtype: str = "float32", device: str = "cpu") -> MagvitV2:
-    """Load a tokenizer from a directory or from the Hugging Face hub, in evaluation mode.
-
-    Args:
-        path_or_hub_id: a directory with `*.safetensors` or `pytorch_model.bin` and, for sizes that
-            differ from the public network, config.json; or a hub id when no such directory exists.
-        dtype: `float32`, `bfloat16` or `float16` of the decoder. The encoder stays float32.
-        device: a torch device.
-
-    Raises:
-        FileNotFoundError: nothing found under this name.
-        ValueError: an unknown dtype or configuration key, a truncated file, or missing, unexpected
-            or wrongly shaped tensors.
-    """
-    precision = _dtype(dtype)
-    directory = find_directory(path_or_hub_id, pickled=True)
-    vq_outline(directory)
-    vq, tensors = MagvitV2(_read_config(directory)), read_weights(directory, pickled=True)
-    if not torch.equal(tensors["quantize.embedding"].float(), vq.quantize.embedding):
-        raise ValueError(
-            f"quantize.embedding in '{directory}' is not the table of +1/-1 bits of a lookup-free "
-            "quantiser with channel 0 as the most significant bit."
-        )
-    vq.load_state_dict(tensors)
-    vq.decoder.to(precision)
-    return vq.to(device).eval().requires_grad_(False)
-
-
-def vq_outline(directory: Path) -> MagvitV2:
-    """The tokenizer of a directory without its weights, on the meta device.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load_vq`.
-    """
-    with torch.device("meta"):
-        vq = MagvitV2(_read_config(directory))
-    check_weights(read_headers(directory, pickled=True), vq.state_dict(), str(directory))
-    return vq
-
-
-def save_vq(vq: MagvitV2, directory: str | Path, dtype: str | None = None) -> None:
-    """Write config.json and model.safetensors, which `load_vq` reads.
-
-    Args:
-        vq: the tokenizer.
-        directory: created when missing.
-        dtype: stored precision of the weights; by default the one they have.
-    """
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    precision = None if dtype is None else _dtype(dtype)
-    tensors = {
-        key: value.to(precision) if value.is_floating_point() else value
-        for key, value in vq.state_dict().items()
-    }
-    content = {"_class_name": "MAGVITv2", **asdict(vq.config)}
-    (directory / "config.json").write_text(json.dumps(content, indent=2) + "\n")
-    write_weights(tensors, directory)
-
-
 @contextmanager
 def _plain_convolutions() -> Iterator[None]:
     """Leave oneDNN out: its float32 convolutions round about twice as much on the CPU."""
@@ -240,25 +191,6 @@ def _plain_convolutions() -> Iterator[None]:
         torch.backends.mkldnn.set_flags(_enabled=enabled)
 
 
-def _read_config(directory: Path) -> MagvitConfig:
-    path = directory / "config.json"
-    if not path.is_file():
-        return MagvitConfig()
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"'{path}' is not valid JSON: {error}.") from error
-    known = {item.name for item in fields(MagvitConfig)}
-    given = {key: value for key, value in content.items() if not key.startswith("_")}
-    unknown = sorted(given.keys() - known)
-    if unknown:
-        raise ValueError(f"'{path}' has unknown keys {unknown}; allowed are {sorted(known)}.")
-    try:
-        return MagvitConfig(**given)
-    except TypeError as error:
-        raise ValueError(f"'{path}' has a value of the wrong type: {error}.") from error
-
-
 def _square(count: int) -> tuple[int, int]:
     side = math.isqrt(count)
     if side * side != count:
@@ -266,10 +198,3 @@ def _square(count: int) -> tuple[int, int]:
             f"{count} codes do not form a square grid; pass shape=(height, width) in codes."
         )
     return side, side
-
-
-def _dtype(name: str) -> torch.dtype:
-    allowed = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if name not in allowed:
-        raise ValueError(f"dtype is '{name}'; allowed are {sorted(allowed)}.")
-    return allowed[name]

@@ -10,9 +10,8 @@ first piece begins with the token that begins a text.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -22,7 +21,6 @@ from torch import Tensor
 from mmrl.types import Canvas, Features, Prompt, PromptImage
 from models.layouts.anyres import Tiling
 from models.layouts.image_marks import MARK, count_marks, rendered
-from models.layouts.mmada_rows import token_ids
 from models.layouts.text_layout import TextLayout
 
 SYSTEM = (
@@ -38,6 +36,7 @@ class ImageChat:
 
     Args:
         text: layout of the words; its `max_prompt_length` counts them without the images.
+        ids: of the special tokens of the text, and `bos`, `header` and `end_header` of turns.
         tiling: of the images.
         max_length: longest row, images and response included; None for any.
     """
@@ -46,15 +45,9 @@ class ImageChat:
     needs_tower: ClassVar[bool] = True
 
     text: TextLayout
+    ids: Mapping[str, int]
     tiling: Tiling
     max_length: int | None = None
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        """Ids of the tokens that begin and end a text or a turn."""
-        names = {"bos": "<|startoftext|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
-        names |= {"header": "<|start_header_id|>", "end_header": "<|end_header_id|>"}
-        return token_ids(self.text.tokenizer, names)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ mask policy of image generation is.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,12 +20,12 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
-from models.image_tokenizers.magvit import MagvitV2
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.image_chat import Stands, image_key
 from models.layouts.image_marks import MARK, count_marks, words_alone
 from models.layouts.layout_config import ImageFit
 from models.layouts.mmada_rows import MmadaRows
-from models.layouts.pixels import check_fit, image_to_pixels
+from models.layouts.pixels import image_to_pixels
 from models.layouts.text_layout import TextLayout
 
 
@@ -35,7 +35,7 @@ class ImageCodesChat:
 
     Args:
         text: layout of the words; its `max_prompt_length` counts them without the image.
-        layouts: the checkpoint's layouts.
+        rows: of the checkpoint.
         vq: its image tokenizer.
         grid: height and width of an image in codes.
         image_fit: how an image becomes a square.
@@ -45,13 +45,14 @@ class ImageCodesChat:
     needs_tower: ClassVar[bool] = False
 
     text: TextLayout
-    layouts: MmadaRows
-    vq: MagvitV2
+    rows: MmadaRows
+    vq: ImageTokenizer
     grid: tuple[int, int]
     image_fit: ImageFit = "crop"
 
-    def __post_init__(self) -> None:
-        check_fit(self.image_fit)
+    @property
+    def ids(self) -> Mapping[str, int]:
+        return self.rows.ids
 
     @staticmethod
     def check(prompt: Prompt) -> None:
@@ -71,7 +72,7 @@ class ImageCodesChat:
             ValueError: see `check`; also messages, and a tokenizer without a chat template.
         """
         self.check(prompt)
-        ids, bos = self.text.prompt_ids(words_alone(prompt)), self.layouts.ids["bos"]
+        ids, bos = self.text.prompt_ids(words_alone(prompt)), self.rows.ids["bos"]
         return ids if ids[:1] == [bos] else [bos, *ids]
 
     def pieces(self, prompt: Prompt) -> list[list[int]]:
@@ -84,7 +85,7 @@ class ImageCodesChat:
 
     def positions(self, prompt: Prompt) -> int:
         """How many positions the image takes; it is not opened."""
-        frame = self.layouts.shown(torch.zeros(1, 0, dtype=torch.long)).shape[1]
+        frame = self.rows.shown(torch.zeros(1, 0, dtype=torch.long)).shape[1]
         return frame + self.grid[0] * self.grid[1]
 
     def album(self) -> CodesAlbum:
@@ -134,7 +135,7 @@ class ImageCodesChat:
         """[n] int64 token ids of an image, encoded alone so that no other can change them."""
         device = next(self.vq.parameters()).device
         pixels = image_to_pixels(image, self.grid[0] * self.vq.downsample, self.image_fit)
-        return self.vq.get_code(pixels[None].to(device))[0] + self.layouts.code_offset
+        return self.vq.get_code(pixels[None].to(device))[0] + self.rows.code_offset
 
     def _check_length(self, prompt: Prompt, words: int) -> None:
         if words > self.text.max_prompt_length:
@@ -156,7 +157,7 @@ class CodesAlbum:
         key = image_key(images, number)
         if key not in self.images:
             codes = self.chat.codes(images[number]).cpu()
-            self.images[key] = self.chat.layouts.shown(codes[None])[0].int()
+            self.images[key] = self.chat.rows.shown(codes[None])[0].int()
         ids = self.images[key].tolist()
         return ids, [-1] * len(ids)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from PIL import Image
@@ -13,12 +13,16 @@ from mmrl.types import Canvas, Prompt
 class Layout(Protocol):
     """Renders the prompts of one task for one checkpoint.
 
+    `ids`: special tokens of the checkpoint by role, `mask` among them.
     `needs_vq`: whether images, of prompts or completions, are codes of an image tokenizer.
     `needs_tower`: whether prompts show images to a vision tower.
     """
 
     needs_vq: ClassVar[bool]
     needs_tower: ClassVar[bool]
+
+    @property
+    def ids(self) -> Mapping[str, int]: ...
 
     @staticmethod
     def check(prompt: Prompt) -> None:

@@ -8,8 +8,6 @@ file may claim a side that would take all memory once the other is enlarged.
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import torch
 from PIL import Image
@@ -19,12 +17,6 @@ from models.layouts.layout_config import ImageFit
 
 LONGEST = 100
 """Ratio of the sides up to which the whole image is resized before its middle is taken."""
-
-
-def check_fit(fit: str) -> None:
-    """Raise a ValueError for an unknown fit."""
-    if fit not in get_args(ImageFit):
-        raise ValueError(f"image_fit is {fit!r}; allowed: {', '.join(get_args(ImageFit))}")
 
 
 def image_to_pixels(image: Image.Image, size: int, fit: ImageFit = "crop") -> Tensor:

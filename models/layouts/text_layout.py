@@ -8,9 +8,8 @@ depend on the other prompts of its batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -19,7 +18,6 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Prompt
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH
-from models.layouts.mmada_rows import token_ids
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,8 @@ class TextLayout:
     """Renders prompts as canvases with every response position masked, and decodes finished ones.
 
     Args:
-        tokenizer: LLaDA's, or one with the same special tokens.
+        tokenizer: of the checkpoint.
+        ids: of its special tokens: `mask`, `eos`, which pads as well, and `eot`, which ends a turn.
         max_prompt_length: longest prompt in tokens.
         max_completion_length: n.
         chat_template: whether a prompt without messages becomes the message of a user; None does
@@ -38,6 +37,7 @@ class TextLayout:
     needs_tower: ClassVar[bool] = False
 
     tokenizer: PreTrainedTokenizerBase
+    ids: Mapping[str, int]
     max_prompt_length: int
     max_completion_length: int = MAX_COMPLETION_LENGTH
     chat_template: bool | None = None
@@ -45,12 +45,6 @@ class TextLayout:
     def __post_init__(self) -> None:
         if self.chat_template and not self.tokenizer.chat_template:
             raise ValueError("chat_template is true and the tokenizer has none; set it to false")
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        """Ids of the mask and of the two tokens that end a text."""
-        names = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
-        return token_ids(self.tokenizer, names)
 
     @property
     def vocab(self) -> tuple[int, int]:

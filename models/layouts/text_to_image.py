@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
-from models.image_tokenizers.magvit import MagvitV2
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.layouts.layout_config import MaskPolicy
 from models.layouts.mmada_rows import MmadaRows
-
-MaskPolicy = Literal["ignore", "key_padding"]
-"""`ignore`: padding is attended to like any token (how the public MMaDA weights were trained);
-`key_padding`: padding is never attended to, and columns that are padding in every row are cut."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class TextToImage:
     """Renders prompts as canvases with every image position masked, and decodes finished ones.
 
     Args:
-        layouts: the checkpoint's layouts.
+        rows: of the checkpoint.
         vq: its image tokenizer.
         grid: height and width of the image in codes.
         mask_policy: what padding means.
@@ -33,20 +30,19 @@ class TextToImage:
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
 
-    layouts: MmadaRows
-    vq: MagvitV2
+    rows: MmadaRows
+    vq: ImageTokenizer
     grid: tuple[int, int]
     mask_policy: MaskPolicy
 
-    def __post_init__(self) -> None:
-        if self.mask_policy not in get_args(MaskPolicy):
-            allowed = ", ".join(get_args(MaskPolicy))
-            raise ValueError(f"mask_policy is {self.mask_policy!r}; allowed: {allowed}")
+    @property
+    def ids(self) -> Mapping[str, int]:
+        return self.rows.ids
 
     @property
     def vocab(self) -> tuple[int, int]:
         """Half-open range of the image-code token ids."""
-        offset = self.layouts.code_offset
+        offset = self.rows.code_offset
         return offset, offset + self.vq.codebook_size
 
     @staticmethod
@@ -68,13 +64,13 @@ class TextToImage:
             raise ValueError(
                 f"max_completion_length is {length}; an image has {n} tokens. Leave it null."
             )
-        masks = torch.full((len(prompts), n), self.layouts.ids["mask"])
-        tokens, attend = self.layouts.text_to_image([p.text for p in prompts], masks)
-        twin, twin_attend = self.layouts.text_to_image([""] * len(prompts), masks)
+        masks = torch.full((len(prompts), n), self.rows.ids["mask"])
+        tokens, attend = self.rows.text_to_image([p.text for p in prompts], masks)
+        twin, twin_attend = self.rows.text_to_image([""] * len(prompts), masks)
         response = torch.zeros_like(tokens, dtype=torch.bool)
         response[:, -n - 1 : -1] = True
         canvas = Canvas(
-            tokens, response, None, self.vocab, self.layouts.ids["mask"], twin, None, self.grid
+            tokens, response, None, self.vocab, self.rows.ids["mask"], twin, None, self.grid
         )
         if self.mask_policy == "ignore":
             return canvas
@@ -87,7 +83,7 @@ class TextToImage:
             ValueError: a response position is unwritten or holds no image code.
         """
         tokens = canvas.tokens[canvas.response].view(len(canvas), -1)
-        codes = tokens - self.layouts.code_offset
+        codes = tokens - self.rows.code_offset
         if bool((codes < 0).any() | (codes >= self.vq.codebook_size).any()):
             raise ValueError(
                 f"the canvas holds tokens outside the image codes {self.vocab}; is it finished?"

@@ -94,7 +94,6 @@ from mmrl.samplers import SamplerConfig  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 from mmrl.types import Sample  # noqa: E402
 from models import Policy, load_policy  # noqa: E402
-from models.families.llada_v import core_config  # noqa: E402
 from models.loading import new_model, save_model  # noqa: E402
 from models.network.vision import Vision  # noqa: E402
 
@@ -195,7 +194,7 @@ def configured(s: Setting, folder: Path) -> RLConfig:
         "vocab_size": len(tokenizer),
         "vision": tower,
     }
-    save_model(new_model(core_config(config), config, generator("bench", "weights")), folder)
+    save_model(new_model(config, generator("bench", "weights")), folder)
     tokenizer.save_pretrained(folder)
     picture = torch.randint(0, 256, (*reversed(s.image), 3), generator=generator("bench", "image"))
     Image.fromarray(picture.byte().numpy()).save(folder / "image.png")

@@ -77,7 +77,7 @@ class Setting:
 
 def write_checkpoint(s: Setting, directory: Path) -> None:
     """Write a network of random weights."""
-    from models.families.llada import BACKBONE, core_config
+    from models.families.llada import BACKBONE
     from models.loading import new_model, save_model
 
     config = {
@@ -90,7 +90,7 @@ def write_checkpoint(s: Setting, directory: Path) -> None:
         "vocab_size": s.vocabulary,
         "rope_theta": 500000.0,
     }
-    save_model(new_model(core_config(config), config, generator("bench", "weights")), directory)
+    save_model(new_model(config, generator("bench", "weights")), directory)
 
 
 def policy(s: Setting) -> Any:

@@ -73,7 +73,7 @@ from setting import circumstances  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Canvas, Rollout  # noqa: E402
-from models.families.llada import BACKBONE, core_config  # noqa: E402
+from models.families.llada import BACKBONE  # noqa: E402
 from models.loading import new_model  # noqa: E402
 
 
@@ -89,7 +89,7 @@ def policy(s: Setting) -> Any:
         "vocab_size": s.vocabulary,
         "rope_theta": 500000.0,
     }
-    network = new_model(core_config(config), config, generator("bench", "weights"))
+    network = new_model(config, generator("bench", "weights"))
     with torch.no_grad():
         network.head.weight.mul_(10)  # otherwise all predictions are nearly uniform
     network = network.to(s.device, getattr(torch, s.dtype)).eval()

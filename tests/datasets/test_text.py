@@ -15,7 +15,8 @@ from pyarrow.parquet import read_table
 
 from mmrl.data.prompts import load_prompts
 from mmrl.types import Prompt, Sample
-from models.layouts.text_layout import TextLayout
+from models.families.llada import text_layout
+from models.layouts.layout_config import LayoutConfig
 from models.policy import load_tokenizer
 from rewards import build_reward
 from rewards.countdown import solves
@@ -178,7 +179,7 @@ def test_a_wrong_argument_is_refused_by_name(words: list[str], message: str) -> 
 
 
 def test_every_digit_and_every_tag_is_a_token_and_texts_are_short() -> None:
-    text = TextLayout(load_tokenizer(FOLDER / "tokenizer"), max_prompt_length=40)
+    text = text_layout(load_tokenizer(FOLDER / "tokenizer"), LayoutConfig(max_prompt_length=40))
     tokenizer = text.tokenizer
     written = "<reasoning>0123456789+10</reasoning><answer>7*(8-9)/6</answer>"
     ids = tokenizer(written, add_special_tokens=False)["input_ids"]

@@ -16,8 +16,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from mmrl.model_config import LoraConfig, ModelConfig, policy_options
+from mmrl.objectives.masked import outline_start
 from mmrl.objectives.masked_config import MaskedConfig, NetworkConfig
-from mmrl.objectives.masked_policy import new_policy
+from mmrl.objectives.policy_start import load_start
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch, roll_out
 from mmrl.rollouts.tasks import Task, TaskConfig
@@ -26,7 +27,7 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from models import load_policy
+from models import load_policy, load_vq
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "datasets" / "shapes"
@@ -45,7 +46,8 @@ def write_world(folder: Path) -> SimpleNamespace:
         max_prompt_length=24,
         network=NetworkConfig(d_model=32, n_layers=2, n_heads=2, mlp_hidden_size=64),
     )
-    policy = new_policy(options, seed=0)
+    policy = outline_start(options, load_vq(VQ))
+    load_start(policy, "", seed=0)
     for name, parameter in policy.network.named_parameters():
         if parameter.ndim == 2 and "embed" not in name:
             parameter.data *= 4.0  # far from uniform, so that errors show

@@ -12,7 +12,8 @@ from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime import activity
 from mmrl.sft import SFTConfig, train
-from models.image_tokenizers.magvit import MagvitConfig, load_vq
+from models import load_vq
+from models.image_tokenizers.magvit import MagvitConfig
 from tests.mmrl.supervised_runs import NETWORK, config, kill_in_checkpoint, metrics, same_weights
 
 

@@ -17,7 +17,7 @@ from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.sft import main, train
 from mmrl.training.supervised_trainer import DivergenceError
-from models.image_tokenizers.magvit import load_vq
+from models import load_vq
 from tests.mmrl.supervised_runs import (
     NETWORK,
     config,

@@ -22,7 +22,7 @@ from mmrl.preflight.memory import LLADA_8B, SIZES, estimate, sizes
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from models import load_policy
-from models.loading import FAMILIES
+from models.families import FAMILIES
 from models.task_names import TASKS, writes_images
 from tests.mmrl.runs import run_config
 from tests.models.networks import write_small_llada_v, write_small_mmada

@@ -6,7 +6,8 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from models import save_model
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, save_vq
+from models.image_tokenizers.image_tokenizer import save_vq
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
 from tests.models.networks import CONFIG, LEVELS, small_network
 

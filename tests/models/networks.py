@@ -10,16 +10,21 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator
+from transformers import PreTrainedTokenizerBase
 
 from models import save_model
-from models.families import llada_v
+from models.families import llada, llada_v
 from models.families.llada import KEYS
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, save_vq
-from models.loading import public_names
+from models.image_tokenizers.image_tokenizer import save_vq
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from models.layouts.layout_config import LayoutConfig
+from models.layouts.text_layout import TextLayout
+from models.loading import build_network, public_names
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from tests.models.llada_tokenizer import small_tokenizer
@@ -131,7 +136,7 @@ def write_llada_v(directory: Path) -> Path:
     """
     config = json.loads((FIXTURES / "llada_v" / "config.json").read_text())
     with torch.device("meta"):
-        model = llada_v.network(llada_v.core_config(config), config)
+        model = llada_v.network(config)
     state, draw = model.state_dict(), Generator().manual_seed(21)
     names = public_names(state, model.core, llada_v.KEYS)
     tensors = {}
@@ -164,6 +169,13 @@ LLADA_V = {
     },
     "image_grid_pinpoints": "(1x1),...,(2x2)",
 }
+
+
+def text_layout(tokenizer: PreTrainedTokenizerBase, **options: Any) -> TextLayout:
+    """The text layout of LLaDA's family."""
+    return llada.text_layout(tokenizer, LayoutConfig(**options))
+
+
 CHAT = (
     "{{ '<|startoftext|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] +"
     " '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}"
@@ -178,11 +190,10 @@ def write_small_llada_v(directory: Path) -> Path:
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(directory)
     config = {**LLADA_V, "vocab_size": len(tokenizer)}
-    model, draw = llada_v.network(llada_v.core_config(config), config), Generator().manual_seed(3)
+    model, draw = build_network(config), Generator().manual_seed(3)
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1 or name.endswith(("bias", "newline")):
             torch.nn.init.normal_(parameter, std=0.25, generator=draw)
-    model.public_config = config
     save_model(model, directory)
     return directory
 

@@ -13,7 +13,7 @@ from torch import Generator
 from models import load_model, save_model
 from models.loading import new_model
 from models.network.core import MaskedTokenModel
-from tests.models.networks import CONFIG, FIXTURES, small_core, small_network
+from tests.models.networks import CONFIG, FIXTURES, small_network
 
 PUBLIC = FIXTURES / "llada"
 EMBEDDING, HEAD = "model.transformer.wte.weight", "model.transformer.ff_out.weight"
@@ -213,7 +213,6 @@ def test_an_unknown_dtype_is_named_with_those_there_are(saved: Path) -> None:
 
 
 def test_a_fresh_network_follows_from_its_generator() -> None:
-    core = small_core()
-    one, two, other = (new_model(core, {}, Generator().manual_seed(seed)) for seed in (5, 5, 6))
+    one, two, other = (new_model(CONFIG, Generator().manual_seed(seed)) for seed in (5, 5, 6))
     assert same_weights(one, two) and not same_weights(one, other)
     assert torch.equal(one.norm.weight, torch.ones(32))

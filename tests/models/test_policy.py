@@ -9,7 +9,8 @@ from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy, save_model
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, save_vq
+from models.image_tokenizers.image_tokenizer import save_vq
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from models.layouts.text_to_image import to_images
 from tests.models.networks import LEVELS, small_network
 

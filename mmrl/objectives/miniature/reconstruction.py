@@ -26,7 +26,8 @@ from mmrl.objectives.miniature.reconstruction_config import ReconstructionConfig
 from mmrl.objectives.miniature.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.objectives.objective import outline_of, without_weights
 from mmrl.run.image_grid import Cell, page, stacked
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2, load_vq, save_vq, vq_outline
+from models.image_tokenizers.image_tokenizer import load_vq, outline_vq, save_vq
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from models.layouts.text_to_image import to_images
 
 
@@ -41,8 +42,9 @@ class Reconstruction:
         self.eval_images = self.images
         if config.eval_data:
             self.eval_images = load_images(config.eval_data, config.image_column, config.image_size)
-        self.vq = load_vq(config.vq) if config.vq else new_tokenizer(config.network, seed)
-        self.vq = self.vq.to(memory_format=torch.channels_last)
+        vq = load_vq(config.vq) if config.vq else new_tokenizer(config.network, seed)
+        assert isinstance(vq, MagvitV2)
+        self.vq = vq.to(memory_format=torch.channels_last)
         check(
             config.image_size % self.vq.downsample == 0,
             "objective.image_size",
@@ -65,7 +67,7 @@ class Reconstruction:
             for path in sources
         ]
         if config.vq:
-            network = outline_of("objective.vq", config.vq, vq_outline)
+            network = outline_of("objective.vq", config.vq, outline_vq)
         else:
             network = without_weights(lambda: MagvitV2(config.network))
         return network, ", ".join(counts)

@@ -18,7 +18,7 @@ from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.training.micro_batches import parts as parts_of_update
-from models.loading import FAMILIES
+from models.families import FAMILIES
 from models.network.core import MaskedTokenModel
 from tests.mmrl.runs import (
     LORA,

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from mmrl.types import PromptImage
 from models import load_model, save_model
-from models.families.llada_v import core_config, network
+from models.families.llada_v import network
 from models.loading import new_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
@@ -156,23 +156,20 @@ def test_configurations_of_other_models_are_refused_by_key(
 ) -> None:
     config = {**CONFIG, **changes}
     with pytest.raises(ValueError, match=named):
-        network(core_config(config), config)
+        network(config)
 
 
 def test_without_sizes_the_tower_is_the_public_one() -> None:
     config = {key: value for key, value in CONFIG.items() if key != "vision"}
     config["mm_hidden_size"] = 1152
     with torch.device("meta"):
-        tower = eyes(network(core_config(config), config)).tower
+        tower = eyes(network(config)).tower
     assert len(tower.encoder.layers) == 26
     assert tower.embeddings.position_embedding.weight.shape == (729, 1152)
 
 
 def test_a_fresh_network_follows_from_its_generator() -> None:
     config = {**LLADA_V, "vocab_size": 30}
-    one, two = (
-        new_model(core_config(config), config, Generator().manual_seed(5)).state_dict()
-        for _ in range(2)
-    )
+    one, two = (new_model(config, Generator().manual_seed(5)).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert float(one["vision.tower.embeddings.patch_embedding.weight"].std()) > 0.01

@@ -15,13 +15,12 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy
+from models.families.mmada import build_rows
 from models.image_tokenizers.magvit import MagvitV2
 from models.layouts import pixels
 from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.mmada_rows import MmadaRows
 from models.layouts.pixels import ImageFit, image_to_pixels
-from models.layouts.text_layout import TextLayout
-from tests.models.networks import FIXTURES, write_small_mmada
+from tests.models.networks import FIXTURES, text_layout, write_small_mmada
 
 IMAGE = {"type": "image"}
 CODES = 16
@@ -62,7 +61,7 @@ def layout(policy: Policy) -> ImageCodesChat:
 def test_a_row_is_the_framed_codes_and_the_conversation(policy: Policy) -> None:
     prompt = question()
     canvas, task = policy.canvas([prompt]), layout(policy)
-    [row], ids = canvas.tokens.tolist(), task.layouts.ids
+    [row], ids = canvas.tokens.tolist(), task.rows.ids
     assert (row[0], row[1], row[2 + CODES]) == (ids["mmu"], ids["soi"], ids["eoi"])
     codes = task.vq.get_code(image_to_pixels(picture(8, 8), 8)[None])[0]
     assert row[2 : 2 + CODES] == (codes + len(policy.tokenizer)).tolist()
@@ -81,7 +80,7 @@ def test_a_row_is_what_understanding_was_trained_with(policy: Policy) -> None:
     turn = policy.tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt.text}], tokenize=False
     )
-    trained, _ = task.layouts.image_to_text([f"{turn}a cat"], task.codes(picture(8, 8))[None])
+    trained, _ = task.rows.image_to_text([f"{turn}a cat"], task.codes(picture(8, 8))[None])
     width = canvas.tokens.shape[1] - 8
     assert torch.equal(canvas.tokens[:, :width], trained[:, :width])
 
@@ -92,7 +91,8 @@ def test_the_ids_are_those_of_the_public_prompting_code(
     public = load_file(FIXTURES / "mmada" / "cases.safetensors")["layouts/mmu/0"]
     monkeypatch.setattr(ImageCodesChat, "codes", lambda *_: public[0, 2 : 2 + CODES])
     words = "<|start_header_id|>user<|end_header_id|>\nhi<eot_id><|start_header_id|>"
-    task = ImageCodesChat(TextLayout(tokenizer, 30, 4), MmadaRows(tokenizer, 20), MagvitV2, (4, 4))  # type: ignore[arg-type]
+    text = text_layout(tokenizer, max_prompt_length=30, max_completion_length=4)
+    task = ImageCodesChat(text, build_rows(tokenizer, 20), MagvitV2, (4, 4))  # type: ignore[arg-type]
     canvas = task.canvas([question(words)])
     # of the 20 ids of text in the public row the last is an end, since its text is cut there
     assert torch.equal(canvas.tokens[0, :-4], public[0, :-1])
@@ -199,7 +199,7 @@ def test_a_checkpoint_without_a_chat_template_takes_the_words_as_they_are(
 ) -> None:
     bare = load(directory, chat_template=False).canvas([question()]).tokens[0].tolist()
     words = policy.tokenizer("which?", add_special_tokens=False)["input_ids"]
-    assert bare[3 + CODES : -8] == [layout(policy).layouts.ids["bos"], *words]
+    assert bare[3 + CODES : -8] == [layout(policy).ids["bos"], *words]
 
 
 def test_without_its_image_tokenizer_a_policy_reads_no_images(directory: Path) -> None:

@@ -8,9 +8,8 @@ import torch
 
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy, save_model
-from models.layouts.text_layout import TextLayout
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
-from tests.models.networks import CONFIG, small_network
+from tests.models.networks import CONFIG, small_network, text_layout
 
 TEMPLATE = (
     "{{ '<|startoftext|>' }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] +"
@@ -89,7 +88,7 @@ def test_the_twin_has_masks_in_place_of_the_prompt(policy: Policy) -> None:
 def test_text_goes_through_the_chat_template_as_a_message_of_the_user() -> None:
     tokenizer = llada_tokenizer()
     tokenizer.chat_template = TEMPLATE
-    chat = TextLayout(tokenizer, 99)
+    chat = text_layout(tokenizer)
     messages = [{"role": "user", "content": "hi"}]
     [ids] = chat.canvas([Prompt("0", "text", "hi")], 1).tokens[:, :-1].tolist()
     assert ids == chat.prompt_ids(Prompt("0", "text", "ignored", messages=messages))
@@ -98,15 +97,15 @@ def test_text_goes_through_the_chat_template_as_a_message_of_the_user() -> None:
         "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
-    plain = TextLayout(tokenizer, 99, chat_template=False)
+    plain = text_layout(tokenizer, chat_template=False)
     assert plain.prompt_ids(Prompt("0", "text", "hi")) == [1000 + ord("h"), 1000 + ord("i")]
 
 
 def test_templates_that_are_not_there_are_asked_for_in_vain() -> None:
     with pytest.raises(ValueError, match="chat_template is true"):
-        TextLayout(llada_tokenizer(), 99, chat_template=True)
+        text_layout(llada_tokenizer(), chat_template=True)
     with pytest.raises(ValueError, match="prompt '7' has messages"):
-        TextLayout(llada_tokenizer(), 99).fits(Prompt("7", "text", "", messages=[{"role": "user"}]))
+        text_layout(llada_tokenizer()).fits(Prompt("7", "text", "", messages=[{"role": "user"}]))
 
 
 @pytest.mark.parametrize("end", ["<|endoftext|>", "<|eot_id|>"])
@@ -140,7 +139,7 @@ def test_a_prompt_beyond_the_limit_does_not_fit_and_is_refused_by_name(policy: P
 
 
 def test_ends_and_mask_are_those_of_llada() -> None:
-    canvas = TextLayout(llada_tokenizer(), 9, 4).canvas([Prompt("0", "text", "a")])
+    canvas = text_layout(llada_tokenizer()).canvas([Prompt("0", "text", "a")])
     assert (canvas.stop_ids, canvas.mask_id, canvas.vocab) == (
         (126081, 126348),
         126336,

@@ -1,0 +1,97 @@
+"""The protocol of a family of checkpoints, and what its modules share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from transformers import PreTrainedTokenizerBase
+
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
+
+
+class Family(Protocol):
+    """What a module of this folder provides for the checkpoints of one `model_type`.
+
+    `KEYS`: core tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
+    prefix.
+    `VOCAB_KEYS`: the keys of config.json that hold the number of embedding rows.
+    `LAYOUTS`: task -> layout of its prompts, for every task that a checkpoint can do.
+    """
+
+    KEYS: dict[str, str]
+    VOCAB_KEYS: tuple[str, ...]
+    LAYOUTS: dict[str, type[Layout]]
+
+    def core_config(self, config: Mapping[str, Any]) -> CoreConfig:
+        """The core's sizes from config.json; a ValueError for a variant that is not supported."""
+        ...
+
+    def network(self, config: Mapping[str, Any]) -> MaskedTokenModel:
+        """The network of a config.json, on the current default device."""
+        ...
+
+    def layouts(
+        self,
+        network: MaskedTokenModel,
+        tokenizer: PreTrainedTokenizerBase,
+        options: LayoutConfig,
+        vq: ImageTokenizer | None = None,
+    ) -> dict[str, Layout]:
+        """The layouts of a checkpoint by task, those of `LAYOUTS` that need no `vq` without one.
+
+        Args:
+            network: with its `public_config`; the weights are not needed.
+            tokenizer: of the checkpoint.
+            options: what the user chose.
+            vq: image tokenizer.
+
+        Raises:
+            ValueError: tokenizer, image tokenizer and network do not belong together.
+        """
+        ...
+
+
+def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> dict[str, int]:
+    """Ids of special tokens by their names, under the same keys.
+
+    Raises:
+        ValueError: the tokenizer lacks one.
+    """
+    vocabulary = tokenizer.get_vocab()
+    absent = sorted(set(names.values()) - vocabulary.keys())
+    if absent:
+        raise ValueError(f"the tokenizer lacks the special tokens {', '.join(absent)}")
+    return {key: vocabulary[name] for key, name in names.items()}
+
+
+def read_number(config: Mapping[str, Any], key: str) -> Any:
+    """A key of config.json that must be a number; a ValueError where it is not."""
+    value = config.get(key)
+    if value is None:
+        kind = config.get("model_type")
+        raise ValueError(f"config.json lacks {key!r}; the directory is no {kind}-type checkpoint")
+    if not isinstance(value, int | float):
+        raise ValueError(f"config.json: {key} is {value!r}; it must be a number")
+    return value
+
+
+def read_head_dim(config: Mapping[str, Any], width_key: str, heads_key: str) -> int:
+    """The width of an attention head; a ValueError where heads do not divide the hidden width."""
+    width, heads = read_number(config, width_key), read_number(config, heads_key)
+    if width % heads:
+        raise ValueError(
+            f"config.json: {width_key} is {width}, no multiple of {heads_key} = {heads}"
+        )
+    return width // heads
+
+
+def check_variant(config: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
+    """Raise a ValueError where config.json asks for a variant that no public checkpoint uses."""
+    for key, value in supported.items():
+        if config.get(key, value) not in (value, None):
+            raise ValueError(f"config.json: {key} is {config[key]!r}; only {value!r} is supported")
