@@ -1,10 +1,11 @@
-"""Finished batches of an evaluation on disk, behind which an interrupted one goes on.
+"""Finished batches of a benchmark on disk, from which an interrupted one continues.
 
     samples/settings.json     what decides the samples
     samples/<name>.json       a batch: texts, lengths, cost
     samples/<name>-<n>.png    its images, where it has any
 
-The JSON of a batch is written last, aside, and renamed, so a batch is there whole or not at all.
+The JSON of a batch is written last, under another name, and renamed, so a batch is complete or
+missing.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _SETTINGS = "settings.json"
 
 
 class SampleStore:
-    """The batches in a folder, by name; processes may share it, each writing its own batches."""
+    """The batches of a folder, by name; processes may share it, each writing its own batches."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Refuse to go on behind batches that were sampled with other settings.
+        """Refuse to continue from batches that were sampled with other settings.
 
         Raises:
             ConfigError: names what differs.
@@ -50,7 +51,7 @@ class SampleStore:
             )
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Write down what decides the samples, before the first batch."""
+        """Write what decides the samples, before the first batch."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._put(_SETTINGS, settings)
 
@@ -59,7 +60,7 @@ class SampleStore:
         return (self.folder / f"{name}.json").is_file()
 
     def write(self, name: str, batch: Batch) -> None:
-        """Keep a finished batch."""
+        """Store a finished batch."""
         for n, image in enumerate(batch.completions):
             if isinstance(image, Image.Image):
                 image.save(self.folder / f"{name}-{n}.png")
@@ -67,7 +68,7 @@ class SampleStore:
         self._put(f"{name}.json", asdict(replace(batch, completions=[])) | {"completions": texts})
 
     def read(self, name: str) -> Batch:
-        """A finished batch.
+        """Read a finished batch.
 
         Raises:
             ConfigError: it cannot be read.
@@ -85,7 +86,7 @@ class SampleStore:
             return image
 
     def _put(self, name: str, values: Mapping[str, Any]) -> None:
-        # the process id keeps processes apart that write the same file
+        # several processes may write the same file
         aside = self.folder / f"{name}.{os.getpid()}.partial"
         aside.write_text(_json(values), encoding="utf-8")
         os.replace(aside, self.folder / name)

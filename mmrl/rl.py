@@ -77,8 +77,6 @@ def train(config: RLConfig) -> Path:
         log_with=list[Any](config.report_to) or None,
         project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
-    config.check_geometry(accelerator.num_processes)
-    config.check_model()
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     with run.locked(), told_of_peers():
         _learn(config, accelerator, run)
@@ -87,8 +85,8 @@ def train(config: RLConfig) -> Path:
 
 def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> None:
     """The run, in a directory that no other writes into."""
+    from mmrl.preflight.checks import check_run
     from mmrl.rollouts.rollout import rewarded, sample_groups
-    from mmrl.rollouts.tasks import Task
     from mmrl.run.run_log import RunLog
     from mmrl.runtime.computation import choose_together
     from mmrl.runtime.launch import any_process
@@ -98,11 +96,9 @@ def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> Non
     from rewards.scoring.overlap import Overlap
 
     rank, world_size = accelerator.process_index, accelerator.num_processes
-    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     recover_checkpoints(run.checkpoints)
     checkpoint = run.starting_point(config.resume_from_checkpoint)
-    for task in tasks.values():
-        task.check_prompts(config.model)
+    tasks = check_run(config, world_size)
     with activity("building the rewards"):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
         accelerator.wait_for_everyone()

@@ -9,9 +9,10 @@ from mmrl import samplers
 from mmrl.algorithms import forwards, unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config
+from mmrl.preflight.checks import check_run
 from mmrl.preflight.memory import estimate, sizes, total
 from mmrl.preflight.probe_config import SAMPLES
-from mmrl.preflight.reward_probe import format_probes, offline
+from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_probe import probe_task
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.pairing import differences
@@ -34,13 +35,8 @@ def describe(config: RLConfig, world_size: int = 1) -> str:
         ConfigError: settings that cannot run.
         FileNotFoundError, ValueError: a reward that cannot be built.
     """
-    config.check_geometry(world_size)
-    config.check_model()
     RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
-    with offline():
-        tasks = [Task(name, options, dry=True) for name, options in config.tasks.items()]
-    for task in tasks:
-        task.check_prompts(config.model)
+    tasks = list(check_run(config, world_size, dry=True).values())
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mmrl import begin
 from mmrl.config import ConfigError
+from mmrl.preflight.checks import check_run
 from mmrl.preflight.probe_config import FEW, ProbeConfig
 from mmrl.preflight.probe_samples import (
     ProbeSamples,
@@ -73,7 +74,7 @@ def probe_run(config: ProbeConfig) -> int:
     """
     begin()
     place, failed = Path(config.samples or config.output_dir), False
-    tasks = [Task(name, options) for name, options in config.tasks.items()]
+    tasks = list(check_run(config).values())
     if config.samples and not any(_recorded(task, place, config.num_samples) for task in tasks):
         names = " or ".join(task.name for task in tasks)
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Whether a method and a sampler fit together: what is refused, and what is said before a run."""
+"""Whether a method and a sampler fit together: what is refused, and what is warned of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mmrl.samplers import RULES, SamplerConfig
 
 
 def check_pairing(row: AlgorithmConfig, sampler: SamplerConfig, where: str) -> None:
-    """Refuse a method whose masks follow the recorded trace on rollouts that carry none.
+    """Refuse a method whose masks follow the recorded trace on rollouts without one.
 
     Raises:
         ConfigError: the sampler records no order of writing, or writes everything in one step.
@@ -24,12 +24,12 @@ def check_pairing(row: AlgorithmConfig, sampler: SamplerConfig, where: str) -> N
     if sampler.steps == 1:
         raise ConfigError(
             f"{where}.algorithm.mask is {row.mask!r}, and {where}.sampler.steps is 1, so there is"
-            " no trace to follow; raise the steps, or use mask: full, which is the same then."
+            " no trace to follow; raise the steps, or use mask: full, which is then the same."
         )
 
 
 def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
-    """How the scored policy differs from the one that samples; empty when it is the same."""
+    """How the scored policy differs from the one that samples; empty where it does not."""
     found = []
     for key in ("cfg_scale", "temperature"):
         rollout, scoring = getattr(sampler, key), getattr(row, key)
@@ -38,16 +38,14 @@ def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
     if sampler.top_k or sampler.top_p < 1:
         found.append("the rollout filters tokens (top_k, top_p) and scoring does not")
     if sampler.eos == "suppress":
-        found.append(
-            "the rollout never writes the end token (eos: suppress) and scoring lets it be"
-        )
+        found.append("the rollout never writes the end token (eos: suppress) and scoring allows it")
     if sampler.cache != "none":
-        found.append(f"the rollout reads a cache ({sampler.cache}) and scoring computes all anew")
+        found.append(f"the rollout reads a cache ({sampler.cache}) and scoring reads none")
     if follows_blocks(row) and row.block_size != sampler.block_size:
         sizes = ["null" if n is None else n for n in (sampler.block_size, row.block_size)]
         found.append("block_size is {} in the rollout and {} in scoring".format(*sizes))
     if MASKS[row.mask].ordered and not MASKS[row.mask].reads_trace and sampler.name != row.mask:
         found.append(
-            f"scoring goes {row.mask}, an order that sampler {sampler.name} does not follow"
+            f"scoring follows the order {row.mask}, and the sampler {sampler.name} does not"
         )
     return found

@@ -14,7 +14,7 @@ from models.task_names import TASKS
 from rewards.scoring.terms import as_entry, check_entries
 
 MOST_ROLLOUTS = 65536
-"""Prompts of a step, and completions of a prompt, at most."""
+"""Maximum of prompts of a step, and of completions of a prompt."""
 
 
 @dataclass(kw_only=True)
@@ -41,11 +41,11 @@ class TaskConfig:
     """Rollouts per prompt: the size of a group."""
     rollout_batch_size: int = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
-    group: no batch holds a part of one group beside another group."""
+    group: a batch with part of one group has no other group."""
     max_completion_length: int | None = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: int | None = None
-    """The same for evaluations; null takes `max_completion_length`."""
+    """Response positions in evaluations; null takes `max_completion_length`."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """How rollouts are written."""
     eval_sampler: SamplerConfig | None = None
@@ -73,7 +73,7 @@ class TaskConfig:
     skip_zero_std_groups: bool = False
     """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
     shuffle_advantages: bool = False
-    """Control that must not learn: advantages are dealt at random among the rollouts of a step."""
+    """Control run that must not learn: advantages are shuffled among the rollouts of a step."""
 
     def __post_init__(self) -> None:
         self.settle_rewards()
@@ -88,13 +88,13 @@ class TaskConfig:
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
 
     def check(self, where: str) -> None:
-        """Check what its parts say together, and their names and options; nothing is loaded.
+        """Check names and options, and whether they fit together; nothing is loaded.
 
         Args:
             where: dotted key of the task, for messages.
 
         Raises:
-            ConfigError, ValueError: a sampler, method or reward that cannot be.
+            ConfigError, ValueError: an impossible sampler, method or reward.
         """
         self.settle_rewards()
         length = self.max_completion_length
@@ -108,6 +108,6 @@ class TaskConfig:
                 check_entries(getattr(self, key), f"{where}.{key}")
 
     def settle_rewards(self) -> None:
-        """Make entries of callables that stand among the rewards, also of those put there later."""
+        """Turn callables among the rewards into entries, also those added after construction."""
         self.rewards = [as_entry(reward) for reward in self.rewards]
         self.eval_rewards = [as_entry(reward) for reward in self.eval_rewards]

@@ -1,4 +1,4 @@
-"""A task of a run: its prompts, sampler, rewards and algorithm, and how a step's work is dealt."""
+"""A task of a run: its prompts, sampler, rewards and algorithm."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def completion_length(task: TaskConfig, model: ModelConfig, raw: Mapping[str, An
 
 
 def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
-    """Raise a ConfigError where rewards judge chunks of what has none.
+    """Raise a ConfigError where rewards score the chunks of a text and completions are images.
 
     Args:
-        cutting: of the rewards; None where they judge no chunks.
+        cutting: of the rewards; None where they score no chunks.
         task: layout of the prompts.
         where: dotted key of the rewards, for messages.
     """
@@ -59,13 +59,12 @@ def check_chunks(cutting: Cutting | None, task: str, where: str) -> None:
 
 
 class Task:
-    """A task, checked, with its prompts loaded and its rewards ready to be built.
+    """A task of a run with its prompts; its rewards are built when first needed.
 
     Args:
         name: of the task.
-        config: its settings.
-        dry: whether a hub data set that is not on this machine is no error and leaves the task
-            without its prompts.
+        config: its settings, which are checked.
+        dry: whether prompts that are only on the hub may be missing; there are then none.
 
     Raises:
         ConfigError: a setting that cannot run, or a prompt file that cannot be read.
@@ -122,10 +121,10 @@ class Task:
         check_prompts(model, self.config.task, [*self.prompts, *self.eval_prompts])
 
     def leave_out_long_prompts(self, policy: Policy) -> None:
-        """Keep the prompts that the policy can take; the others are counted in the log.
+        """Keep the prompts that the policy can take; the log has the number of the others.
 
         Raises:
-            ConfigError: none of a file is left, or one that no length would help.
+            ConfigError: a file without any such prompt, or a prompt of impossible layout.
         """
         config = self.config
         fits = partial(policy.fits, length=config.max_completion_length)
@@ -135,7 +134,7 @@ class Task:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """The rewards of training, built when first needed and kept."""
+        """The rewards of training."""
         return Scorer(self.config.rewards, self.config.max_failures)
 
     @cached_property
@@ -158,19 +157,19 @@ class Task:
         return self.scorer, self.eval_scorer
 
     def bind_policy(self, policy: Policy, seed: int) -> None:
-        """Let the rewards that ask the policy ask this one."""
+        """Give the rewards that query the policy access to it."""
         for scorer in (self.scorer, self.eval_scorer):
             bind_policy(scorer, policy, seed)
 
     def _check_chunks(self) -> None:
-        """Whether there are chunks for rewards that judge them, and a value model to carry them."""
+        """Check that there are chunks to score; warn where no value model credits them."""
         where = f"tasks.{self.name}"
         for key, scorer in (("rewards", self.scorer), ("eval_rewards", self.eval_scorer)):
             check_chunks(scorer.cutting, self.config.task, f"{where}.{key}")
         if self.scorer.cutting is not None and self.algorithm.value is None:
             logger.warning(
-                "%s: the scores of a completion's chunks are added up to one reward, because"
-                " algorithm.value is null; trace_rl_value credits each chunk for itself",
+                "%s: the scores of a completion's chunks are summed to one reward, because"
+                " algorithm.value is null; trace_rl_value credits each chunk",
                 where,
             )
 
@@ -180,13 +179,13 @@ class Task:
         return self.config.num_prompts * self.config.num_generations
 
     def step_prompts(self, step: int, seed: int) -> list[Prompt]:
-        """The prompts of a step: the next stretch of an endlessly reshuffled stream."""
+        """The prompts of a step: the next ones of a stream that is reshuffled every epoch."""
         first = step * self.config.num_prompts
         places = range(first, first + self.config.num_prompts)
         return [self.prompts[row] for row in stream_rows(seed, places, len(self.prompts))]
 
     def places(self, rank: int, world_size: int) -> list[tuple[int, int]]:
-        """(prompt, sample) of each rollout that falls to a process, group by group."""
+        """(prompt, sample) of each rollout of a process, group by group."""
         share = self.config.num_prompts // world_size
         mine = range(rank * share, (rank + 1) * share)
         return [(p, g) for p in mine for g in range(self.config.num_generations)]

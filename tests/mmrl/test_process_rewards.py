@@ -132,7 +132,7 @@ def test_without_a_value_model_the_sum_over_chunks_is_the_reward_of_the_whole(
 ) -> None:
     trainer, task, batch = first_step(process_config(world, tmp_path, backbone=None))
     task.build_rewards()
-    assert "added up to one reward" in caplog.text and "trace_rl_value" in caplog.text
+    assert "summed to one reward" in caplog.text and "trace_rl_value" in caplog.text
     assert batch.token_rewards is None
     samples = task.scorer.terms[0].reward.seen  # type: ignore[attr-defined]
     totals = [2 * sum(_vowels(chunk.text) for chunk in sample.chunks) for sample in samples]
