@@ -45,7 +45,5 @@ def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
         sizes = ["null" if n is None else n for n in (sampler.block_size, row.block_size)]
         found.append("block_size is {} in the rollout and {} in scoring".format(*sizes))
     if MASKS[row.mask].ordered and not MASKS[row.mask].reads_trace and sampler.name != row.mask:
-        found.append(
-            f"scoring follows the order {row.mask}, and the sampler {sampler.name} does not"
-        )
+        found.append(f"scoring is {row.mask}, an order that sampler {sampler.name} does not follow")
     return found
