@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from mmrl.config.help import Usage  # noqa: E402
-from mmrl.config.setting_docs import Setting, component, component_summary, settings  # noqa: E402
+from mmrl.config.setting_docs import Setting, component_summary, options_class, settings  # noqa: E402
 from mmrl.config.shipped import first_line, shipped  # noqa: E402
 from rewards import REWARDS  # noqa: E402
 
@@ -123,7 +123,7 @@ def rewards_page() -> str:
         " `scale` and `offset` belong to every entry, see [rewards](../rewards.md).",
     ]
     for name, entry in REWARDS.items():
-        rows = settings(component(entry))
+        rows = settings(options_class(entry))
         parts += [f"## {name}", component_summary(entry), table(rows) if rows else "No options."]
     return "\n\n".join(parts) + "\n"
 
@@ -144,12 +144,12 @@ def sections(cls: Any, key: str, seen: set[int]) -> Iterator[str]:
             for name, entry in row.holds.items():
                 yield f"### `{place}`, `name: {name}`"
                 yield component_summary(entry)
-                yield from sections(component(entry), place, seen)
+                yield from sections(options_class(entry), place, seen)
         else:
             place += ".<name>" if row.many else ""
             yield f"### `{place}`"
             yield row.meaning
-            yield from sections(component(row.holds), place, seen)
+            yield from sections(options_class(row.holds), place, seen)
 
 
 def table(rows: list[Setting]) -> str:

@@ -1,7 +1,7 @@
 """Python objects by name: `path/to/file.py:function`, or `module:Class` for what can be imported.
 
-Paths are relative to the current directory. A file is loaded once, under a name of its own, however
-its path is spelt; one that was imported already, or is the program that runs, is not loaded again.
+Paths are relative to the current directory. A file is loaded once, however its path is spelt; one
+that is imported already, or is the running program, is not loaded again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FROM_FILE = "loaded_from_file_"
 
 
 def is_by_name(name: Any) -> bool:
-    """Whether a name is of this form: a place and, after a colon, what is there."""
+    """Whether a name has this form: a file or module, a colon, and the name inside."""
     return isinstance(name, str) and all(name.rpartition(":"))
 
 
 def find(name: str, where: str) -> Any:
-    """The object of a name.
+    """Find the object of a name.
 
     Args:
         name: `file.py:name` or `module:name`, where `name` may have dots.
@@ -63,8 +63,8 @@ def find(name: str, where: str) -> Any:
 
 
 def write_name(value: Any) -> str:
-    """The name by which `mmrl.config.by_name.find` finds a function or class. Of anything else it
-    says what it is, in a form that `find` explains."""
+    """Write the name by which `find` finds a function or class. Other objects are described in a
+    form for which `find` raises an explanation."""
     kind = value if hasattr(value, "__qualname__") else type(value)
     module, path = getattr(kind, "__module__", None) or "builtins", kind.__qualname__
     file = getattr(sys.modules.get(module), "__file__", None)
@@ -79,7 +79,7 @@ def write_name(value: Any) -> str:
 
 
 def source_of(value: Any) -> bytes:
-    """The text of the file that defines a function or class; empty where there is none."""
+    """The source file of a function or class as bytes; empty without one."""
     module = sys.modules.get(getattr(value, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     return Path(file).read_bytes() if file and Path(file).is_file() else b""
@@ -112,7 +112,7 @@ def _file(place: str, name: str, where: str) -> ModuleType:
 def _module(place: str, name: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(place)
-    except Exception as error:  # foreign code: whatever it raises
+    except Exception as error:  # code of others raises anything
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         is_missing = absent is not None and f"{place}.".startswith(f"{absent}.")
         said = f"there is no module {absent!r}" if is_missing else _failure(error, None)
@@ -123,7 +123,7 @@ def _module(place: str, name: str, where: str) -> ModuleType:
 
 
 def _imported(path: Path) -> ModuleType | None:
-    """The module that was made from a file, if there is one."""
+    """The imported module of a file, if there is one."""
     for module in list(sys.modules.values()):
         file = str(getattr(module, "__dict__", {}).get("__file__"))
         if os.path.basename(file) == path.name and os.path.realpath(file) == str(path):
@@ -132,7 +132,7 @@ def _imported(path: Path) -> ModuleType | None:
 
 
 def _failure(error: Exception, path: Path | None) -> str:
-    """What went wrong in a file, and in which line of it."""
+    """The error of loading a file, with its line."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -145,6 +145,6 @@ def _failure(error: Exception, path: Path | None) -> str:
 
 
 def _shown(path: Path) -> str:
-    """A path from the current directory where it is below it."""
+    """A path, relative where it is below the current directory."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

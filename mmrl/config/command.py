@@ -1,4 +1,4 @@
-"""What every entry point does around its work: help, the exit status, one line for an error."""
+"""The frame of every command: help, the exit status, one line for an error of the user."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ def run_command(
     work: Callable[[], int | None],
     *errors: type[Exception],
 ) -> int:
-    """Do the work of a command, or say how it is used; return its exit status.
+    """Do the work of a command, or print its help; return its exit status.
 
     Args:
-        usage: what is said for `-h`, `--help`, `--help KEY` and without arguments, which is
-            status 2.
+        usage: printed for `-h`, `--help`, `--help KEY` and, with status 2, without arguments.
         arguments: of the command line.
-        work: see `exit_status`, as `errors`.
+        work: see `exit_status`, as for `errors`.
     """
     if arguments and not any(word in HELP for word in arguments):
         return exit_status(work, *errors)
@@ -43,9 +42,9 @@ def run_command(
 
 
 def read_settings(usage: Usage, arguments: Sequence[str]) -> Any:
-    """Settings of a command line; ends the process where it asks for help or cannot be right.
+    """Read the settings of a command line; exit where it asks for help or has an error.
 
-    For scripts that import for seconds: they read their settings first.
+    For scripts with slow imports, which read their settings first.
     """
     found = []
 
@@ -60,7 +59,7 @@ def read_settings(usage: Usage, arguments: Sequence[str]) -> Any:
 
 
 def write_out(text: str) -> None:
-    """Print a text; a reader that closes the pipe early, such as `head`, is no error."""
+    """Print a text; a reader that closes the pipe early, such as `head`, is not an error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -73,9 +72,9 @@ def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int
 
     Args:
         work: returns the status, or None for 0.
-        errors: besides ValueError (which ConfigError is) and OSError, what is the user's to
-            correct: it becomes one line on stderr and status 1. Ctrl-C is status 130; anything
-            else is a defect and keeps its traceback.
+        errors: errors of the user besides ValueError (which ConfigError is) and OSError: they
+            become one line on stderr and status 1. Ctrl-C is status 130; any other error is a
+            defect and keeps its traceback.
     """
     try:
         return work() or 0
@@ -84,6 +83,6 @@ def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int
         sys.stderr.write(f"error: {error}\n")
         return 1
     except KeyboardInterrupt:
-        gc.freeze()  # or Python's last collection takes a second among the modules of torch
+        gc.freeze()  # Python's last collection would take a second with torch imported
         sys.stderr.write("stopped\n")
         return 130

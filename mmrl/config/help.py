@@ -6,21 +6,21 @@ import difflib
 import os
 import re
 import shutil
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from textwrap import TextWrapper
 from typing import Any, NamedTuple
 
-from mmrl.config.setting_docs import Setting, component, component_summary, settings, walk
+from mmrl.config.setting_docs import Setting, component_summary, options_class, settings, walk
 from mmrl.config.shipped import first_line, shipped
 
 
 class Usage(NamedTuple):
-    """What is told of a command.
+    """What `--help` knows of a command.
 
-    `command`: how it is called. `text`: docstring of its module, a summary, indented examples and
-    what else there is to say. `config`: the dataclass of its settings, or several of them by the
-    words that choose one. `folder`: of `configs/` with its configurations, None without.
+    `command`: the words that call it. `text`: docstring of its module, with a summary and indented
+    examples. `config`: the dataclass of its settings, or several by the word that chooses one.
+    `folder`: of `configs/` with its configurations, None without.
     """
 
     command: str
@@ -30,7 +30,7 @@ class Usage(NamedTuple):
 
 
 def overview(usage: Usage) -> str:
-    """What a command does, an example, its configurations, and its settings."""
+    """Write what a command does, an example, its configurations, and its settings."""
     rows = _top(usage)
     parts = [(usage.text or "").strip()]
     if usage.folder is not None:
@@ -46,7 +46,7 @@ def overview(usage: Usage) -> str:
 
 
 def about(usage: Usage, key: str) -> str | None:
-    """A section of the settings, or those with `key` in their name; None where there are none."""
+    """Describe a section, or the settings with `key` in their name; None where there are none."""
     here = _at(_top(usage), key)
     if here is not None and here.holds is not None:
         return _section(here)
@@ -60,7 +60,7 @@ def about(usage: Usage, key: str) -> str | None:
 
 
 def nearest(usage: Usage, key: str) -> list[str]:
-    """Keys that look like one that there is not."""
+    """Find keys that resemble an unknown one."""
     every = [row.key for cls in _classes(usage) for row in walk(cls)]
     names = {name.rpartition(".")[2]: name for name in every}
     near = difflib.get_close_matches(key.rpartition(".")[2], names, n=3)
@@ -68,10 +68,10 @@ def nearest(usage: Usage, key: str) -> list[str]:
 
 
 def commands(root: Path) -> str:
-    """What can be run, and what each does, by the docstrings; nothing is imported.
+    """List the commands with their summaries, read from the source: nothing is imported.
 
     Args:
-        root: folder of the packages; where it is a checkout, scripts and generators are listed too.
+        root: folder of the packages; of a checkout, scripts and generators are listed too.
     """
     modules = [*root.glob("mmrl/*.py"), *root.glob("rewards/*/__main__.py")]
     scripts = [
@@ -109,7 +109,7 @@ def _classes(usage: Usage) -> list[type]:
 
 
 def _top(usage: Usage) -> list[Setting]:
-    """The settings of a command; of several kinds each once, with the kind that alone has it."""
+    """The settings of a command; of several kinds each once, with a note where one kind has it."""
     if isinstance(usage.config, type):
         return settings(usage.config)
     rows: dict[str, Setting] = {}
@@ -127,7 +127,7 @@ def _top(usage: Usage) -> list[Setting]:
 
 
 def _at(rows: Sequence[Setting], key: str) -> Setting | None:
-    """The setting that a dotted key names; of several sections by name, the name may be left out.
+    """Find the setting of a dotted key; names of a user's sections may be left out.
 
     `tasks.sampler`, `tasks.shapes.sampler`, `tasks.shapes.rewards[0].clip`
     """
@@ -149,14 +149,14 @@ def _named(rows: Sequence[Setting], name: str) -> Setting | None:
 
 
 def _child(row: Setting, name: str) -> Setting | None:
-    """What stands below a section by a name; of components no other is imported."""
+    """The entry of a section by its name; no other component is imported."""
     if isinstance(row.holds, Mapping):
         return _component(name, row.holds[name]) if name in row.holds else None
     return _named(_below(row), name)
 
 
 def _component(name: str, entry: Any) -> Setting:
-    return Setting(name, "section", "", component_summary(entry), component(entry))
+    return Setting(name, "section", "", component_summary(entry), options_class(entry))
 
 
 def _below(row: Setting) -> list[Setting]:
@@ -166,7 +166,7 @@ def _below(row: Setting) -> list[Setting]:
 
 
 def _section(row: Setting) -> str:
-    """A section: what it is for, and its settings; or the components to choose from by `name`."""
+    """Describe a section with its settings, or with the components that its `name` chooses from."""
     rows = _below(row)
     head = f"{row.key}: {row.meaning}" if row.meaning else row.key
     parts = ["\n".join(wrap(head, _width()))]
@@ -185,7 +185,7 @@ def _section(row: Setting) -> str:
 
 
 def _row(row: Setting) -> list[str]:
-    """Key, type and default in a line, the meaning below it."""
+    """A line of key, type and default, with the meaning below it."""
     kind = f"{row.type} = {row.default}" if row.default and row.type != "section" else row.type
     if row.holds is not None and row.many:
         kind = "sections by name"
@@ -197,7 +197,7 @@ def _row(row: Setting) -> list[str]:
 
 
 def _configurations(folder: str) -> list[str]:
-    """The shipped YAML files, with paths from the working directory where they lie below it."""
+    """The shipped YAML files, with relative paths where they are below the working directory."""
     here = Path.cwd()
     return _table(
         (os.path.relpath(path) if here in path.parents else str(path), first_line(path))
@@ -218,14 +218,9 @@ def _table(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Lines of at most `width` columns, the first one and the rest indented; no word is broken."""
-    return TextWrapper(
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    ).wrap(text)
+    """Wrap a text between words, with an indentation of the first line and of the rest."""
+    indents = {"initial_indent": first, "subsequent_indent": rest}
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False, **indents)
 
 
 def _titled(title: str, lines: Iterable[str]) -> str:
@@ -238,7 +233,7 @@ def _width() -> int:
 
 
 def texts(usage: Usage, keys: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """What is printed for `--help KEY …`, and whether there is such a setting."""
+    """Yield the texts for `--help KEY …`, and whether each key is known."""
     for key in keys:
         text = about(usage, key)
         if text is not None:

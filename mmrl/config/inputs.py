@@ -1,11 +1,11 @@
-"""Files that a configuration reads and that have to be written, or cloned, before it can run.
+"""Files that a configuration reads and that must be written, or cloned, before it can run.
 
-A YAML names the commands that write what it reads, each in a line of its comments:
+The comments of a YAML name the commands that write its inputs, each on a line:
 
     #   python datasets/shapes/write.py out=runs/shapes_world
     #   python -m mmrl.sft config=configs/sft/shapes_mmada.yaml
 
-What a command writes stands below its `out`, or its `output_dir` or that of its own YAML.
+A command writes below its `out` or `output_dir`, or below the `output_dir` of its YAML.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _CLONE = "datasets/ comes with the repository, not with the package: run this in
 
 
 def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
-    """`load_config` for a command that is to run: what it reads has been written.
+    """`load_config` for a command that runs: its inputs must exist.
 
     Raises:
-        ConfigError: see `load_config`; or inputs that are not there, each by its key, with the
-            commands that write them.
+        ConfigError: see `load_config`; or inputs are missing: their keys, and the commands that
+            write them.
     """
     config = load_config(cls, arguments)
     words = _by_key(arguments)
-    told = find_config(words["config"]).read_text(encoding="utf-8") if "config" in words else ""
-    check_inputs(config, commands(told))
+    text = find_config(words["config"]).read_text(encoding="utf-8") if "config" in words else ""
+    check_inputs(config, commands(text))
     return config
 
 
 def check_inputs(config: Any, writers: Sequence[str]) -> None:
-    """Refuse a configuration whose inputs are still to be written or cloned.
+    """Check that the inputs of a configuration exist.
 
     Args:
         config: a dataclass.
-        writers: commands that write what it reads.
+        writers: commands that write inputs.
 
     Raises:
-        ConfigError: names every such input, and the commands among `writers` that write one.
+        ConfigError: names every missing input, and the commands among `writers` that write one.
     """
     values = [(key, value) for key, value in _values(asdict(config)) if key != "output_dir"]
     absent: dict[str, str] = {}
@@ -70,12 +70,12 @@ def check_inputs(config: Any, writers: Sequence[str]) -> None:
 
 
 def commands(text: str) -> list[str]:
-    """The commands in the comments of a YAML, in their order."""
+    """The commands in the comments of a YAML, in order."""
     return [found.strip() for found in _COMMAND.findall(text)]
 
 
 def written_by(command: str) -> Path | None:
-    """The folder that a command writes into, where its words tell it."""
+    """The folder that a command writes, where its words or its YAML name it."""
     words = _by_key(command.split())
     folder = words.get("out") or words.get("output_dir")
     path = find_config(words.get("config", ""))
@@ -89,7 +89,7 @@ def _by_key(words: Sequence[str]) -> dict[str, str]:
 
 
 def _absent(values: Sequence[tuple[str, str]], folder: Path | None) -> dict[str, str]:
-    """Paths below a folder that are not there, by key."""
+    """Missing paths below a folder, by key."""
     if folder is None:
         return {}
     below = {key: value for key, value in values if Path(value).is_relative_to(folder)}
@@ -97,7 +97,7 @@ def _absent(values: Sequence[tuple[str, str]], folder: Path | None) -> dict[str,
 
 
 def _values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in a configuration with its dotted key."""
+    """Every string of a configuration with its dotted key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):

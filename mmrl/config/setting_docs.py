@@ -1,8 +1,8 @@
-"""What settings there are: key, type, default and meaning, read from where they are defined.
+"""The settings of a class: key, type, default and meaning, read from its definition.
 
-Of a dataclass the meaning is the docstring below a field, of a class whose constructor takes the
-options the `Args:` of its docstring. A field that holds options of components as plain mappings
-names their dict, or their dataclass, in its metadata: `{"holds": "rewards:REWARDS"}`.
+The meaning is the docstring below a field of a dataclass, or the `Args:` of a class whose
+constructor takes the options. The metadata of a field whose value is the options of components
+names their dict or dataclass: `{"holds": "rewards:REWARDS"}`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NONE = type(None)
 
 
 class Setting(NamedTuple):
-    """One setting. `holds` is what its value is made of where that has settings of its own: a
-    dataclass, or a dict of components by name; `many` of them where there are several by name."""
+    """One setting. `holds` is the dataclass of a section, or a dict of components by name; `many`
+    says that the value is a mapping from names to such sections."""
 
     key: str
     type: str
@@ -36,22 +36,22 @@ class Setting(NamedTuple):
 
 
 def settings(cls: Any) -> list[Setting]:
-    """The settings of a dataclass, or of a class whose constructor takes them."""
+    """List the settings of a dataclass, or of a class whose constructor takes them."""
     if not dataclasses.is_dataclass(cls):
         return _arguments(cls)
     hints, meanings = typing.get_type_hints(cls), field_docstrings(cls)  # type: ignore[arg-type]
     return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
 
 
-def component(entry: Any) -> Any:
-    """The class with the options of an entry of a dict of components."""
-    cls = _imported(entry) if isinstance(entry, str) else entry
+def options_class(entry: Any) -> Any:
+    """The class with the options of a component, from its entry in a dict of components."""
+    cls = _import(entry) if isinstance(entry, str) else entry
     return getattr(cls, "Config", cls)
 
 
 def component_summary(entry: Any) -> str:
-    """What a component is for, in one line: the first paragraph of its docstring."""
-    cls = entry if isinstance(entry, type) else component(entry)
+    """The first paragraph of a component's docstring on one line."""
+    cls = entry if isinstance(entry, type) else options_class(entry)
     paragraph = (inspect.getdoc(cls) or "").split("\n\n")[0]
     return " ".join(paragraph.split())
 
@@ -82,7 +82,7 @@ def argument_docstrings(cls: Any) -> dict[str, str]:
 
 
 def shown(value: Any) -> str:
-    """A default as it is written in YAML."""
+    """Write a default as YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -97,10 +97,9 @@ def shown(value: Any) -> str:
 def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Setting:
     held, many = _held(hint)
     if "holds" in field.metadata:
-        held = _imported(field.metadata["holds"])
-    default = "" if dataclasses.is_dataclass(_bare(hint)) else _default(field)
-    if dataclasses.is_dataclass(_bare(hint)) and field.default is None:
-        default = "null"
+        held = _import(field.metadata["holds"])
+    is_section = dataclasses.is_dataclass(_bare(hint)) and field.default is not None
+    default = "" if is_section else _default(field)
     choices = getattr(cls, "choices", {}).get(field.name)
     kind = " | ".join(sorted(choices)) if choices else _type(hint)
     return Setting(field.name, kind, default, meanings.get(field.name, ""), held, many)
@@ -128,7 +127,7 @@ def _arguments(cls: Any) -> list[Setting]:
 
 
 def _held(hint: Any) -> tuple[Any, bool]:
-    """The dataclass that a value is, or that the values of a mapping are."""
+    """The dataclass of a value, or of the values of a mapping, and whether it is a mapping."""
     bare = _bare(hint)
     if typing.get_origin(bare) is dict and dataclasses.is_dataclass(typing.get_args(bare)[1]):
         return typing.get_args(bare)[1], True
@@ -161,13 +160,13 @@ def _type(hint: Any) -> str:
     return f"{name}[{', '.join(map(_type, arguments))}]" if arguments else name
 
 
-def _imported(path: str) -> Any:
+def _import(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def _class_body(cls: type) -> list[ast.stmt]:
-    """The statements of a class, by its qualified name in the source of its module."""
+    """The statements of a class, found by its qualified name in the source of its module."""
     body = _source(str(sys.modules[cls.__module__].__file__)).body
     for name in cls.__qualname__.split("."):
         found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
@@ -183,7 +182,7 @@ def _source(path: str) -> ast.Module:
 
 
 def walk(cls: Any, key: str = "", seen: frozenset[int] = frozenset()) -> Iterator[Setting]:
-    """All settings below a class, each with its whole key; what is held twice is entered once."""
+    """Yield all settings below a class with their full keys; each class is entered once."""
     rows = settings(cls)
     entered = seen | {id(cls)}
     for row in rows:
@@ -195,4 +194,4 @@ def walk(cls: Any, key: str = "", seen: frozenset[int] = frozenset()) -> Iterato
         held = row.holds if isinstance(row.holds, Mapping) else {"": row.holds}
         for name, entry in held.items():
             below = f"{place}.{name}" if name else place
-            yield from walk(component(entry), below, entered)
+            yield from walk(options_class(entry), below, entered)

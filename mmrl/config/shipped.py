@@ -1,4 +1,4 @@
-"""The configurations that come with mmrl, in a checkout and in an installed package."""
+"""The configurations shipped with mmrl, in a checkout or in the installed package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def configs() -> Path:
 
 
 def find_config(path: str) -> Path:
-    """A YAML by its path; where there is none, the shipped one that `configs/…` names."""
+    """Find a YAML by its path; for `configs/…` without such a file, the shipped one."""
     given = Path(path).expanduser()
     if given.is_file() or given.parts[:1] != ("configs",):
         return given
@@ -22,12 +22,12 @@ def find_config(path: str) -> Path:
 
 
 def shipped(folder: str) -> list[Path]:
-    """The YAML files of a folder of `configs/`, by name."""
+    """The YAML files of a folder of `configs/`, sorted by name."""
     return sorted((configs() / folder).glob("*.yaml"))
 
 
 def first_line(path: Path) -> str:
-    """What a YAML says it is for: the first sentence of the comment that it begins with."""
+    """The first sentence of the comment at the start of a YAML."""
     comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
     text = re.sub(r"\s*\n# ?", " ", "\n" + (comment[0] if comment else "")).strip()
     sentence = re.match(r".*?\.(?=\s|$)", text)
