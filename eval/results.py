@@ -23,7 +23,7 @@ from eval.eval_config import EvalConfig
 from eval.evaluation import Batch, Evaluation
 from mmrl.data.prompts import spread
 from mmrl.run.environment import git_commit
-from mmrl.run.image_grid import BLACK, Cell, page, scaled
+from mmrl.run.image_grid import BLACK, Cell, page, scale
 from mmrl.types import Prompt
 
 CELL = 128
@@ -127,7 +127,7 @@ def _cell(evaluation: Evaluation, n: int) -> Cell:
         if not math.isnan(scores[n]):
             color = GREEN if scores[n] == 1 else RED if scores[n] == 0 else BLACK
             lines.append((f"{key} {scores[n]:.3g}", color))
-    return Cell(scaled(image, CELL), lines)
+    return Cell(scale(image, CELL), lines)
 
 
 def write_geneval_folders(

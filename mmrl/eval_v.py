@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from eval.eval_config import VISION_TASKS, EvalConfig, load_settings
 from mmrl import begin
 from mmrl.config.command import Usage, run_command
-from mmrl.runtime.activity import activity, displayed
+from mmrl.runtime.activity import activity, with_display
 from rewards.scoring.failures import RewardError
 
 USAGE = Usage("python -m mmrl.eval_v", __doc__, EvalConfig, "eval")
@@ -26,7 +26,7 @@ USAGE = Usage("python -m mmrl.eval_v", __doc__, EvalConfig, "eval")
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark of the command line; return the exit status."""
 
-    @displayed
+    @with_display
     def work() -> None:
         config = load_settings(arguments, VISION_TASKS)
         with activity("importing torch"):

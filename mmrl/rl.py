@@ -23,10 +23,10 @@ from mmrl.config.inputs import load_ready
 from mmrl.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.run.checkpoint import CheckpointError, recover_checkpoints
-from mmrl.runtime.activity import activity, displayed
+from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.interrupt import Interrupted, StopRequest, check
-from mmrl.runtime.peers import PeerLostError, end_with_launcher, told_of_peers
+from mmrl.runtime.peers import PeerLostError, end_with_launcher, explain_lost_peers
 from mmrl.training.reward_versions import read_versions
 from rewards.scoring.failures import RewardError
 
@@ -40,7 +40,7 @@ __all__ = ["RLConfig", "main", "train"]
 USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 
-@displayed
+@with_display
 def train(config: RLConfig) -> Path:
     """Run a reinforcement-learning run to its last step.
 
@@ -78,7 +78,7 @@ def train(config: RLConfig) -> Path:
         project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    with run.locked(), told_of_peers():
+    with run.locked(), explain_lost_peers():
         _learn(config, accelerator, run)
     return run.path
 

@@ -28,10 +28,10 @@ from mmrl.run.checkpoint import (
     write_directory,
 )
 from mmrl.run.report import write_report
-from mmrl.runtime.activity import activity, displayed
+from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.interrupt import Interrupted, StopRequest
-from mmrl.runtime.peers import PeerLostError, end_with_launcher, told_of_peers
+from mmrl.runtime.peers import PeerLostError, end_with_launcher, explain_lost_peers
 from mmrl.sft_config import SFTConfig
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
-@displayed
+@with_display
 def train(config: SFTConfig) -> bool:
     """Run a supervised training to its last step.
 
@@ -94,7 +94,7 @@ def train(config: SFTConfig) -> bool:
     cpu = not torch.accelerator.is_available()
     accelerator = Accelerator(cpu=cpu, mixed_precision="no")  # see mmrl.runtime.precision
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    with run.locked(), told_of_peers():
+    with run.locked(), explain_lost_peers():
         return _learn(config, options, accelerator, run)
 
 

@@ -33,7 +33,7 @@ from mmrl.model_config import (  # noqa: E402
     policy_options,
 )
 from mmrl.randomness import generator  # noqa: E402
-from mmrl.run.image_grid import BLACK, Cell, enlarged, heading, page, scaled, stacked  # noqa: E402
+from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
 from mmrl.samplers.blocks import check_blocks  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
@@ -173,7 +173,7 @@ def _sampled(
         rollout = sample(policy, policy.canvas(some), config, draws)
         decoded = list(policy.decode(rollout.canvas, some))
         for row in range(min(len(chunk), filmed - len(frames))):
-            small = scaled(decoded[row], config.cell)
+            small = scale(decoded[row], config.cell)
             steps = range(-1, config.steps)
             frames.append([painted(small, rollout, row, step) for step in steps])
         images += decoded
@@ -205,9 +205,9 @@ def captioned(
     """A row of images per caption, the caption above it."""
     parts = []
     for images, text in zip(groups, captions, strict=True):
-        line = page([Cell(enlarged(image, cell)) for image in images], len(groups[0]))
-        parts += [heading(text, line.width), line]
-    return stacked(parts)
+        line = page([Cell(enlarge(image, cell)) for image in images], len(groups[0]))
+        parts += [draw_heading(text, line.width), line]
+    return stack(parts)
 
 
 def still(
@@ -225,8 +225,8 @@ def still(
             for step in steps
         ]
         rows = page(cells, len(steps))
-        parts += [heading(text, rows.width), rows]
-    return stacked(parts)
+        parts += [draw_heading(text, rows.width), rows]
+    return stack(parts)
 
 
 def _prompts(config: Config) -> list[Prompt]:

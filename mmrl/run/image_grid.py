@@ -22,9 +22,9 @@ class Cell:
 
 
 def page(cells: Sequence[Cell], columns: int) -> Image.Image:
-    """Cells row by row on white; images of one size, captions wrapped to their width."""
+    """Arrange cells in rows on white; images of one size, captions wrapped to their width."""
     width, height = cells[0].image.size
-    captions = [_wrapped(cell, width) for cell in cells]
+    captions = [_wrap(cell, width) for cell in cells]
     pitch = width + GAP, height + LINE * max(map(len, captions)) + GAP
     rows = -(-len(cells) // columns)
     across = min(columns, len(cells))
@@ -38,8 +38,8 @@ def page(cells: Sequence[Cell], columns: int) -> Image.Image:
     return sheet
 
 
-def stacked(pages: Sequence[Image.Image]) -> Image.Image:
-    """Pages below each other."""
+def stack(pages: Sequence[Image.Image]) -> Image.Image:
+    """Put pages below each other."""
     width, height = max(p.width for p in pages), sum(p.height for p in pages)
     sheet = Image.new("RGB", (width, height), WHITE)
     top = 0
@@ -49,8 +49,8 @@ def stacked(pages: Sequence[Image.Image]) -> Image.Image:
     return sheet
 
 
-def heading(text: str, width: int) -> Image.Image:
-    """A caption above a row of images, wrapped to its width."""
+def draw_heading(text: str, width: int) -> Image.Image:
+    """Draw a caption for a row of images, wrapped to its width."""
     lines = _lines(text, width - 2 * GAP)
     label = Image.new("RGB", (width, len(lines) * LINE + GAP), WHITE)
     draw, font = ImageDraw.Draw(label), ImageFont.load_default(FONT_SIZE)
@@ -59,23 +59,23 @@ def heading(text: str, width: int) -> Image.Image:
     return label
 
 
-def scaled(image: Image.Image, side: int) -> Image.Image:
-    """The image `side` pixels wide; small ones are enlarged without blur."""
+def scale(image: Image.Image, side: int) -> Image.Image:
+    """Scale an image to `side` pixels width; small ones are enlarged without blur."""
     filter_ = Image.Resampling.LANCZOS if image.width > side else Image.Resampling.NEAREST
     return image.resize((side, round(image.height * side / image.width)), filter_)
 
 
-def enlarged(image: Image.Image, side: int) -> Image.Image:
-    """The image a whole number of times as large, at least `side` pixels wide."""
-    return scaled(image, image.width * max(1, -(-side // image.width)))
+def enlarge(image: Image.Image, side: int) -> Image.Image:
+    """Enlarge an image by a whole factor to at least `side` pixels width."""
+    return scale(image, image.width * max(1, -(-side // image.width)))
 
 
-def _wrapped(cell: Cell, width: int) -> list[tuple[str, tuple[int, int, int]]]:
+def _wrap(cell: Cell, width: int) -> list[tuple[str, tuple[int, int, int]]]:
     return [(line, color) for text, color in cell.lines for line in _lines(text, width)]
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """The text in lines that fit; a word longer than a line stays whole."""
+    """Split a text into lines that fit; a word longer than a line stays whole."""
     font = ImageFont.load_default(FONT_SIZE)
     lines: list[str] = []
     for word in text.split():

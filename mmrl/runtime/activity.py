@@ -1,12 +1,12 @@
-"""What a command is doing: said by the loops that do it, shown at least every few seconds.
+"""Progress of a command, reported by its loops and shown at least every few seconds.
 
     with Display():                      # the command
-        with activity("rollouts", 128):  # a phase; it may lie within another
+        with activity("rollouts", 128):  # a phase; phases may be nested
             for batch in batches:
                 advance(len(batch))
 
-On a terminal it is a bar that moves. Elsewhere (a file, CI) it is a line of text, whenever there
-was none for `SILENCE` seconds. A thread shows it, so no operation is too long for that.
+On a terminal it is a progress bar. Elsewhere (a file, CI) it is a line of text after `SILENCE`
+seconds without one. A thread shows it, so that long operations do not delay it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SILENCE = 3.5
-"""Seconds without a line after which one is written where there is no terminal."""
+"""Seconds without a line after which one is written without a terminal."""
 
 REFRESH = 0.5
-"""Seconds after which the bar on a terminal moves."""
+"""Seconds between two updates of the bar."""
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
 
 
 @dataclass
 class Activity:
-    """A phase: how much of it is done, and a remark to be shown with it."""
+    """A phase: how much of it is done, and a remark that is shown with it."""
 
     name: str
     total: int = 0
@@ -52,17 +52,17 @@ class Activity:
         self.before, self.moved = self.done, self.started
 
     def reach(self, done: int) -> None:
-        """So many are done by now."""
+        """Set the number that is done."""
         self.done, self.moved = done, time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since it began."""
         return time.monotonic() - self.started
 
     @property
     def each(self) -> float:
-        """Seconds that one took, of those that are done here; 0 where none is."""
+        """Mean seconds of one, over those done in this process; 0 before the first."""
         here = self.done - self.before
         return (self.moved - self.started) / here if here else 0.0
 
@@ -72,13 +72,13 @@ class Activity:
         text, each = f"{self.name} {self.done}/{self.total}", self.each
         if each and self.seconds > 2:
             rate = f"{1 / each:.1f}/s" if each < 1 else f"{each:.1f}s each"
-            # what has gone since the last one is a part of the next
+            # the time since the last one is part of the next
             left = each * (self.total - self.done) - (time.monotonic() - self.moved)
             text += f" ({rate}, {tqdm.format_interval(max(0, left))} left)"
         return f"{text} {self.remark}".rstrip()
 
     def bar(self, within: str) -> str:
-        """As the bar of a terminal, with what is done within it."""
+        """The bar for a terminal, with the activities inside this one."""
         beside = ", ".join(text for text in (self.remark, within) if text)
         return tqdm.format_meter(
             self.done,
@@ -93,14 +93,14 @@ class Activity:
 
 
 class Display:
-    """While open, the activities of the thread that opened it are shown on standard error.
+    """While open, shows the activities of the thread that opened it on standard error.
 
     Args:
-        shown: whether this process shows them; None where it is the first of those launched.
+        shown: whether this process shows them; None for the first launched process alone.
     """
 
     written = 0.0
-    """When any line was written."""
+    """Time of the last written line."""
 
     def __init__(self, shown: bool | None = None) -> None:
         self.shown = os.environ.get("RANK", "0") == "0" if shown is None else shown
@@ -136,12 +136,12 @@ class Display:
                     self._line.set_description_str(_bar(stack))
                 elif stack and time.monotonic() - Display.written > SILENCE:
                     write(", ".join(map(str, stack)))
-        except OSError:  # nobody reads any more; the work goes on unseen
+        except OSError:  # the reader has closed; the work continues without output
             return
 
 
 def write(text: str) -> None:
-    """Write a line to standard error, above the bar where there is one."""
+    """Write a line to standard error, above a progress bar."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
     Display.written = time.monotonic()
@@ -149,12 +149,12 @@ def write(text: str) -> None:
 
 @contextmanager
 def activity(name: str, total: int = 0, done: int = 0) -> Iterator[Activity]:
-    """Say what is being done; within another activity it is a part of that.
+    """Report a phase; inside another activity it is a part of that.
 
     Args:
         name: such as `rollouts`.
-        total: how many there are to be done; 0 where they are not counted.
-        done: how many are done before it begins, as in a run that goes on.
+        total: number of items; 0 where they are not counted.
+        done: number done before the start, as in a resumed run.
     """
     mine, display = Activity(name, total, done), _display.get()
     if display is None:
@@ -168,7 +168,7 @@ def activity(name: str, total: int = 0, done: int = 0) -> Iterator[Activity]:
 
 
 def advance(count: int = 1) -> None:
-    """So many more of the present activity are done; the place where it may be left.
+    """Count items of the current activity as done; the phase may be left here.
 
     Raises:
         Interrupted: a stop is requested, see `mmrl.runtime.interrupt.leaving_together`.
@@ -179,8 +179,8 @@ def advance(count: int = 1) -> None:
     check()
 
 
-def displayed(work: Callable[P, R]) -> Callable[P, R]:
-    """The function, with a display open while it works."""
+def with_display(work: Callable[P, R]) -> Callable[P, R]:
+    """Open a display while the function runs; a decorator."""
 
     @wraps(work)
     def shown(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -2,8 +2,8 @@
 
 `auto` compiles nothing. On one core of a Xeon, steps of configs/rl/quickstart.yaml
 (`scripts/bench/precision.py torch_compile=true`) became a tenth faster in bfloat16 with AVX-512 and
-a fifth slower in float32 with AVX2, and the first one took up to 50 seconds more; in float32 with
-AVX-512 the process was aborted in compiled code (torch 2.14). GPUs were not measured.
+a fifth slower in float32 with AVX2, and the first step took up to 50 seconds longer; in float32
+with AVX-512 compiled code aborted the process (torch 2.14). GPUs were not measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def choose_compilation(
 
 
 def check_compiler(torch_compile: Literal["auto", True, False]) -> None:
-    """Raise a ConfigError where compilation is wanted on a CPU without a C++ compiler."""
+    """Raise a ConfigError for `torch_compile=true` on a CPU without a C++ compiler."""
     if torch_compile is True and not torch.accelerator.is_available():
         names = (os.environ.get("CXX", "g++"), "clang++")
         check(
@@ -48,8 +48,8 @@ def check_compiler(torch_compile: Literal["auto", True, False]) -> None:
 def compile_blocks(network: nn.Module, backend: str = "inductor") -> None:
     """Compile every repeated block in place, for all lengths at once; names of tensors stay.
 
-    Blocks rather than the whole network: one short compilation serves all layers, and what depends
-    on data, such as the choice of positions, stays outside.
+    Blocks rather than the whole network: one short compilation serves all layers, and code that
+    depends on data, such as the choice of positions, is not compiled.
     """
     for module in network.modules():
         if isinstance(module, nn.ModuleList):

@@ -1,6 +1,6 @@
-"""How a run computes: precision, attention kernel and compilation, where `auto` follows the device.
+"""Precision, attention kernel and compilation of a run, where `auto` follows the device.
 
-All processes of a run compute alike: in bfloat16 only where the device of each has it.
+All processes of a run compute alike: in bfloat16 only where every device has it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T", bound=Settings)
 
 @dataclass(frozen=True)
 class Computation:
-    """What was chosen for a run, and why.
+    """The choices for a run, with reasons.
 
     Attributes:
         bf16: whether the network runs under bfloat16 autocast.
         torch_compile: whether its blocks are compiled.
         reasons: a line for each choice.
-        warning: what is slow about them; empty for nothing.
+        warning: about a slow choice; empty without.
     """
 
     bf16: bool
@@ -59,8 +59,8 @@ class Computation:
         if self.warning:
             logger.warning("%s", self.warning)
 
-    def applied(self, settings: T) -> T:
-        """The settings with what was chosen in the place of `auto`."""
+    def apply(self, settings: T) -> T:
+        """Replace `auto` in the settings by the choices."""
         chosen: dict[str, Any] = {"bf16": self.bf16, "torch_compile": self.torch_compile}
         return replace(settings, **chosen)  # type: ignore[type-var]
 
@@ -72,14 +72,14 @@ def choose(
     attn_implementation: str | None = None,
     dtype: str = "float32",
 ) -> Computation:
-    """Decide how a run computes.
+    """Choose how a run computes.
 
     Args:
         settings: of the run.
-        device: of this process; None takes what a run of one process would take.
-        natives: `native_bfloat16` of every process; none for that of this device alone.
+        device: of this process; None for the device of a run with one process.
+        natives: `native_bfloat16` of every process; empty for this device alone.
         attn_implementation: the setting; None where the run has none.
-        dtype: of the weights, by its name.
+        dtype: name of the dtype of the weights.
 
     Raises:
         ConfigError: a setting that is neither `auto` nor true or false.
@@ -103,16 +103,16 @@ def choose(
 def choose_together(
     settings: Settings, accelerator: Accelerator, kernel: str | None = None, dtype: str = "float32"
 ) -> Computation:
-    """`choose` for a run of several processes; each of them calls this."""
+    """`choose` for a run of several processes; every process calls this."""
     natives = gather_object([native_bfloat16(accelerator.device)])
     return choose(settings, accelerator.device, natives, kernel, dtype)
 
 
 def follow_device(settings: T, accelerator: Accelerator, dtype: str = "float32") -> T:
-    """The settings with what the device decides in the place of `auto`; each process calls this."""
+    """Replace `auto` in the settings by the choice for the device; every process calls this."""
     if "auto" not in (settings.bf16, settings.torch_compile):
         return settings
-    return choose_together(settings, accelerator, dtype=dtype).applied(settings)
+    return choose_together(settings, accelerator, dtype=dtype).apply(settings)
 
 
 def _word(value: bool) -> str:

@@ -8,10 +8,10 @@ from mmrl.config import ConfigError
 
 
 def find_device(name: str) -> torch.device:
-    """The named device; `auto` takes the GPU if there is one.
+    """Find a device by name; `auto` is the GPU if there is one.
 
     Raises:
-        ConfigError: no such device, or not on this machine.
+        ConfigError: there is no such device, or not on this machine.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

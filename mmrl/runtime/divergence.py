@@ -1,4 +1,4 @@
-"""A training that has come to nothing."""
+"""The error of a training that has diverged."""
 
 
 class DivergenceError(RuntimeError):

@@ -1,4 +1,4 @@
-"""Numbers that are none, found before they are saved."""
+"""Infinite numbers and NaNs, found before they are saved."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mmrl.runtime.launch import any_process
 
 
 def check_finite(step: int, named: Iterable[tuple[str, Tensor]]) -> None:
-    """Refuse to save what has diverged; all processes call this.
+    """Raise for tensors that have diverged; all processes call this before they save.
 
-    A gradient is checked before it is applied, but the step itself may be too long.
+    Gradients are checked before they are applied, but the step itself may be too long.
 
     Args:
-        step: that has been taken last.
-        named: tensors and what they are called.
+        step: the last optimiser step.
+        named: names and tensors.
 
     Raises:
         DivergenceError: a tensor has an infinite number or a NaN, on any process.
@@ -35,7 +35,7 @@ def check_finite(step: int, named: Iterable[tuple[str, Tensor]]) -> None:
 
 
 def moments(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """The tensors an optimiser keeps."""
+    """The state tensors of an optimiser, with names."""
     for state in optimizer.state.values():
         for name, value in state.items():
             if isinstance(value, Tensor):

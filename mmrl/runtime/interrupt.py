@@ -1,13 +1,13 @@
-"""Ctrl-C as a request to stop at the next place where nothing half done is kept.
+"""Ctrl-C as a request to stop at the next point that leaves no partial state.
 
     with StopRequest(agreed=…):
-        with leaving_together():  # a phase that leaves no trace where it is left
+        with leaving_together():  # a phase that can be abandoned
             for part in …:
-                check()           # raises Interrupted here once a stop is requested
+                check()           # raises Interrupted once a stop is requested
 
-Several processes leave the same phase or none, since each waits for the others in what follows. A
-phase without communication is left by each on its own, which then waits at its end. Where every
-part communicates (`in_step`), the processes agree at each `check`, so they must make equally many.
+All processes leave the same phase or none, because what follows synchronises them. Each process
+leaves a phase without communication by itself and waits at its end. Where every part communicates
+(`in_step`), the processes agree at each `check`, so all must make the same number of calls.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 SAME_REQUEST = 0.3
-"""Seconds in which further signals belong to the first: `timeout` and the like send several."""
+"""Seconds in which further signals count as the first: `timeout` and others send several."""
 
 SAME_REQUEST_LAUNCHED = 2.0
-"""The same under a launcher, which passes Ctrl-C on to processes that the terminal has told."""
+"""The same under a launcher, which forwards the Ctrl-C that the terminal sends to all."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A phase was left because a stop was requested."""
+    """A phase was abandoned because a stop was requested."""
 
 
 class StopRequest:
     """While open, the first Ctrl-C (or SIGTERM) sets `requested`, a later one ends the process.
 
-    Opened when the model is loaded: before that there is nothing to keep. Python runs signal
+    Opened when the model is loaded: before that there is nothing to save. Python runs signal
     handlers between two operations of the main thread, and a backward pass is one operation; so a
-    thread reads the signals, and ends the process and its children even then.
+    thread reads the signals and can end the process and its children at any time.
 
     Args:
         agreed: whether a flag is set on any process; all call it.
@@ -52,7 +52,7 @@ class StopRequest:
 
     def __init__(self, agreed: Callable[[bool], bool] = bool) -> None:
         self.requested, self.agreed = False, agreed
-        self.in_step: bool | None = None  # of the phase that may be left; None outside of any
+        self.in_step: bool | None = None  # of the current phase; None outside
 
     def __enter__(self) -> StopRequest:
         self._reader, self._writer = socket.socketpair()
@@ -74,10 +74,10 @@ class StopRequest:
         self._reader.close()
 
     def check(self) -> None:
-        """Leave the phase if a stop is requested; nothing outside of `leaving_together`.
+        """Leave the phase if a stop is requested; without effect outside `leaving_together`.
 
         Raises:
-            Interrupted: so it is.
+            Interrupted: a stop is requested.
         """
         if self.in_step is None:
             return
@@ -90,15 +90,15 @@ class StopRequest:
     def _watch(self) -> None:
         same = SAME_REQUEST_LAUNCHED if "LOCAL_RANK" in os.environ else SAME_REQUEST
         first = None
-        while told := self._reader.recv(1):
-            if told[0] not in SIGNALS:
+        while number := self._reader.recv(1):
+            if number[0] not in SIGNALS:
                 continue
             if first is None:
                 first, self.requested = time.monotonic(), True
                 logger.warning(
-                    "%s: stopping after the micro-batch or denoising step at hand, with the last"
+                    "%s: stopping after the current micro-batch or denoising step, with the last"
                     " finished step in a checkpoint; once more ends at once",
-                    signal.Signals(told[0]).name,
+                    signal.Signals(number[0]).name,
                 )
             elif time.monotonic() - first > same:
                 end_at_once()
@@ -108,7 +108,7 @@ _request: ContextVar[StopRequest | None] = ContextVar("stop request", default=No
 
 
 def check() -> None:
-    """`StopRequest.check` of the request that is open in this thread, if one is."""
+    """Call `StopRequest.check` of the request open in this thread, if there is one."""
     request = _request.get()
     if request is not None:
         request.check()
@@ -116,7 +116,7 @@ def check() -> None:
 
 @contextmanager
 def leaving_together(in_step: bool = False) -> Iterator[None]:
-    """A phase that processes leave together if any is told to stop; without a request, nothing.
+    """A phase that all processes leave if one is to stop; without a `StopRequest`, no effect.
 
     Args:
         in_step: whether all processes make the same calls of `check`, because they communicate
@@ -143,7 +143,7 @@ def leaving_together(in_step: bool = False) -> Iterator[None]:
 
 
 def end_at_once() -> None:
-    """End this process and all that it has started, whatever its threads are doing."""
+    """End this process and its children, whatever its threads are doing."""
     for child in psutil.Process().children(recursive=True):
         try:
             child.kill()

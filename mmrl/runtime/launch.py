@@ -1,6 +1,6 @@
-"""How accelerate launched this process: what its configuration asks for, and what is refused.
+"""Checks of the accelerate configuration with which this process was launched.
 
-Its launcher hands the configuration file on as environment variables. They are read here because
+The launcher passes its configuration file on as environment variables. They are read here because
 `Accelerator` drops those of FSDP on the CPU, and fails on those of DeepSpeed without that package.
 """
 
@@ -18,7 +18,7 @@ _REFUSED = {
     "ACCELERATE_USE_MEGATRON_LM": ("distributed_type", "MEGATRON_LM"),
     "ACCELERATE_USE_PARALLELISM_CONFIG": ("parallelism_config", "set"),
 }
-"""Variable of accelerate's launcher -> key and value of its configuration file."""
+"""Unsupported: variable of the launcher -> key and value of its configuration file."""
 
 _FIXED = {
     "FSDP_VERSION": ("2", "1"),
@@ -29,7 +29,7 @@ _FIXED = {
     "FSDP_ACTIVATION_CHECKPOINTING": ("false", "false"),
     "ACCELERATE_MIXED_PRECISION": ("no", "no"),
 }
-"""Variable of the launcher -> what it must be, and what it is when absent."""
+"""Variable of the launcher -> its required value, and its value when absent."""
 
 _ADVICE = {
     "FSDP_ACTIVATION_CHECKPOINTING": "Set model.gradient_checkpointing=true instead.",
@@ -39,13 +39,13 @@ _FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards t
 
 
 def check_launch(optimizer: str) -> None:
-    """Check accelerate's configuration, as its launcher hands it on.
+    """Check the accelerate configuration that the launcher has passed on.
 
     Args:
         optimizer: name of the optimiser of the run.
 
     Raises:
-        ConfigError: a way of sharding that is not supported, or not with this optimiser.
+        ConfigError: a kind of sharding that is not supported, or not with this optimiser.
     """
     for variable, (key, value) in _REFUSED.items():
         if _flag(variable):
@@ -76,12 +76,12 @@ def is_sharded(accelerator: Accelerator) -> bool:
 
 
 def any_process(flag: bool) -> bool:
-    """Whether the flag is set on any process; all call this."""
+    """Whether the flag is set on any process; all processes call this."""
     return any(gather_object([flag]))
 
 
 def takes_part(accelerator: Accelerator) -> bool:
-    """Whether this process is needed to save: the main one, or all where each holds a part."""
+    """Whether this process takes part in saving: the main one, or all where each has a shard."""
     return accelerator.is_main_process or is_sharded(accelerator)
 
 

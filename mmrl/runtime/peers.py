@@ -1,4 +1,4 @@
-"""What a process of several does when its launcher or another one ends."""
+"""The end of the launcher or of another process of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_launcher() -> None:
-    """Have a launched process told to stop when its launcher is killed, as Linux can."""
+    """Ask Linux to send a launched process SIGTERM when its launcher is killed."""
     if _is_alone():
         return
     libc = ctypes.CDLL(None)
@@ -28,8 +28,8 @@ def end_with_launcher() -> None:
 
 
 @contextmanager
-def told_of_peers() -> Iterator[None]:
-    """Make what a broken connection to another process raises into a line that says so.
+def explain_lost_peers() -> Iterator[None]:
+    """Turn the error of a broken connection to another process into a readable one.
 
     Raises:
         PeerLostError: another process has ended.

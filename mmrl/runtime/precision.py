@@ -1,9 +1,9 @@
 """bfloat16: the devices that compute it natively, and autocast of one network.
 
-Native means instructions that multiply matrices of bfloat16: CUDA from compute capability 8, x86
-with AVX512-BF16 or AMX-BF16, ARM with BF16, where oneDNN may use them. Elsewhere the numbers are
-converted to float32 and back around every product. Apple's GPUs count as without: torch does not
-tell those that have it from those that emulate it.
+Native means instructions that multiply bfloat16 matrices: CUDA from compute capability 8, x86 with
+AVX512-BF16 or AMX-BF16, ARM with BF16, where oneDNN may use them. Elsewhere numbers are converted
+to float32 and back around every product. Apple's GPUs count as not native: torch does not say which
+of them emulate it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEASURED = (
     "a step of configs/rl/quickstart.yaml takes 9 times as long as in float32 with AVX2, twice as"
     " long with AVX-512"
 )
-"""On one core of a Xeon, by `scripts/bench/precision.py`."""
+"""Measured on one core of a Xeon by `scripts/bench/precision.py`."""
 
 WITHOUT_BF16 = {
     "SSE41",
@@ -35,7 +35,7 @@ WITHOUT_BF16 = {
     "AVX512_CORE",
     "AVX512_CORE_VNNI",
 }
-"""Values of ONEDNN_MAX_CPU_ISA that keep oneDNN from the instructions for bfloat16."""
+"""Values of ONEDNN_MAX_CPU_ISA with which oneDNN does not use the bfloat16 instructions."""
 
 
 def native_bfloat16(device: torch.device) -> tuple[bool, str]:
@@ -59,10 +59,10 @@ def choose_precision(
     Args:
         wish: the setting.
         natives: `native_bfloat16` of the device of every process.
-        dtype: of the weights, by its name.
+        dtype: name of the dtype of the weights.
 
     Raises:
-        ConfigError: it is neither `auto` nor true or false.
+        ConfigError: the setting is neither `auto` nor true or false.
     """
     check(wish in ("auto", True, False), "bf16", wish, "auto, true or false")
     if wish != "auto":
@@ -77,13 +77,13 @@ def choose_precision(
 def slowness(
     bf16: bool, dtype: str, device: torch.device, natives: Sequence[tuple[bool, str]]
 ) -> str:
-    """A warning of a CPU that computes in bfloat16 without instructions for it; empty for others.
+    """The warning about a CPU that emulates bfloat16; empty for other devices.
 
     Args:
         bf16: whether the network runs under autocast.
-        dtype: of its weights, by name.
+        dtype: name of the dtype of its weights.
         device: of this process.
-        natives: as of `choose_precision`.
+        natives: as for `choose_precision`.
     """
     lacking = [why for native, why in natives if not native]
     if device.type != "cpu" or not lacking or not (bf16 or dtype == "bfloat16"):
@@ -95,17 +95,17 @@ def slowness(
 
 
 def warn_of_change(before: bool | None, now: bool) -> None:
-    """Log a warning where a resumed run computes in another precision than its checkpoint was.
+    """Log a warning where a resumed run has another precision than the run of its checkpoint.
 
     Args:
-        before: whether that was bfloat16; None where the checkpoint does not say.
-        now: whether this is.
+        before: whether the checkpoint's run was in bfloat16; None where it does not say.
+        now: whether this run is.
     """
     names = {True: "bfloat16", False: "float32"}
     if before is not None and before != now:
         logger.warning(
-            "the checkpoint is of a run in %s and goes on in %s, because its device or the setting"
-            " bf16 changed; its curves mix both. bf16=%s keeps the precision it had.",
+            "the checkpoint is of a run in %s and is resumed in %s, because the device or the"
+            " setting bf16 changed; its curves mix both. bf16=%s keeps the precision it had.",
             names[before],
             names[now],
             str(before).lower(),
@@ -114,7 +114,7 @@ def warn_of_change(before: bool | None, now: bool) -> None:
 
 def _on_cuda(device: torch.device) -> tuple[bool, str]:
     name = torch.cuda.get_device_name(device)
-    if torch.version.hip:  # whose numbers are not those of CUDA
+    if torch.version.hip:  # compute capabilities are not those of CUDA
         return torch.cuda.is_bf16_supported(including_emulation=False), f"as torch says of {name}"
     major, minor = torch.cuda.get_device_capability(device)
     return major >= 8, f"{name} has compute capability {major}.{minor}, native from 8.0"
@@ -137,9 +137,9 @@ def _on_cpu() -> tuple[bool, str]:
 
 
 def autocast_forward(module: nn.Module, device: torch.device) -> None:
-    """Let the forward pass of a module run under bfloat16 autocast and return float32.
+    """Run the forward pass of a module under bfloat16 autocast and return float32.
 
-    Losses stay outside and therefore in float32.
+    Losses stay outside and are computed in float32.
     """
     forward = module.forward
 

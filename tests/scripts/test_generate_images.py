@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmrl.run.image_grid import GAP, LINE, heading
+from mmrl.run.image_grid import GAP, LINE, draw_heading
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "generate_images.py"
 SPEC = importlib.util.spec_from_file_location("generate_images", SCRIPT)
@@ -47,7 +47,7 @@ def test_grid_and_film_show_every_image_below_its_prompt(tmp_path: Path) -> None
         for n, prompt in enumerate(prompts):
             top = n * (64 + 2 * GAP + LINE + GAP)
             label = grid.crop((0, top, wide, top + LINE + GAP))
-            assert label.tobytes() == heading(prompt, wide).tobytes()
+            assert label.tobytes() == draw_heading(prompt, wide).tobytes()
     with Image.open(tmp_path / "film.png") as still:
         row = 64 + LINE + GAP
         assert still.height == 3 * (LINE + GAP + 4 * row + GAP)

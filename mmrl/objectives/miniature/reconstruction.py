@@ -25,7 +25,7 @@ from mmrl.objectives.columns import load_images
 from mmrl.objectives.miniature.reconstruction_config import ReconstructionConfig
 from mmrl.objectives.miniature.tokenizer_start import restrict_to_patches, whiten_bits
 from mmrl.objectives.objective import outline_of, without_weights
-from mmrl.run.image_grid import Cell, page, stacked
+from mmrl.run.image_grid import Cell, page, stack
 from models.image_tokenizers.image_tokenizer import load_vq, outline_vq, save_vq
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from models.layouts.text_to_image import to_images
@@ -113,7 +113,7 @@ class Reconstruction:
         side = self.config.image_size // self.vq.downsample
         decoded = self.vq.decode_code(codes, shape=(side, side))
         pairs = zip(to_images(pixels), to_images(decoded), strict=True)
-        grid = page([Cell(stacked(pair)) for pair in pairs], columns=16)
+        grid = page([Cell(stack(pair)) for pair in pairs], columns=16)
         grid.save(directory / f"reconstruction_{step:06d}.png")
         shares = codes.flatten().bincount().float()
         shares = shares[shares > 0] / codes.numel()

@@ -3,7 +3,7 @@ from PIL import Image
 
 from eval.evaluation import Evaluation
 from eval.results import write_grid
-from mmrl.run.image_grid import BLACK, GAP, Cell, enlarged, heading, page, scaled, stacked
+from mmrl.run.image_grid import BLACK, GAP, Cell, draw_heading, enlarge, page, scale, stack
 from mmrl.types import Prompt
 
 
@@ -30,16 +30,16 @@ def test_a_long_caption_wraps_to_the_width_of_its_image() -> None:
 
 
 def test_a_heading_is_as_wide_as_its_row() -> None:
-    assert heading("some words " * 20, 120).width == 120
-    assert stacked([heading("a", 50), heading("b", 120)]).width == 120
+    assert draw_heading("some words " * 20, 120).width == 120
+    assert stack([draw_heading("a", 50), draw_heading("b", 120)]).width == 120
 
 
 def test_small_images_are_enlarged_without_blur_and_large_ones_shrunk() -> None:
     image = Image.fromarray(np.array([[0, 255], [255, 0]], np.uint8)).convert("RGB")
-    assert len(scaled(image, 64).getcolors() or []) == 2
-    assert enlarged(image, 5).size == (6, 6)
-    assert enlarged(Image.new("RGB", (512, 256)), 128).size == (512, 256)
-    assert scaled(Image.new("RGB", (512, 256)), 128).size == (128, 64)
+    assert len(scale(image, 64).getcolors() or []) == 2
+    assert enlarge(image, 5).size == (6, 6)
+    assert enlarge(Image.new("RGB", (512, 256)), 128).size == (512, 256)
+    assert scale(Image.new("RGB", (512, 256)), 128).size == (128, 64)
 
 
 def test_a_grid_of_an_evaluation_is_spread_over_the_prompts(tmp_path) -> None:

@@ -73,7 +73,7 @@ def test_a_run_goes_on_in_another_precision_with_a_warning(
     assert not caplog.text
     on(PLAIN, monkeypatch)
     trainer_of(settings).load(tmp_path)
-    assert "run in bfloat16 and goes on in float32" in caplog.text and "bf16=true" in caplog.text
+    assert "run in bfloat16 and is resumed in float32" in caplog.text and "bf16=true" in caplog.text
 
 
 def test_a_run_says_once_how_it_computes_and_keeps_what_was_asked_for(
@@ -90,7 +90,7 @@ def test_a_run_says_once_how_it_computes_and_keeps_what_was_asked_for(
     again.resume_from_checkpoint = "auto"
     train(again)
     assert "bf16: true, this CPU has bfloat16" in log.read_text()
-    assert "run in float32 and goes on in bfloat16" in log.read_text()
+    assert "run in float32 and is resumed in bfloat16" in log.read_text()
 
 
 def test_all_processes_take_float32_where_one_of_them_has_nothing_else(

@@ -99,7 +99,7 @@ def test_a_run_computes_in_bfloat16_where_all_its_devices_do_or_where_it_is_set(
 ) -> None:
     chosen = choose(settings(bf16=wish), CPU, natives)
     assert (chosen.bf16, chosen.reasons[0]) == (bf16, line)
-    assert chosen.applied(SFTConfig(bf16=wish)).bf16 is bf16
+    assert chosen.apply(SFTConfig(bf16=wish)).bf16 is bf16
 
 
 @pytest.mark.parametrize(
