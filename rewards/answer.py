@@ -35,28 +35,11 @@ _STATED = re.compile(
 )
 _ANOTHER = re.compile(r"\s*(?:,|/|&|\bor\b|\band\b)\s*(?:or\s+|and\s+)?\(?[A-Z]\b\)?")
 _SHORT = re.compile(r"(?i:\banswer\s*(?:is|:)\s*)(.+?)(?:[.!?](?=\s|$)|\n|$)")
-_DENIALS = {
-    "not",
-    "no",
-    "never",
-    "neither",
-    "nor",
-    "none",
-    "except",
-    "cannot",
-    "wrong",
-    "incorrect",
-    "isnt",
-    "arent",
-    "wasnt",
-    "werent",
-    "doesnt",
-    "dont",
-    "didnt",
-    "cant",
-    "couldnt",
-    "wont",
-}
+_DENYING = (
+    "not no never neither nor none except cannot wrong incorrect isnt arent wasnt"
+    " werent doesnt dont didnt cant couldnt wont"
+)
+_DENIALS = frozenset(_DENYING.split())
 
 
 class AnswerReward:
@@ -149,15 +132,15 @@ def chosen(said: str, choices: Sequence[str]) -> int | None:
     alone = _ALONE.fullmatch(said)
     if alone and alone[1].upper() in ascii_uppercase[: len(choices)]:
         return ascii_uppercase.index(alone[1].upper())
-    for whole in (words, (yes_or_no(words),)):
-        if texts.count(whole) == 1:  # type: ignore[arg-type]
-            return texts.index(whole)  # type: ignore[arg-type]
+    for whole in (words, (yes_or_no(words) or "",)):
+        if texts.count(whole) == 1:
+            return texts.index(whole)
     stated = list(_letters(_STATED, said, len(choices)))
     if stated:
         return _agreed(said, stated, texts)
-    spoken = {words_of(text) for text in _SHORT.findall(said)}
-    if len(spoken) == 1 and texts.count(*spoken) == 1:
-        return texts.index(*spoken)
+    spoken = [*{words_of(text) for text in _SHORT.findall(said)}]
+    if len(spoken) == 1 and texts.count(spoken[0]) == 1:
+        return texts.index(spoken[0])
     named, rest = mentions(words, texts)
     if _DENIALS.intersection(rest):
         return None

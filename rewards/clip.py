@@ -47,13 +47,7 @@ class CLIPReward:
         fill: int = 8,
     ) -> None:
         self.encoder = open_clip_encoder(
-            "clip.",
-            model,
-            pretrained,
-            device=device,
-            dtype=dtype,
-            batch_size=batch_size,
-            fill=fill,
+            "clip.", model, pretrained, device=device, dtype=dtype, batch_size=batch_size, fill=fill
         )
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:

@@ -16,9 +16,9 @@ from mmrl.types import Sample
 from rewards import PartialFailure
 from rewards.parsing.extraction import tagged
 from rewards.parsing.metadata import read
-from rewards.sandbox.jail.judge import compiled
+from rewards.sandbox.jail.tester import compile_tests
 from rewards.sandbox.remote_sandbox import RemoteSandbox
-from rewards.sandbox.sandbox import ISOLATION, Job, Sandbox, Verdict
+from rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _PYTHON = ("python", "python3", "py")
 class Runs(Protocol):
     """What runs jobs: a local or a remote sandbox."""
 
-    def run(self, jobs: Sequence[Job]) -> list[Verdict]:
+    def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
         """Run jobs and return their verdicts in order."""
         ...
 
@@ -134,7 +134,7 @@ class CodeReward:
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the tests could not be run."""
         for case in _cases(Sample("", "", dict(metadata)), self.partial) or []:
-            compiled(case.job.setup, case.job.tests, case.job.entry_point)
+            compile_tests(case.job.setup, case.job.tests, case.job.entry_point)
 
     def _score(self, passed: list[bool], count: int) -> float:
         return sum(passed) / count if self.partial else float(passed == [True] * count)
@@ -147,7 +147,7 @@ class _Case:
     job: Job
     expected: str | None = None
 
-    def holds(self, verdict: Verdict) -> bool:
+    def holds(self, verdict: JobVerdict) -> bool:
         """Whether a verdict is the one that was wanted."""
         if self.expected is None:
             return all(verdict.passed)

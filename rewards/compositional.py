@@ -1,6 +1,6 @@
 """Does a picture show what a GenEval prompt asks for, by an open-vocabulary detector?
 
-    conditions of rewards/geneval.py on detected objects; colours by CLIP on the objects' boxes
+    GenEval's conditions on detected objects; colours by CLIP on the objects' boxes
 
 GenEval (Ghosh et al. 2023, arXiv:2310.11513) detects COCO's classes with a Mask2Former of mmdet and
 classifies colours with OpenAI's CLIP ViT-L/14. Here the detector is OWLv2 or Grounding DINO of
@@ -26,7 +26,7 @@ from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.geneval import (
+from rewards.detection.geneval_rules import (
     COLORS,
     MODES,
     Box,
@@ -43,7 +43,7 @@ from rewards.parsing.images import picture_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rewards.networks.object_detectors import Found
+    from rewards.detection.object_detectors import Found
 
 _ATTRIBUTES = {"class": None, "color": COLORS}
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
@@ -96,7 +96,7 @@ class CompositionalReward:
         batch_size: int = 8,
         fill: int = 1,
     ) -> None:
-        from rewards.networks.object_detectors import ObjectDetector
+        from rewards.detection.object_detectors import ObjectDetector
 
         check_choice("compositional.mode", mode, MODES)
         self.mode, self.exact = mode, exact

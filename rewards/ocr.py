@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.networks.ocr_engines import ENGINES, Settings, require
+from rewards.networks.ocr_engines import ENGINES, OCRSettings, require
 from rewards.parsing.images import picture_of
 
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
@@ -57,7 +57,7 @@ class OCRReward:
         check(batch_size >= 1, "ocr.batch_size", batch_size, "at least 1")
         check(max_tokens >= 1, "ocr.max_tokens", max_tokens, "at least 1")
         require(engine)
-        self.read = ENGINES[engine](Settings(model, max_tokens, device, dtype, batch_size))
+        self.read = ENGINES[engine](OCRSettings(model, max_tokens, device, dtype, batch_size))
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the wanted text is empty or no text."""

@@ -1,8 +1,9 @@
 """The shapes reward: does the image show what a GenEval prompt of the shapes world asks for?
 
-The rules are GenEval's (`rewards/geneval.py`), on what `rewards/networks/shapes_detector.py` finds.
-One is added: the image must show nothing that the prompt does not ask for. Without it a policy
-learns to fill its images, because an extra object can only help. `exact=False` is GenEval's rule.
+The rules are GenEval's (`rewards.detection.geneval_rules`), applied to the objects that
+`rewards.detection.shapes_detector` finds. One rule is added: the image must show nothing that the
+prompt does not ask for. Without it a policy learns to fill its images, because an extra object can
+only help. `exact=False` is GenEval's rule.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.types import Sample
-from rewards.geneval import (
+from rewards.detection.geneval_rules import (
     MODES,
     Condition,
     directions,
@@ -23,8 +24,8 @@ from rewards.geneval import (
     include_conditions,
     shortened_offset,
 )
-from rewards.geneval import check_metadata as check_clauses
-from rewards.networks.shapes_detector import (
+from rewards.detection.geneval_rules import check_metadata as check_clauses
+from rewards.detection.shapes_detector import (
     BACKGROUNDS,
     COLORS,
     SHAPES,
@@ -42,7 +43,7 @@ _SEEN = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ShapesVerdict:
     """How far an image fulfils a prompt.
 
     Attributes:
@@ -109,7 +110,7 @@ class ShapesReward:
         return float(verdict.strict) if self.mode == "strict" else verdict.partial
 
 
-def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> Verdict:
+def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> ShapesVerdict:
     """Judge an image by its pixels.
 
     Args:
@@ -138,7 +139,7 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
         conditions.extend(_unasked(metadata, detection))
     failed = [text for holds, text in conditions if not holds]
     partial = 1 - len(failed) / len(conditions)
-    return Verdict(not failed, partial, "; ".join(failed), detection.objects)
+    return ShapesVerdict(not failed, partial, "; ".join(failed), detection.objects)
 
 
 def _backgrounds(metadata: dict[str, Any], detection: Detection) -> Iterator[Condition]:

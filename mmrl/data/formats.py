@@ -17,6 +17,7 @@ from mmrl.config import ConfigError
 from mmrl.data.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
 from mmrl.data.row import Row, given, without
 from rewards.countdown import whole_number, whole_numbers
+from rewards.detection.geneval_rules import check_clauses
 from rewards.parsing.extraction import boxed, hashed
 
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
@@ -166,14 +167,9 @@ def _check_geneval(row: Row) -> None:
         raise ValueError(f"tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}")
     for key in ("include", "exclude"):
         clauses = row.get(key) or []
-        listed = isinstance(clauses, list) and all(
-            isinstance(clause, dict) and {"class", "count"} <= clause.keys() for clause in clauses
-        )
-        if not listed or (key == "include" and not clauses):
-            raise ValueError(
-                f"{key} is {row[key]!r}; it must be a list of clauses such as"
-                ' {"class": "bird", "count": 1}'
-            )
+        check_clauses(key, clauses)
+        if key == "include" and not clauses:
+            raise ValueError(f"include is {row.get(key)!r}; it must have at least one clause")
 
 
 def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:

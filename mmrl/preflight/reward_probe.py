@@ -18,7 +18,7 @@ from mmrl.preflight.probe_samples import ProbeSamples, cut_at_words
 from mmrl.rollouts.tasks import check_chunks
 from mmrl.types import Prompt, Sample
 from rewards import CutsCompletions, Served, in_step
-from rewards.scoring.results import Problem, Result
+from rewards.scoring.results import Failure, Result
 from rewards.scoring.scorer import Scorer, check_prompts
 from rewards.scoring.terms import Term, build_term, key_of
 
@@ -112,7 +112,7 @@ def score_samples(name: str, term: Term, samples: Sequence[Sample], distinct: bo
     for first in range(0, len(samples), CALL):
         results += scorer.attempt(term, list(samples[first : first + CALL]))
     seconds = time.perf_counter() - started
-    failed = all(isinstance(result, Problem) for result in results)
+    failed = all(isinstance(result, Failure) for result in results)
     warnings = list(_warnings(results, samples, distinct))
     return Probe(name, results, seconds, failed=failed, warnings=warnings)
 
@@ -120,7 +120,7 @@ def score_samples(name: str, term: Term, samples: Sequence[Sample], distinct: bo
 def _warnings(
     results: Sequence[Result], samples: Sequence[Sample], distinct: bool
 ) -> Iterator[str]:
-    problems = [result for result in results if isinstance(result, Problem)]
+    problems = [result for result in results if isinstance(result, Failure)]
     if problems:
         yield f"failed on {len(problems)} of {len(results)}, first: {problems[0]}"
     known = [n for n, result in enumerate(results) if _score(result) is not None]
@@ -143,7 +143,7 @@ def _score(result: Result) -> float | None:
     """The score of a sample; the mean over its chunks where the reward scores chunks."""
     if isinstance(result, list):
         return statistics.fmean(result) if result else None
-    return None if isinstance(result, Problem) else result
+    return None if isinstance(result, Failure) else result
 
 
 def format_probes(probes: Sequence[Probe]) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _cells(probe: Probe) -> list[str]:
         values = (min(scores), statistics.fmean(scores), max(scores), deviation)
         shown = [f"{value:.4g}" for value in values]
     number = len(probe.results)
-    failures = sum(isinstance(result, Problem) for result in probe.results)
+    failures = sum(isinstance(result, Failure) for result in probe.results)
     times = [f"{probe.seconds / n:.2g}" for n in (number, -(-number // CALL))]
     return [str(number), *shown, str(number - len(scores) - failures), str(failures), *times]
 

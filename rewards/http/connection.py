@@ -45,7 +45,7 @@ class Oversized(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """Status, reason, the pause in seconds that the service asks for, and the body."""
 
     status: int
@@ -65,7 +65,7 @@ class Connections:
 
     def exchange(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float
-    ) -> Answer:
+    ) -> Response:
         """Send a request and read its answer.
 
         Raises:
@@ -104,7 +104,7 @@ class Connections:
         self._closing.atexit = False
 
 
-async def _exchange(client: httpx.AsyncClient, request: httpx.Request, seconds: float) -> Answer:
+async def _exchange(client: httpx.AsyncClient, request: httpx.Request, seconds: float) -> Response:
     try:
         return await asyncio.wait_for(_answer(client, request), seconds)
     except asyncio.TimeoutError as error:
@@ -121,7 +121,7 @@ async def _exchange(client: httpx.AsyncClient, request: httpx.Request, seconds: 
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
 
 
-async def _answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+async def _answer(client: httpx.AsyncClient, request: httpx.Request) -> Response:
     response = await client.send(request, stream=True)
     try:
         body = bytearray()
@@ -132,7 +132,7 @@ async def _answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
     finally:
         await response.aclose()
     pause = _seconds(response.headers.get("Retry-After"))
-    return Answer(response.status_code, response.reason_phrase, pause, bytes(body))
+    return Response(response.status_code, response.reason_phrase, pause, bytes(body))
 
 
 def _first(error: BaseException) -> BaseException:

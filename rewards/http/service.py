@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from rewards.http import stop
 from rewards.http.addresses import Addresses
-from rewards.http.connection import Answer, Connections, Oversized, Unopened
+from rewards.http.connection import Connections, Oversized, Response, Unopened
 from rewards.http.errors import Refused, Unreachable, Unreadable
 from rewards.http.together import together
 from rewards.http.window import Window
@@ -173,7 +173,7 @@ class Service:
         except _Passing as error:
             raise Unreachable(str(error), error.is_busy) from error
 
-    def _ask(self, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]) -> T:
+    def _ask(self, sent: _Request, deadline: Deadline, read: Callable[[str, Response], T]) -> T:
         turn, tries, counted, broken = next(self._turns), 0, 0, 0
         problems: dict[str, str] = {}
         while True:
@@ -228,7 +228,7 @@ class Service:
         self._windows[url].leave()
 
     def _try(
-        self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Answer], T]
+        self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Response], T]
     ) -> T:
         """One try.
 
@@ -255,7 +255,7 @@ class Service:
             raise Refused(problem, answer.status)
         raise _Passing(problem, answer.status, answer.pause)
 
-    def _exchange(self, url: str, sent: _Request, deadline: Deadline) -> Answer:
+    def _exchange(self, url: str, sent: _Request, deadline: Deadline) -> Response:
         headers = {} if sent.body is None else {"Content-Type": sent.kind}
         if self._secret:
             headers["Authorization"] = f"Bearer {self._secret}"
@@ -265,7 +265,7 @@ class Service:
         )
         return self._without_secret(answer)
 
-    def _without_secret(self, answer: Answer) -> Answer:
+    def _without_secret(self, answer: Response) -> Response:
         """An answer as it may be quoted: some services repeat what they were sent."""
         if not self._secret:
             return answer
@@ -314,11 +314,11 @@ class _Passing(Exception):
         return says_so or not self.is_sent
 
 
-def _whole(place: str, answer: Answer) -> bytes:
+def _whole(place: str, answer: Response) -> bytes:
     return answer.body
 
 
-def _read(place: str, answer: Answer) -> Any:
+def _read(place: str, answer: Response) -> Any:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as error:

@@ -23,7 +23,7 @@ Reader = Callable[[Sequence[Image.Image]], list[str]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class OCRSettings:
     """Options of the OCR reward that engines read."""
 
     model: str
@@ -33,7 +33,7 @@ class Settings:
     batch_size: int
 
 
-def got(settings: Settings) -> Reader:
+def got(settings: OCRSettings) -> Reader:
     """GOT-OCR 2.0 (Wei et al. 2024, arXiv:2409.01704) by transformers, greedily."""
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -66,7 +66,7 @@ def got(settings: Settings) -> Reader:
     return read
 
 
-def paddleocr(settings: Settings) -> Reader:
+def paddleocr(settings: OCRSettings) -> Reader:
     """PaddleOCR 3, English."""
     from paddleocr import PaddleOCR  # pyright: ignore[reportMissingImports]
 
@@ -81,7 +81,7 @@ def paddleocr(settings: Settings) -> Reader:
     return lambda images: [paddle_text(engine.predict(bgr(image))) for image in images]
 
 
-def easyocr(settings: Settings) -> Reader:
+def easyocr(settings: OCRSettings) -> Reader:
     """EasyOCR, English."""
     from easyocr import Reader as Engine  # pyright: ignore[reportMissingImports]
 
@@ -89,7 +89,7 @@ def easyocr(settings: Settings) -> Reader:
     return lambda images: [" ".join(engine.readtext(bgr(image), detail=0)) for image in images]
 
 
-def rapidocr(settings: Settings) -> Reader:
+def rapidocr(settings: OCRSettings) -> Reader:
     """RapidOCR, with the models that come with it."""
     from rapidocr import RapidOCR  # pyright: ignore[reportMissingImports]
 
@@ -97,14 +97,14 @@ def rapidocr(settings: Settings) -> Reader:
     return lambda images: [" ".join(engine(bgr(image)).txts or ()) for image in images]
 
 
-def tesseract(settings: Settings) -> Reader:
+def tesseract(settings: OCRSettings) -> Reader:
     """Tesseract, with the language that it is installed with."""
     from pytesseract import image_to_string  # pyright: ignore[reportMissingImports]
 
     return lambda images: [image_to_string(image) for image in images]
 
 
-ENGINES: dict[str, Callable[[Settings], Reader]] = {
+ENGINES: dict[str, Callable[[OCRSettings], Reader]] = {
     "got": got,
     "paddleocr": paddleocr,
     "easyocr": easyocr,

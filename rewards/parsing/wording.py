@@ -6,29 +6,11 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-NUMBERS = (
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-    "twenty",
+_NUMBERS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen"
+    " fourteen fifteen sixteen seventeen eighteen nineteen twenty"
 )
+NUMBERS = tuple(_NUMBERS.split())
 _DIGITS = {word: str(n) for n, word in enumerate(NUMBERS)}
 _ARTICLES = ("a", "an", "the")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")

@@ -5,7 +5,7 @@
     → one {"execution": {"logs": {"stdout": [str]}, …}, "exception_str": str | null} per script,
       as the E2B router of the open-r1 line answers, or {"text": str, "exception_str": …} (Morph).
 
-A script carries the judge of `rewards/jail` along and has it run the job in a process of its own,
+A script carries the tester of `rewards/jail` along and has it run the job in a process of its own,
 so a verdict is made there as it is here: by comparing values, apart from the candidate. What keeps
 the candidate from the rest of that machine is the router's business; inside, those layers are
 applied that happen to work. A candidate that breaks out of its process there can read the script,
@@ -25,8 +25,8 @@ from typing import Any
 from rewards.http.errors import Refused
 from rewards.http.service import Deadline, Service
 from rewards.sandbox.jail import BOOT
-from rewards.sandbox.jail.judge import GRACE
-from rewards.sandbox.sandbox import JAIL, Job, SandboxError, Verdict, verdict_of
+from rewards.sandbox.jail.tester import GRACE
+from rewards.sandbox.sandbox import JAIL, Job, JobVerdict, SandboxError, verdict_of
 
 START_SECONDS = 15
 """What starting a machine and unpacking may take on top of a job's own time."""
@@ -83,7 +83,7 @@ class RemoteSandbox:
         self._limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
         self._limits["output_kb"] = output_kb
 
-    def run(self, jobs: Sequence[Job]) -> list[Verdict]:
+    def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
         """Run jobs in one batch and return their verdicts in order.
 
         Raises:

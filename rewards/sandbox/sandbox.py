@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from rewards.sandbox.jail import BOOT
-from rewards.sandbox.jail.judge import GRACE
-from rewards.sandbox.jail.wire import WireError, receive, send
+from rewards.sandbox.jail.tester import GRACE
+from rewards.sandbox.jail.transfer import WireError, receive, send
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobVerdict:
     """What came of a job.
 
     Attributes:
@@ -125,7 +125,7 @@ class Sandbox:
             self._free.put(None)
         self._probe()
 
-    def run(self, jobs: Sequence[Job]) -> list[Verdict]:
+    def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
         """Run jobs, several at a time, and return their verdicts in order.
 
         Raises:
@@ -142,7 +142,7 @@ class Sandbox:
                 _end(zygote)
             self._free.put(None)
 
-    def _run(self, job: Job) -> Verdict:
+    def _run(self, job: Job) -> JobVerdict:
         zygote = self._free.get()
         try:
             if zygote is None or zygote.poll() is not None:
@@ -188,8 +188,8 @@ def library_paths() -> list[str]:
     return paths
 
 
-def verdict_of(reply: dict[str, Any], job: Job) -> Verdict:
-    """The verdict in a judge's reply.
+def verdict_of(reply: dict[str, Any], job: Job) -> JobVerdict:
+    """The verdict in a tester's reply.
 
     Raises:
         SandboxError: no candidate could be started.
@@ -198,10 +198,10 @@ def verdict_of(reply: dict[str, Any], job: Job) -> Verdict:
         raise SandboxError(f"the sandbox failed: {reply['failure']}")
     if "broken" in reply:
         broken = f"{reply['broken']} (tests: {str(job.tests)[:200]})"
-        return Verdict([False] * len(job.tests), broken, broken=broken)
+        return JobVerdict([False] * len(job.tests), broken, broken=broken)
     passed = list(reply.get("passed", []))
     passed += [False] * (len(job.tests) - len(passed))
-    return Verdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))
+    return JobVerdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))
 
 
 def _started(isolation: str, settings: str) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from mmrl.types import Sample
 from rewards.scoring.column import Column
-from rewards.scoring.results import Problem
+from rewards.scoring.results import Failure
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Failures:
         new = slice(column.counted, done)
         column.counted, before = done, column.failures
         for sample, problem in zip(samples[new], column.results[new], strict=True):
-            if not isinstance(problem, Problem):
+            if not isinstance(problem, Failure):
                 continue
             identity = f"{sample.id}: " if sample.id else ""
             line = f"{identity}{sample.prompt[:80]!r}: {problem}"

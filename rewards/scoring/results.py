@@ -12,7 +12,7 @@ from mmrl.types import Sample
 
 
 @dataclass(frozen=True)
-class Problem:
+class Failure:
     """Why one sample has no score."""
 
     reason: str
@@ -22,12 +22,12 @@ class Problem:
         return self.reason
 
 
-Result = float | list[float] | None | Problem
+Result = float | list[float] | None | Failure
 """Of one reward for one sample: a score, one per chunk, None if it does not apply, a failure."""
 
 
 def validate(scores: Any, batch: Sequence[Sample]) -> list[Result]:
-    """The scores that a reward returned, with a `Problem` in place of all that is not a score.
+    """The scores that a reward returned, with a `Failure` in place of all that is not a score.
 
     Args:
         scores: should be a list with a finite number, a list of one for each chunk, or None for
@@ -38,7 +38,7 @@ def validate(scores: Any, batch: Sequence[Sample]) -> list[Result]:
         kind = f"a {type(scores).__module__}.{type(scores).__name__}".replace("builtins.", "")
         got = f"{len(scores)} scores" if isinstance(scores, list | tuple) else kind
         advice = "; it must be a list with a number, or None, for each"
-        return [Problem(f"returned {got} for {len(batch)} samples{advice}")] * len(batch)
+        return [Failure(f"returned {got} for {len(batch)} samples{advice}")] * len(batch)
     return [_validate(score, sample) for score, sample in zip(scores, batch, strict=True)]
 
 
@@ -47,21 +47,21 @@ def _validate(score: Any, sample: Sample) -> Result:
         return _number(score)
     if sample.chunks is None or len(score) != len(sample.chunks):
         count = 0 if sample.chunks is None else len(sample.chunks)
-        return Problem(f"returned {len(score)} scores for {count} chunks")
+        return Failure(f"returned {len(score)} scores for {count} chunks")
     numbers = [_number(each) for each in score]
     known = [number for number in numbers if isinstance(number, float)]
-    problems = [number for number in numbers if isinstance(number, Problem)]
+    problems = [number for number in numbers if isinstance(number, Failure)]
     if len(known) < len(numbers):
-        return problems[0] if problems else Problem("returned None for a chunk")
+        return problems[0] if problems else Failure("returned None for a chunk")
     return known or None
 
 
-def _number(score: Any) -> float | None | Problem:
+def _number(score: Any) -> float | None | Failure:
     if isinstance(score, Exception):
-        return Problem(f"{type(score).__name__}: {score}", score)
+        return Failure(f"{type(score).__name__}: {score}", score)
     if score is None:
         return None
     if isinstance(score, bool) or not isinstance(score, Real):
         advice = "; write float(…)" if isinstance(score, bool) else ""
-        return Problem(f"returned {score!r}, which is not a number{advice}")
-    return float(score) if math.isfinite(score) else Problem(f"returned {float(score)}")
+        return Failure(f"returned {score!r}, which is not a number{advice}")
+    return float(score) if math.isfinite(score) else Failure(f"returned {float(score)}")

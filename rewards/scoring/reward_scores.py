@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rewards.scoring.column import Column
-from rewards.scoring.results import Problem, Result
+from rewards.scoring.results import Failure, Result
 from rewards.scoring.terms import Term
 
 
@@ -78,7 +78,7 @@ def combine(columns: Sequence[Column], in_chunks: bool, wait_s: float) -> Reward
     sums = [_sums(zip(terms, row, strict=True)) for row in rows]
     return RewardScores(
         {key: [_raw(result) for result in found] for key, found in results.items()},
-        {key: [isinstance(r, Problem) for r in found] for key, found in results.items()},
+        {key: [isinstance(r, Failure) for r in found] for key, found in results.items()},
         [total for total, _ in sums],
         [chunks for _, chunks in sums] if in_chunks else None,
         Timing(

@@ -16,7 +16,7 @@ from rewards.scoring.column import Column
 from rewards.scoring.failures import Failures
 from rewards.scoring.overlap import Overlap
 from rewards.scoring.pending import Pending
-from rewards.scoring.results import Problem, Result, validate
+from rewards.scoring.results import Failure, Result, validate
 from rewards.scoring.reward_scores import RewardScores
 from rewards.scoring.terms import Term, build_term, check_entries
 
@@ -95,7 +95,7 @@ class Scorer:
         return pending.scores()
 
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
-        """Call a reward; a failure is a `Problem` in place of a score, and is not counted here."""
+        """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
         try:
             return validate(self._call(term, batch), batch)
         except PartialFailure as failure:
@@ -107,7 +107,7 @@ class Scorer:
                 return [self.attempt(term, [sample])[0] for sample in batch]
             logger.debug("reward %s raised", term.key, exc_info=True)
             together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
-            return [Problem(f"raised {error!r}{together}", error)] * len(batch)
+            return [Failure(f"raised {error!r}{together}", error)] * len(batch)
 
     def _call(self, term: Term, batch: list[Sample]) -> Any:
         for attempt in range(self.retries):

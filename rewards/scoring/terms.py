@@ -9,7 +9,8 @@ from numbers import Real
 from typing import Any
 
 from mmrl.config import ConfigError
-from rewards import Reward, build_reward, check_reward, is_own, options_of, own
+from rewards import Reward, build_reward, check_reward, is_own, options_of
+from rewards.registry import own_rewards
 
 
 @dataclass
@@ -56,7 +57,7 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
         elif not (entry.get("key") or entry.get("name")):
             raise ValueError(f"{where}[{n}] is a callable; give it a `name` for its metrics.")
         else:
-            own.checked(entry["reward"], options_of(entry), f"{where}[{n}]")
+            own_rewards.check_options(entry["reward"], options_of(entry), f"{where}[{n}]")
         for key in ("weight", "scale", "offset"):
             _number(entry.get(key, 1.0), f"{where}[{n}].{key}")
         keys.append(key_of(entry))
@@ -72,7 +73,7 @@ def build_term(entry: Mapping[str, Any], where: str) -> Term:
     """Build the reward an entry describes, with its place in the sum."""
     entry = as_entry(entry)
     if "reward" in entry:
-        reward: Reward = own.built(entry["reward"], options_of(entry), where)
+        reward: Reward = own_rewards.build_reward(entry["reward"], options_of(entry), where)
     else:
         reward = build_reward(entry, where)
     numbers = {key: float(entry[key]) for key in ("weight", "scale", "offset") if key in entry}

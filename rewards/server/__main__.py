@@ -38,13 +38,13 @@ def serve(config: ServerConfig, token: str | None) -> None:
         from rewards.server.app import build_app
         from rewards.server.connections import protocol_of
         from rewards.server.log import start_log
-        from rewards.server.scoring_service import Service
+        from rewards.server.scoring_service import ScoringService
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the reward server needs the package {error.name}; pip install -e '.[server]'"
         ) from error
     begin()
-    service = Service(config)
+    service = ScoringService(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
     start_log()

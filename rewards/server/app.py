@@ -14,13 +14,13 @@ from starlette.types import ASGIApp
 from rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refused
 from rewards.server.refusal import Refusal
 from rewards.server.request_memory import read_body
-from rewards.server.scoring_service import Service
+from rewards.server.scoring_service import ScoringService
 from rewards.server.wire import Health
 
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-def build_app(service: Service, token: str | None) -> ASGIApp:
+def build_app(service: ScoringService, token: str | None) -> ASGIApp:
     """The application; its rewards begin to load when it starts.
 
     Args:

@@ -16,8 +16,8 @@ from rewards.server.metrics import Metrics
 from rewards.server.refusal import Refusal
 from rewards.server.repeats import Answer, Repeats
 from rewards.server.request_memory import Budget, Lease
+from rewards.server.reward_worker import RewardWorker
 from rewards.server.samples import samples_of
-from rewards.server.served import Served
 from rewards.server.server_config import ServerConfig
 from rewards.server.wire import (
     Health,
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Service:
+class ScoringService:
     """The rewards of a server and what their requests share.
 
     Args:
@@ -45,7 +45,7 @@ class Service:
         self.budget = Budget(config.limits.memory)
         self.metrics = Metrics(lambda: self.budget.held)
         self.rewards = {
-            entry.key: Served(entry, config.limits.max_waiting, self.metrics)
+            entry.key: RewardWorker(entry, config.limits.max_waiting, self.metrics)
             for entry in config.entries()
         }
         self.repeats = Repeats()
@@ -118,14 +118,14 @@ class Service:
         told = {key: fields[key] for key in ("id", "reward", "items", "failed")}
         return Answer(response.model_dump_json().encode(), told, is_final=not failed)
 
-    def _find(self, name: str) -> Served:
+    def _find(self, name: str) -> RewardWorker:
         if name not in self.rewards:
             raise Refusal(404, "unknown_reward", f"Served here: {', '.join(self.rewards)}.")
         self.rewards[name].check_ready()
         return self.rewards[name]
 
     def _admitted(
-        self, request: ScoreRequest, served: Served, size: int, lease: Lease
+        self, request: ScoreRequest, served: RewardWorker, size: int, lease: Lease
     ) -> list[Sample | Problem]:
         samples = samples_of(request.items, size, self.limits, lease)
         return [s if isinstance(s, Problem) else served.admit(s) or s for s in samples]

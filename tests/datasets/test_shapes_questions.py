@@ -18,7 +18,7 @@ from mmrl.types import Prompt, Sample
 from models.layouts.image_chat import SYSTEM
 from models.policy import load_tokenizer
 from rewards import build_reward
-from rewards.networks.shapes_detector import DetectedObject, detect
+from rewards.detection.shapes_detector import DetectedObject, detect
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

@@ -27,8 +27,8 @@ from transformers import (
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.compositional import ColorClassifier, CompositionalReward, crop
-from rewards.geneval import COLORS
-from rewards.networks.object_detectors import Found, ObjectDetector
+from rewards.detection.geneval_rules import COLORS
+from rewards.detection.object_detectors import Found, ObjectDetector
 from rewards.networks.open_clip_encoder import open_clip_encoder
 from tests.rewards.conftest import randomised
 

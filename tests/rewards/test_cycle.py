@@ -13,8 +13,8 @@ from PIL import Image
 from mmrl.types import Prompt, Sample
 from rewards import PartialFailure, build_reward
 from rewards.cycle import CycleReward
+from rewards.detection.shapes_detector import DetectedObject, detect
 from rewards.judging.asking import AsksPolicy, asking_of
-from rewards.networks.shapes_detector import DetectedObject, detect
 from rewards.scoring.scorer import Scorer
 from tests import by_path
 

@@ -11,9 +11,9 @@ from PIL import Image
 from scipy import ndimage
 
 from mmrl.types import Sample
-from rewards.networks import shapes_detector
-from rewards.networks.shapes_detector import DetectedObject, detect
-from rewards.shapes import ShapesReward, Verdict, relations, verify
+from rewards.detection import shapes_detector
+from rewards.detection.shapes_detector import DetectedObject, detect
+from rewards.shapes import ShapesReward, ShapesVerdict, relations, verify
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
@@ -93,7 +93,7 @@ def picture(*objects: tuple[str, str, int, int, int], size: int = 32) -> Image.I
 
 def judge(
     image: Image.Image, *include: dict[str, Any], exact: bool = True, **metadata: Any
-) -> Verdict:
+) -> ShapesVerdict:
     return verify(image, {"tag": "single_object", "include": list(include), **metadata}, exact)
 
 
@@ -216,14 +216,14 @@ def test_half_a_shape_and_a_merged_pair_are_no_objects() -> None:
     [
         ({"tag": "texture"}, "tag 'texture'"),
         ({"include": []}, r"include=\[\]"),
-        ({"include": [{"class": "circle"}]}, "'class' and 'count'"),
+        ({"include": [{"class": "circle"}]}, "a class and a count"),
         ({"include": [{"class": "bus", "count": 1}]}, "class='bus'"),
-        ({"include": [{"class": "ring", "count": 0}]}, "count=0"),
+        ({"include": [{"class": "ring", "count": 0}]}, "'count': 0"),
         ({"include": [{"class": "ring", "count": 1, "color": "mauve"}]}, "color='mauve'"),
         ({"include": [{"class": "ring", "count": 1, "colour": "red"}]}, "key 'colour'"),
         ({"include": [{"class": "ring", "count": 1, "position": ["near", 0]}]}, "'near'"),
         ({"include": [{"class": "ring", "count": 1, "position": ["above", 3]}]}, "'above', 3"),
-        ({"exclude": [{"class": "ring", "count": "2"}]}, "count='2'"),
+        ({"exclude": [{"class": "ring", "count": "2"}]}, "'count': '2'"),
     ],
 )
 def test_malformed_metadata_is_named(change: dict[str, Any], message: str) -> None:

@@ -33,6 +33,7 @@ from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
+from rewards.detection.geneval_rules import check_clauses
 from rewards.http.client import ClientReward
 from rewards.http.errors import Refused
 from rewards.http.protocols.answers import AnswerError, Outcome, plain_metadata
@@ -103,7 +104,7 @@ class FlowGRPOReward(ClientReward):
         if lacking:
             raise ValueError(f"geneval reads the metadata {' and '.join(lacking)}, not there.")
         for key in ("include", "exclude"):
-            _check_clauses(key, metadata.get(key) or [])
+            check_clauses(key, metadata.get(key) or [])
 
     def encoded(self, image: Image.Image) -> bytes:
         """A JPEG file."""
@@ -155,17 +156,3 @@ class FlowGRPOReward(ClientReward):
             return ""
         said = str(answer) if isinstance(answer, Refused) else "it answers GET / with JSON"
         return f"it does not speak this protocol: {said}"
-
-
-def _check_clauses(key: str, clauses: Any) -> None:
-    """Raise a ValueError unless every clause has what GenEval's evaluator reads."""
-    if not isinstance(clauses, Sequence) or isinstance(clauses, str):
-        raise ValueError(f"geneval reads {key} as a list of objects, and it is {clauses!r}.")
-    for n, clause in enumerate(clauses):
-        count = clause.get("count") if isinstance(clause, Mapping) else None
-        has_class = isinstance(clause, Mapping) and isinstance(clause.get("class"), str)
-        if not has_class or type(count) is not int or count < 1:
-            raise ValueError(
-                f"geneval reads a class and a count of at least 1 in {key}[{n}], and it is"
-                f" {clause!r}."
-            )

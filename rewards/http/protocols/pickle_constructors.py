@@ -45,7 +45,7 @@ class PickleRefused(ValueError):
         )
 
 
-class Budget:
+class Allowance:
     """The bytes that constructors may still allocate."""
 
     def __init__(self, size: int) -> None:
@@ -113,10 +113,10 @@ class Array(Unfinished):
 class Constructor:
     """A name in a pickle, as what it calls."""
 
-    __slots__ = ("budget", "kind")
+    __slots__ = ("allowance", "kind")
 
-    def __init__(self, kind: str, budget: Budget) -> None:
-        self.kind, self.budget = kind, budget
+    def __init__(self, kind: str, allowance: Allowance) -> None:
+        self.kind, self.allowance = kind, allowance
 
     def __str__(self) -> str:
         return f"the constructor of {self.kind}"
@@ -132,17 +132,17 @@ class Constructor:
             case "number", (PlainType() as kind, bytes(data)) if len(data) == kind.dtype.itemsize:
                 return np.frombuffer(data, kind.dtype)[0]
             case "bytes of text", (str(text), "latin1"):
-                self.budget.spend(len(text))
+                self.allowance.spend(len(text))
                 return text.encode("latin-1")
             case "bytes", ():
                 return b""
             case "bytearray", (() | (bytes(),)):
-                self.budget.spend(sum(map(len, arguments)))
+                self.allowance.spend(sum(map(len, arguments)))
                 return bytearray(*arguments)
             case "complex", (float(real), float(imaginary)):
                 return complex(real, imaginary)
             case (("set" | "frozenset"), (list(members),)):
-                self.budget.spend(64 * len(members))
+                self.allowance.spend(64 * len(members))
                 _check_members(members)
                 return set(members) if self.kind == "set" else frozenset(members)
         raise PickleRefused(f"{self} of {_shown(arguments)}")

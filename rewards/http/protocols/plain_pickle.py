@@ -23,7 +23,7 @@ from typing import Any, cast
 from rewards.http.protocols.pickle_constructors import (
     MAX_KEY,
     NAMES,
-    Budget,
+    Allowance,
     Constructor,
     PickleRefused,
     Unfinished,
@@ -71,12 +71,12 @@ def read_pickle(data: bytes) -> Any:
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self._budget = Budget(MAX_BYTES)
+        self._allowance = Allowance(MAX_BYTES)
 
     def find_class(self, module: str, name: str) -> Constructor:
         if (module, name) not in NAMES:
             raise PickleRefused(f"the name {module[:80]}.{name[:80]}")
-        return Constructor(NAMES[module, name], self._budget)
+        return Constructor(NAMES[module, name], self._allowance)
 
 
 def _check(data: bytes) -> None:

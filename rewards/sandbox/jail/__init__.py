@@ -2,12 +2,12 @@
 
     trainer (rewards.sandbox.sandbox)      knows nothing of the candidate but its verdicts
       zygote (zygote.py)           enters the isolation once, then forks for every job
-        judge (judge.py)           reads the job and runs the tests
+        tester (tester.py)           reads the job and runs the tests
           candidate (candidate.py) runs the code a model wrote
 
-The candidate is forked before its judge has read the job, so the tests are nowhere in its memory.
-It is given the code, and then arguments to call it with; it answers with values (wire.py). The
-tests run in the judge, which compares those values itself, so there is no verdict the candidate
+The candidate is forked before its tester has read the job, so the tests are nowhere in its memory.
+It is given the code, and then arguments to call it with; it answers with values (transfer.py). The
+tests run in the tester, which compares those values itself, so there is no verdict the candidate
 could print, patch or exit its way to: to pass, it has to return what the tests ask for.
 
 These files are started by path with `python -s -S` and an empty environment and import the standard

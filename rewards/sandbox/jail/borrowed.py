@@ -1,4 +1,4 @@
-"""A candidate's side of what its judge lends it: stand-ins that ask the judge.
+"""A candidate's side of what its tester lends it: stand-ins that ask the tester.
 
 A lent function is a function here, a lent iterator a generator, and every other object of the tests
 one whose operators and attributes are asked for.
@@ -12,15 +12,15 @@ from typing import Any
 
 from .lending import OPERATIONS
 from .library import built, exception_of, named
-from .wire import bodies_of, receive, send, take_over
+from .transfer import bodies_of, receive, send, take_over
 
 
 class Borrower:
-    """Keeps the stand-ins and asks the judge for them.
+    """Keeps the stand-ins and asks the tester for them.
 
     Args:
-        channel: the connection to the judge.
-        serve: answers what the judge asks for before it has an answer itself.
+        channel: the connection to the tester.
+        serve: answers what the tester asks for before it has an answer itself.
         encoded: JSON of a value.
         decoded: the value of JSON.
     """
@@ -55,7 +55,7 @@ class Borrower:
         return value
 
     def ask(self, action: str, number: int, **content: Any) -> dict[str, Any]:
-        """Have the judge do something with what it lent, and return its answer.
+        """Have the tester do something with what it lent, and return its answer.
 
         Raises:
             Exception: what the code of the tests raised.

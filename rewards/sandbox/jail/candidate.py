@@ -1,4 +1,4 @@
-"""The process that runs a candidate's code and answers its judge with values.
+"""The process that runs a candidate's code and answers its tester with values.
 
 Nothing it says is believed beyond "this call returned that value": once the code is loaded,
 everything in this process is the candidate's.
@@ -14,18 +14,18 @@ from typing import Any, NoReturn
 from . import kernel
 from .borrowed import Borrower
 from .library import PLAIN_TYPES
-from .limits import Limits, restrain_candidate
-from .wire import Unsendable, changed_among, decode, encode, receive, send
+from .limits import JobLimits, restrain_candidate
+from .transfer import Unsendable, changed_among, decode, encode, receive, send
 
 CHANNEL = 3
 
 
-def become_candidate(limits: Limits, channel: int, stdin: int, stdout: int) -> NoReturn:
-    """Turn a freshly forked process into a candidate; says `ready`, then serves its judge.
+def become_candidate(limits: JobLimits, channel: int, stdin: int, stdout: int) -> NoReturn:
+    """Turn a freshly forked process into a candidate; says `ready`, then serves its tester.
 
     Args:
         limits: what it may use.
-        channel: its end of the connection to the judge.
+        channel: its end of the connection to the tester.
         stdin: what a script reads.
         stdout: where what a script prints goes.
     """
@@ -49,7 +49,7 @@ def become_candidate(limits: Limits, channel: int, stdin: int, stdout: int) -> N
         os._exit(status & 0xFF)
 
 
-def _restrained(limits: Limits) -> str:
+def _restrained(limits: JobLimits) -> str:
     try:
         _scratch_folder(limits)
         restrain_candidate(limits)
@@ -58,7 +58,7 @@ def _restrained(limits: Limits) -> str:
     return "ready"
 
 
-def _scratch_folder(limits: Limits) -> None:
+def _scratch_folder(limits: JobLimits) -> None:
     if limits.level != "full":
         os.chdir("/")
         return
@@ -87,7 +87,7 @@ def _serve() -> None:
 
 
 class _World:
-    """The names of the candidate and the objects its judge holds references to."""
+    """The names of the candidate and the objects its tester holds references to."""
 
     def __init__(self, setup: str) -> None:
         self.names: dict[str, Any] = {"__name__": "candidate"}
@@ -98,11 +98,11 @@ class _World:
         try:
             exec(compile(setup, "<setup>", "exec"), self.names)
         except Exception:
-            # A setup that uses what the candidate defines makes sense to the judge only.
+            # A setup that uses what the candidate defines makes sense to the tester only.
             self.names.setdefault("__name__", "candidate")
 
     def attempt(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what the judge asks; the reply tells the value or the exception."""
+        """Do what the tester asks; the reply tells the value or the exception."""
         try:
             return getattr(self, f"do_{action}")(request)
         except Exception as error:

@@ -1,10 +1,10 @@
 """What tests hand over and cannot be sent by value.
 
-Of an object of Python's library the candidate has its own, by name or built from a recipe; all else
-stays with the judge and is lent. A candidate may call a lent function, take the next item of a lent
-iterator, and use the operators and the public attributes of an object whose class the tests define.
-Nothing else: no attribute of a function, of a generator or of an object of the library, from where
-a way leads to the tests themselves.
+The candidate has its own copy of an object of Python's library, by name or built from a recipe. All
+else stays with the tester and is lent. A candidate may call a lent function, take the next item of
+a lent iterator, and use the operators and the public attributes of an object whose class the tests
+define. It may use no attribute of a function, of a generator or of an object of the library: from
+there a way leads to the tests themselves.
 """
 
 from __future__ import annotations
@@ -20,27 +20,9 @@ from .library import name_of, recipe_of
 
 TESTS = "tests"
 """Module name of the tests, and so of the classes they define."""
-_BY_OPERATOR = (
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "neg",
-    "getitem",
-    "setitem",
-    "contains",
-)
+_BY_OPERATOR = "eq ne lt le gt ge add sub mul truediv floordiv mod pow neg getitem setitem contains"
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in _BY_OPERATOR},
+    **{name: getattr(operator, name) for name in _BY_OPERATOR.split()},
     **{"len": len, "iter": iter, "hash": hash, "bool": bool, "str": str, "repr": repr},
 }
 """What a candidate may do with an object of a class of the tests, by the name between the

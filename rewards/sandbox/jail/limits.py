@@ -11,8 +11,8 @@ from . import kernel, landlock, seccomp
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of one candidate.
+class JobLimits:
+    """JobLimits of one candidate.
 
     Attributes:
         level: `full`, `process` or `bare` (only what happens to work: the machine is disposable).
@@ -34,7 +34,7 @@ class Limits:
 THREADS, FILES = 64, 64
 
 
-def restrain_candidate(limits: Limits) -> None:
+def restrain_candidate(limits: JobLimits) -> None:
     """Apply every limit to this process, for good; the last thing before foreign code.
 
     Raises:
@@ -63,8 +63,8 @@ def restrain_candidate(limits: Limits) -> None:
         seccomp.confine(seccomp.OPENING if limits.level == "full" else ())
 
 
-def restrain_judge(limits: Limits) -> None:
-    """Take from a judge what it does not need once its candidate exists."""
+def restrain_tester(limits: JobLimits) -> None:
+    """Take from a tester what it does not need once its candidate exists."""
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_CORE, 0)
     if limits.level != "bare":

@@ -1,4 +1,4 @@
-"""A judge's side of the connection to its candidate."""
+"""A tester's side of the connection to its candidate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from . import kernel
 from .candidate import become_candidate
 from .lending import Lender
 from .library import PLAIN_TYPES, exception_of
-from .limits import Limits
-from .wire import (
+from .limits import JobLimits
+from .transfer import (
     MAX_DEPTH,
     WireError,
     bodies_of,
@@ -38,7 +38,7 @@ class Session:
         gone: why there is nobody to talk to any more; empty while there is.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: JobLimits) -> None:
         self.limits = limits
         self.gone = ""
         self.lender = Lender()

@@ -1,4 +1,4 @@
-"""The process that enters the isolation once and forks a judge for every job.
+"""The process that enters the isolation once and forks a tester for every job.
 
 It never reads a job itself: whatever is in its memory, every later candidate inherits.
 """
@@ -16,39 +16,22 @@ import sys
 from typing import NoReturn
 
 from . import kernel, landlock, seccomp
-from .judge import judge
-from .limits import Limits
+from .limits import JobLimits
 from .namespaces import enter_namespaces
-from .wire import send
+from .tester import run_job
+from .transfer import send
 
-WARM = (
-    "bisect",
-    "cmath",
-    "collections",
-    "copy",
-    "datetime",
-    "decimal",
-    "fractions",
-    "functools",
-    "heapq",
-    "itertools",
-    "json",
-    "math",
-    "operator",
-    "random",
-    "re",
-    "statistics",
-    "string",
-    "textwrap",
-    "traceback",
-    "typing",
+_WARM = (
+    "bisect cmath collections copy datetime decimal fractions functools heapq itertools json"
+    " math operator random re statistics string textwrap traceback typing"
 )
+WARM = tuple(_WARM.split())
 """Modules solutions often import, loaded once and shared by all forks."""
 
 
 def main(level: str, limits: str) -> None:
     """Serve jobs from standard input until it closes; verdicts go to standard output."""
-    settings = Limits(level=level, **json.loads(limits))
+    settings = JobLimits(level=level, **json.loads(limits))
     replies = _set_replies_aside()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in WARM:
@@ -56,7 +39,7 @@ def main(level: str, limits: str) -> None:
     # Without `site`, which would look for packages, Python has no `exit`; programs use it.
     builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
     if level == "bare":
-        judge(settings, 0, replies)
+        run_job(settings, 0, replies)
         return
     try:
         _isolate(settings)
@@ -67,7 +50,7 @@ def main(level: str, limits: str) -> None:
     gc.freeze()
     send(replies, {"ready": os.getpid()})
     while _job_waits():
-        _fork_judge(settings, replies)
+        _fork_tester(settings, replies)
 
 
 def _set_replies_aside() -> int:
@@ -78,7 +61,7 @@ def _set_replies_aside() -> int:
     return replies
 
 
-def _isolate(settings: Limits) -> None:
+def _isolate(settings: JobLimits) -> None:
     if not seccomp.supported():
         raise OSError(f"no system call filter for {sys.platform} on {kernel.machine()}")
     if settings.level == "full":
@@ -94,10 +77,10 @@ def _job_waits() -> bool:
     return any(event & select.POLLIN for _, event in poll.poll())
 
 
-def _fork_judge(settings: Limits, replies: int) -> None:
+def _fork_tester(settings: JobLimits, replies: int) -> None:
     pid = os.fork()
     if pid == 0:
-        _be_judge(settings, replies)
+        _be_tester(settings, replies)
     while True:
         ended, status = os.wait()
         if ended == pid:
@@ -107,10 +90,10 @@ def _fork_judge(settings: Limits, replies: int) -> None:
         send(replies, {"passed": [False], "reason": f"the tests were stopped (exit status {code})"})
 
 
-def _be_judge(settings: Limits, replies: int) -> NoReturn:
+def _be_tester(settings: JobLimits, replies: int) -> NoReturn:
     status = 1
     try:
-        judge(settings, 0, replies)
+        run_job(settings, 0, replies)
         status = 0
     finally:
         os._exit(status)

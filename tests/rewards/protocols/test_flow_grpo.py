@@ -179,10 +179,10 @@ def test_an_item_that_the_server_fails_on_fails_alone_and_by_name() -> None:
 
 
 CLAUSES = [
-    ({"include": [{"class": "bus"}]}, r"count of at least 1 in include\[0\]"),
-    ({"include": [{"class": "bus", "count": 0}]}, r"include\[0\], and it is .*'count': 0"),
-    ({"include": [{"count": 1}]}, r"reads a class"),
-    ({"include": {"class": "bus", "count": 1}}, "include as a list"),
+    ({"include": [{"class": "bus"}]}, r"include\[0\] is .*count of at least 1"),
+    ({"include": [{"class": "bus", "count": 0}]}, r"include\[0\] is .*'count': 0"),
+    ({"include": [{"count": 1}]}, r"must have a class"),
+    ({"include": {"class": "bus", "count": 1}}, "include is .* must be a list"),
     ({"exclude": [{"class": "bus"}]}, r"exclude\[0\]"),
 ]
 

@@ -14,8 +14,8 @@ from PIL import Image
 from mmrl.types import Sample
 from rewards import Reward, build_reward
 from rewards.server.request_memory import Budget
+from rewards.server.reward_worker import outcomes
 from rewards.server.samples import samples_of
-from rewards.server.served import outcomes
 from rewards.server.server_config import Limits
 from rewards.server.wire import MAX_TEXT, Item, ItemScore, Problem, ScoreResponse, read_request
 from tests.rewards.rounding import up_to_rounding

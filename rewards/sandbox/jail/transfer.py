@@ -1,9 +1,9 @@
-"""What judge and candidate say to each other: JSON with a length before it, values and no code.
+"""What tester and candidate say to each other: JSON with a length before it, values and no code.
 
 Values travel by value: numbers, text, bytes, None and the standard containers. Of a subclass only
 the content arrives, so an object that claims to equal everything arrives as what it is. Anything
 else stays where it is and something travels that stands for it: `reference` and the number of an
-object of the candidate, `handed` and the number of one of the judge (lending.py), or the name of a
+object of the candidate, `handed` and the number of one of the tester (lending.py), or the name of a
 `type`.
 """
 
@@ -105,11 +105,7 @@ _TEXTUAL: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
         lambda value: f"{value.numerator:x}/{value.denominator:x}",
         lambda text: fractions.Fraction(*(int(part, 16) for part in text.split("/"))),
     ),
-    "datetime": (
-        datetime.datetime,
-        datetime.datetime.isoformat,
-        datetime.datetime.fromisoformat,
-    ),
+    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
     "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
 }
 

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import check, check_choice
-from rewards.geneval import Box
+from rewards.detection.geneval_rules import Box
 from rewards.networks.dual_encoder import filled
 from rewards.networks.placement import resolve_device, resolve_dtype
 from rewards.networks.pretrained import load_network, load_part

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rewards.compositional import kept, overlap
-from rewards.geneval import (
+from rewards.detection.geneval_rules import (
     COLORS,
     RELATIONS,
     check_metadata,
@@ -15,7 +15,7 @@ from rewards.geneval import (
     include_conditions,
     relative_position,
 )
-from rewards.networks.object_detectors import Found
+from rewards.detection.object_detectors import Found
 
 NAMES = ("cat", "dog")
 ATTRIBUTES = {"class": None, "color": COLORS}
@@ -160,7 +160,7 @@ def test_the_overlap_counts_the_last_row_and_column() -> None:
     ("clause", "message"),
     [
         ({"class": "", "count": 1}, "class=''.*not empty"),
-        ({"class": 3, "count": 1}, "class=3"),
+        ({"class": 3, "count": 1}, "'class': 3"),
         ({"class": "cat", "count": 1, "color": "mauve"}, "color='mauve'.*allowed are red"),
         ({"class": "cat", "count": 1, "size": "large"}, "Unknown key 'size'"),
     ],

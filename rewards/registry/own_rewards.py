@@ -38,7 +38,7 @@ _ADAPTER = (
 )
 
 
-def checked(found: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+def check_options(found: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The options of a reward, converted to the types that its signature has for them.
 
     Args:
@@ -55,19 +55,19 @@ def checked(found: Any, options: Mapping[str, Any], where: str) -> dict[str, Any
                 f"{where}: the class {found.__name__} has no __call__(self, samples), so it is no"
                 " reward."
             )
-        return _converted(found, _parameters(found), options, where)
+        return _convert(found, _parameters(found), options, where)
     if not callable(found):
         raise ConfigError(f"{where} is {found!r}; it must be a function or a class.")
     parameters = _parameters(found)
     if parameters is not None:
         _check_call(found, parameters, where)
         parameters = parameters[1:] if parameters[0].kind in _POSITIONAL[:2] else parameters
-    return _converted(found, parameters, options, where)
+    return _convert(found, parameters, options, where)
 
 
-def built(found: Any, options: Mapping[str, Any], where: str) -> Any:
-    """What is called with samples; see `checked`."""
-    options = checked(found, options, where)
+def build_reward(found: Any, options: Mapping[str, Any], where: str) -> Any:
+    """What is called with samples; see `check_options`."""
+    options = check_options(found, options, where)
     if isinstance(found, type):
         return found(**options)
     return functools.partial(found, **options) if options else found
@@ -92,11 +92,8 @@ def _check_call(found: Any, parameters: list[inspect.Parameter], where: str) -> 
         raise ConfigError(f"{where}: {write_name(found)} takes no list of samples. {_ADAPTER}")
 
 
-def _converted(
-    found: Any,
-    parameters: list[inspect.Parameter] | None,
-    options: Mapping[str, Any],
-    where: str,
+def _convert(
+    found: Any, parameters: list[inspect.Parameter] | None, options: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
     if parameters is None:
         return dict(options)

@@ -25,7 +25,7 @@ _LOADING = threading.Lock()
 """Rewards load one after another: what they import is not made for several threads."""
 
 
-class Served:
+class RewardWorker:
     """A reward that loads when started and then scores what is put into its queue.
 
     Args:

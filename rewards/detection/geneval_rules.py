@@ -13,19 +13,9 @@ from typing import Any, TypeVar
 
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 RELATIONS = ("left of", "right of", "above", "below")
-COLORS = (
-    "red",
-    "orange",
-    "yellow",
-    "green",
-    "blue",
-    "purple",
-    "pink",
-    "brown",
-    "black",
-    "white",
-)
-"""GenEval's, in the order of its classifier."""
+_COLORS = "red orange yellow green blue purple pink brown black white"
+COLORS = tuple(_COLORS.split())
+"""GenEval's colours, in the order of its classifier."""
 MODES = ("strict", "partial")
 POSITION_MARGIN = 0.1
 
@@ -106,6 +96,22 @@ def directions(rest: tuple[float, float], length: float) -> set[str]:
     return {name for name, part in zip(RELATIONS, along, strict=True) if part / length > 0.5}
 
 
+def check_clauses(key: str, clauses: Any) -> None:
+    """Raise a ValueError unless a value is a list of clauses, each with a class and a count."""
+    if not isinstance(clauses, list):
+        raise ValueError(
+            f"{key} is {clauses!r}; it must be a list of clauses such as"
+            ' {"class": "bird", "count": 1}'
+        )
+    for n, clause in enumerate(clauses):
+        count = clause.get("count") if isinstance(clause, Mapping) else None
+        named = isinstance(clause, Mapping) and isinstance(clause.get("class"), str)
+        if not named or type(count) is not int or count < 1:
+            raise ValueError(
+                f"{key}[{n}] is {clause!r}; it must have a class and a count of at least 1"
+            )
+
+
 def check_metadata(
     metadata: Mapping[str, Any], attributes: Mapping[str, Sequence[str] | None]
 ) -> None:
@@ -123,10 +129,10 @@ def check_metadata(
     if metadata.get("tag") not in TAGS:
         raise ValueError(f"Unknown tag {metadata.get('tag')!r}; allowed are {', '.join(TAGS)}.")
     include, exclude = metadata.get("include"), metadata.get("exclude", [])
-    if not isinstance(include, list) or not include:
+    if not include:
         raise ValueError(f"include={include!r} must be a list of at least one clause.")
-    if not isinstance(exclude, list):
-        raise ValueError(f"exclude={exclude!r} must be a list of clauses.")
+    check_clauses("include", include)
+    check_clauses("exclude", exclude)
     for clause in (*include, *exclude):
         _check_clause(clause, len(include), attributes)
 
@@ -134,8 +140,6 @@ def check_metadata(
 def _check_clause(
     clause: Any, clauses: int, attributes: Mapping[str, Sequence[str] | None]
 ) -> None:
-    if not isinstance(clause, dict) or not {"class", "count"} <= clause.keys():
-        raise ValueError(f"The clause {clause!r} must be a mapping with 'class' and 'count'.")
     keys = (*attributes, "count", "position")
     for name, value in clause.items():
         if name not in keys:
@@ -144,9 +148,7 @@ def _check_clause(
             )
         if name in attributes:
             _check_attribute(name, value, attributes[name])
-    count, position = clause["count"], clause.get("position", (RELATIONS[0], 0))
-    if type(count) is not int or count < 1:
-        raise ValueError(f"count={count!r} in clause {clause!r} must be a whole number from 1.")
+    position = clause.get("position", (RELATIONS[0], 0))
     if not _is_position(position, clauses):
         raise ValueError(
             f"position={position!r} must be [relation, index of an include clause] with a relation "

@@ -8,22 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from .lending import TESTS
-from .limits import Limits, restrain_judge
+from .limits import JobLimits, restrain_tester
 from .session import Gone, Session
-from .trusted_names import (
-    NotInstalled,
-    function_under_test,
-    is_standard,
-    names_needed,
-    standard,
-)
-from .wire import WireError, receive, send
+from .transfer import WireError, receive, send
+from .trusted_names import NotInstalled, function_under_test, is_standard, names_needed, standard
 
 GRACE = 5.0
-"""Seconds a judge may need on top of what its candidate may."""
+"""Seconds a tester may need on top of what its candidate may."""
 
 
-def judge(limits: Limits, requests: int, replies: int) -> None:
+def run_job(limits: JobLimits, requests: int, replies: int) -> None:
     """Read one job, run it and write the verdict.
 
     Args:
@@ -35,9 +29,9 @@ def judge(limits: Limits, requests: int, replies: int) -> None:
     """
     try:
         session = Session(limits)
-        restrain_judge(limits)
+        restrain_tester(limits)
     except (Gone, Exception) as error:
-        # The job has to be read by somebody, or the next judge would find it.
+        # The job has to be read by somebody, or the next tester would find it.
         receive(requests)
         send(replies, {"failure": f"no candidate could be started: {error}"})
         return
@@ -63,7 +57,7 @@ def _script(session: Session, job: dict[str, Any]) -> dict[str, Any]:
 
 def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     try:
-        setup, tests = compiled(job["setup"], job["tests"], job["entry_point"])
+        setup, tests = compile_tests(job["setup"], job["tests"], job["entry_point"])
     except ValueError as error:
         return {"broken": str(error)}
     try:
@@ -76,7 +70,7 @@ def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     return _verdict(session, names, [code for _, code in tests], job["stop"])
 
 
-def compiled(
+def compile_tests(
     setup: str, tests: Sequence[str | dict[str, Any]], entry_point: str
 ) -> tuple[ast.Module, list[tuple[ast.Module, Any]]]:
     """The setup parsed, and every test parsed and compiled; nothing is run.
@@ -85,7 +79,7 @@ def compiled(
         ValueError: something is no Python, or would pass whatever the code does.
     """
     try:
-        parsed, pairs = ast.parse(setup), [_compiled(test, entry_point) for test in tests]
+        parsed, pairs = ast.parse(setup), [_compile_test(test, entry_point) for test in tests]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the tests do not compile: {error!r}") from error
     trees = [tree for tree, _ in pairs]
@@ -94,7 +88,7 @@ def compiled(
     return parsed, pairs
 
 
-def _compiled(test: str | dict[str, Any], entry_point: str) -> tuple[ast.Module, Any]:
+def _compile_test(test: str | dict[str, Any], entry_point: str) -> tuple[ast.Module, Any]:
     if isinstance(test, dict):
         # JSON has no tuples, so a sequence of either kind answers for the other.
         source = "assert _plain(_function(*_case['input'])) == _plain(_case['output'])"

@@ -1,0 +1,1 @@
+"""Objects found in images, and GenEval's rules on them."""

@@ -1,0 +1,98 @@
+"""What a reward is, and what else it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from mmrl.types import Cutting, Sample
+
+
+class Reward(Protocol):
+    """Scores a batch of samples of any length, in order."""
+
+    def __call__(self, samples: list[Sample]) -> Sequence[float | Sequence[float] | None]:
+        """One raw score per sample, or one per chunk of it; None where the reward does not apply.
+
+        Raises:
+            PartialFailure: some samples could not be scored; those that could have their scores.
+        """
+        ...
+
+
+class PartialFailure(RuntimeError):
+    """Some samples of a batch could not be scored.
+
+    Attributes:
+        results: what the call would have returned, with an exception for each of those samples.
+    """
+
+    def __init__(self, results: Sequence[float | Sequence[float] | None | Exception]) -> None:
+        self.results = list(results)
+        errors = [result for result in results if isinstance(result, Exception)]
+        super().__init__(
+            f"{len(errors)} of {len(results)} samples could not be scored; first: {errors[0]}"
+        )
+
+
+@runtime_checkable
+class CutsCompletions(Protocol):
+    """A reward that may judge the chunks of completions; `cutting` is None where it does not."""
+
+    cutting: Cutting | None
+
+
+@runtime_checkable
+class InStep(Protocol):
+    """A reward that the loop has to call itself.
+
+    Others are called in threads of their own while the next groups are sampled, each process for
+    itself. One that asks the policy, or in which processes take part together, says `in_step =
+    True`: it is called in the main thread when all tasks have been sampled, once per step and task
+    with all samples of the process (none, where an evaluation has none for it), and in the same
+    order on every process.
+    """
+
+    in_step: bool
+
+
+@runtime_checkable
+class Served(Protocol):
+    """A reward that something outside this process gives."""
+
+    def ready(self) -> str:
+        """Why it could not score now, found out within seconds; empty if it could."""
+        ...
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """A served reward whose server says which version of it scores."""
+
+    versions: set[str]
+    """Those that have scored so far; more than one do not compare."""
+
+
+@runtime_checkable
+class ChecksMetadata(Protocol):
+    """A reward that knows before anything is sampled which prompts it could not score."""
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where the metadata of a prompt is not what the reward reads."""
+        ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A reward that says what those have to know who only see it served."""
+
+    scale: ClassVar[str]
+    """Range of its raw scores."""
+    needs: ClassVar[tuple[str, ...]]
+    """What a sample has to bring: `prompt`, `images` (a picture as its completion), `completion` (a
+    text), `metadata`. A reward of pictures and texts alike names neither of the two."""
+
+
+def in_step(reward: Reward) -> bool:
+    """Whether the loop has to call a reward itself."""
+    return isinstance(reward, InStep) and reward.in_step

@@ -1,0 +1,109 @@
+"""Rewards by name: their classes, their options, and the built reward of a configuration entry."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from mmrl.config import ConfigError, check_choice
+from mmrl.config.by_name import find, is_by_name
+from rewards.http.protocols import client_of, is_client
+from rewards.registry import own_rewards
+from rewards.registry.interface import Reward
+from rewards.registry.options import check_options
+
+REWARDS: dict[str, str] = {
+    "aesthetic": "rewards.aesthetic:AestheticReward",
+    "answer": "rewards.answer:AnswerReward",
+    "clip": "rewards.clip:CLIPReward",
+    "clip_direction": "rewards.clip_direction:CLIPDirectionReward",
+    "code": "rewards.code:CodeReward",
+    "compositional": "rewards.compositional:CompositionalReward",
+    "countdown": "rewards.countdown:CountdownReward",
+    "cycle": "rewards.cycle:CycleReward",
+    "format": "rewards.format:FormatReward",
+    "hps": "rewards.hps:HPSReward",
+    "imagereward": "rewards.imagereward:ImageRewardReward",
+    "jpeg": "rewards.jpeg:JPEGReward",
+    "judge": "rewards.judge:JudgeReward",
+    "math": "rewards.math:MathReward",
+    "ocr": "rewards.ocr:OCRReward",
+    "pickscore": "rewards.pickscore:PickScoreReward",
+    "shapes": "rewards.shapes:ShapesReward",
+    "sudoku": "rewards.sudoku:SudokuReward",
+}
+
+TERM_KEYS = ("name", "key", "weight", "scale", "offset")
+"""Keys of a configuration entry that belong to the weighted sum, not to the reward itself."""
+
+
+def reward_class(name: str, where: str = "reward.name") -> Any:
+    """The class registered under `name`, or the function or class of one's own that it names."""
+    if is_by_name(name):
+        return find(name, where)
+    module, _, attribute = REWARDS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, Any]:
+    """Check an entry `{name: …, option: …}` without building the reward.
+
+    Args:
+        entry: the name, the options of that reward, and possibly the keys in `TERM_KEYS`.
+        where: dotted key of the entry, for messages.
+
+    Returns:
+        All options of the reward with defaults filled in and types converted; those of one's own
+        reward without the defaults.
+
+    Raises:
+        ValueError: an unknown name, an unknown option or a value of the wrong type.
+    """
+    found, options = _resolved(entry, where)
+    check = own_rewards.check_options if is_own(entry) else check_options
+    return check(found, options, where)
+
+
+def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
+    """Build the reward an entry describes; what the call returns are raw scores.
+
+    Args:
+        entry: see `check_reward`; weight, scale and offset are left to
+            `rewards.scoring.scorer.Scorer`.
+        where: dotted key of the entry, for messages.
+
+    Raises:
+        ValueError: see `check_reward`, and whatever the reward itself finds wrong.
+        FileNotFoundError: a checkpoint named by an option does not exist.
+    """
+    found, options = _resolved(entry, where)
+    if is_own(entry):
+        return own_rewards.build_reward(found, options, where)
+    return found(**check_options(found, options, where))
+
+
+def is_own(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry names a function or class of one's own."""
+    return is_by_name(entry.get("name")) and not is_client(entry)
+
+
+def options_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an entry is for the reward itself."""
+    return {key: value for key, value in entry.items() if key not in (*TERM_KEYS, "reward")}
+
+
+def _resolved(entry: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+    """The class or function of an entry, and the options that are written for it."""
+    name, options = entry.get("name"), options_of(entry)
+    if is_client(entry) and name:
+        local = reward_class(str(name)) if name in REWARDS else None
+        return client_of({"name": str(name), **options}, local, where)
+    if not is_by_name(name):
+        try:
+            check_choice(f"{where}.name", name, REWARDS)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error} A reward of your own is named path/to/file.py:function or module:Class."
+            ) from None
+    return reward_class(str(name), f"{where}.name"), options
