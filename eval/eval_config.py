@@ -190,21 +190,10 @@ class EvalConfig:
         row = merge(RowConfig, base, entry)
         sampler = {each.name: getattr(row, each.name) for each in fields(SamplerConfig)}
         setting = Setting(SamplerConfig(**sampler), row.max_completion_length)
-        _check_setting(setting)
+        check_sampler(setting.sampler, "sampler", setting.length)
         short = {"max_completion_length": "length"}
         differs = ", ".join(f"{short.get(key, key)} {value}" for key, value in entry.items())
         return row.label or differs or row.name, setting
-
-
-def _check_setting(setting: Setting) -> None:
-    check_sampler(setting.sampler, "sampler", setting.length)
-    check_draws(setting.sampler, "sampler")
-
-
-def check_draws(sampler: SamplerConfig, where: str) -> None:
-    """Raise a ConfigError for a sampler whose draws depend on the other rows of a batch."""
-    advice = "The draws of reference depend on the batch."
-    check(sampler.rng == "compact", f"{where}.rng", sampler.rng, "compact", advice)
 
 
 def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eval.eval_config import check_draws
 from eval.evaluation import evaluate
 from mmrl.config import check, merge
 from mmrl.model_config import ModelConfig, check_task
@@ -34,7 +33,7 @@ def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: Model
 
     Raises:
         ConfigError: a wrong entry, a policy that is known not to have the task of its questions, or
-            a sampler that cannot write the answers or whose draws depend on the batch.
+            a sampler that cannot write the answers.
     """
     if entries:
         check_entries(entries, where)
@@ -45,7 +44,6 @@ def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: Model
         check_task(model, asking.task, f"for what the reward {key_of(entry)} of {where} asks it")
         sampler = merge(SamplerConfig, dict(asking.sampler), where=f"{where}[{n}].sampler")
         check_sampler(sampler, f"{where}[{n}].sampler", asking.length)
-        check_draws(sampler, f"{where}[{n}].sampler")
 
 
 def check_queries_unsharded(entries: Sequence[Mapping[str, Any]], sharded: bool) -> None:

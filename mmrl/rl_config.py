@@ -12,7 +12,7 @@ from mmrl.config import ConfigError, check, check_choice
 from mmrl.model_config import ModelConfig, check_checkpoints, check_task
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run_config import RunConfig, check_schedule
-from mmrl.samplers.blocks import check_blocks
+from mmrl.samplers import check_blocks
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from models.task_names import TASKS, writes_images
 

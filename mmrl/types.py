@@ -253,8 +253,8 @@ class Rollout:
             token was given or filled in after the end of a text. With a cache they come from stale
             keys and values, so an update must not use them as those of the policy.
         settings: the sampler configuration.
-        seeds: [B] int64, from which all draws of a row follow; None with `rng: reference`, where
-            one generator draws for the whole batch.
+        seeds: [B] int64, from which all draws of a row follow; None where it was not
+            sampled here.
         forwards: forward passes over the batch; a guided pair counts once.
     """
 

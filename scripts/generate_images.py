@@ -34,8 +34,7 @@ from mmrl.model_config import (  # noqa: E402
 )
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402
-from mmrl.samplers import RULES, SamplerConfig, sample  # noqa: E402
-from mmrl.samplers.blocks import check_blocks  # noqa: E402
+from mmrl.samplers import RULES, SamplerConfig, check_blocks, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
 
 if TYPE_CHECKING:

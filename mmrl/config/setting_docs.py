@@ -2,7 +2,8 @@
 
 The meaning is the docstring below a field of a dataclass, or the `Args:` of a class whose
 constructor takes the options. The metadata of a field whose value is the options of components
-names their dict or dataclass: `{"holds": "rewards:REWARDS"}`.
+names their dict or dataclass: `{"holds": "rewards:REWARDS"}`. A field with
+`{"retired": True}` is read from older configurations and not listed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def settings(cls: Any) -> list[Setting]:
     if not dataclasses.is_dataclass(cls):
         return _arguments(cls)
     hints, meanings = typing.get_type_hints(cls), field_docstrings(cls)  # type: ignore[arg-type]
-    return [_field(f, hints[f.name], meanings, cls) for f in dataclasses.fields(cls) if f.init]
+    shown = [f for f in dataclasses.fields(cls) if f.init and "retired" not in f.metadata]
+    return [_field(f, hints[f.name], meanings, cls) for f in shown]
 
 
 def options_class(entry: Any) -> Any:
@@ -100,7 +102,8 @@ def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Sett
         held = _import(field.metadata["holds"])
     is_section = dataclasses.is_dataclass(_bare(hint)) and field.default is not None
     default = "" if is_section else _default(field)
-    choices = getattr(cls, "choices", {}).get(field.name)
+    allowed = (vars(base).get("choices", {}).get(field.name) for base in cls.__mro__)
+    choices = next(filter(None, allowed), None)
     kind = " | ".join(sorted(choices)) if choices else _type(hint)
     return Setting(field.name, kind, default, meanings.get(field.name, ""), held, many)
 

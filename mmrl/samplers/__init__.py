@@ -1,19 +1,26 @@
 """Samplers: one denoising loop, several commit rules.
 
-A new rule is one file with `candidates`, `propose` and `propose_reference`, and a line in `RULES`
-of `mmrl.samplers.rules`.
+A new rule is one file that makes a `Rule` of its two functions and of a dataclass with its own
+options, and a line in `RULES`. Its options are keys of the `sampler` section. Settings are read
+without torch, so such a file imports torch inside its functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import check, check_choice
 from mmrl.config.lazy_names import lazy_names
-from mmrl.samplers.blocks import check_blocks
-from mmrl.samplers.rules import RULES
-from mmrl.samplers.settings import SamplerConfig
+from mmrl.config.options import check_options, option_classes, unread_options
+from mmrl.samplers.dynamic import DYNAMIC
+from mmrl.samplers.emerge import EMERGE
+from mmrl.samplers.left_to_right import LEFT_TO_RIGHT
+from mmrl.samplers.loop_config import LoopConfig, check_blocks
+from mmrl.samplers.maskgit import MASKGIT
+from mmrl.samplers.rule import Rule
+from mmrl.samplers.static import STATIC
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -22,9 +29,39 @@ if TYPE_CHECKING:
     from mmrl.types import Canvas, Rollout
     from models import Policy
 
-__all__ = ["RULES", "SamplerConfig", "check_sampler", "guided_logits", "sample", "unread"]
+__all__ = [
+    "RULES",
+    "Rule",
+    "SamplerConfig",
+    "check_blocks",
+    "check_sampler",
+    "guided_logits",
+    "sample",
+    "unread",
+]
 
 __getattr__ = lazy_names(__name__, {"logits": ("guided_logits",)})
+
+RULES = {
+    "dynamic": DYNAMIC,
+    "emerge": EMERGE,
+    "left_to_right": LEFT_TO_RIGHT,
+    "maskgit": MASKGIT,
+    "static": STATIC,
+}
+"""Commit rules by the name used in configurations."""
+
+
+@dataclass(kw_only=True)
+class SamplerConfig(*option_classes(RULES), LoopConfig):
+    """Settings of the denoising loop and of its rules."""
+
+    choices: ClassVar = {"name": RULES}
+
+    def __post_init__(self) -> None:
+        check_options(SamplerConfig, self)
+        if self.name in RULES:  # `check_sampler` names the section of an unknown one
+            RULES[self.name].check(self)
 
 
 def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | None = None) -> None:
@@ -52,14 +89,11 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
 
 
 def unread(config: SamplerConfig) -> list[str]:
-    """Settings that were changed and that the rule never looks at."""
-    defaults, own = SamplerConfig(), RULES[config.name].reads
-    keys = dict.fromkeys(key for rule in RULES.values() for key in rule.reads if key not in own)
+    """Settings that were changed and that the rule never reads."""
     return [
         f"{key} is {getattr(config, key)}, and the rule {config.name} does not read it"
-        f" ({', '.join(name for name, rule in RULES.items() if key in rule.reads)} would)"
-        for key in keys
-        if getattr(config, key) != getattr(defaults, key)
+        f" ({', '.join(readers)} would)"
+        for key, readers in unread_options(config, RULES, config.name).items()
     ]
 
 
@@ -75,16 +109,15 @@ def sample(
         policy: whose network predicts.
         canvas: B rows; it is not changed.
         config: rule, steps, guidance, temperature.
-        generator: one per row, or one from which a generator per row is seeded. With
-            `rng: reference` a single one, consumed as the public sampler consumes its own.
+        generator: one per row, or one from which a generator per row is seeded.
 
     Returns:
         The finished canvas with `written_at` and the log-prob of each token when it was written.
 
     Raises:
         ConfigError: an unknown rule or impossible blocks, see `check_sampler`.
-        ValueError: guidance on a canvas without an unconditional twin, or as many generators as
-            the batch has not rows.
+        ValueError: guidance on a canvas without an unconditional twin, or a number of generators
+            that is not that of the rows.
     """
     check_sampler(config)
     from mmrl.samplers.denoise import denoise

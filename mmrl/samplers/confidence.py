@@ -1,15 +1,28 @@
-"""How certain the model is of a position, and which positions that ranks first."""
+"""How confident the model is of a position, and which positions that ranks first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from mmrl.config import check_choice
+from mmrl.samplers.rule import Prediction, State
 
-from mmrl.samplers.prediction import Prediction
-from mmrl.samplers.state import State
-from mmrl.samplers.tokens import uniforms
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(kw_only=True)
+class RankConfig:
+    """Options of rules that rank positions."""
+
+    target: Literal["confidence", "margin", "neg_entropy", "random"] = "confidence"
+    """What ranks positions, highest first: the probability of the drawn token, the difference of
+    the two largest, the negative entropy in nats, or chance (static, dynamic)."""
+
+    def __post_init__(self) -> None:
+        check_choice("sampler.target", self.target, (*TARGETS, "random"))
 
 
 def probability(probs: Tensor, tokens: Tensor) -> Tensor:
@@ -28,6 +41,8 @@ def negative_entropy(probs: Tensor, tokens: Tensor) -> Tensor:
 
     One public sampler has the sign reversed and writes the least certain positions first.
     """
+    import torch
+
     return -torch.special.entr(probs).sum(-1)
 
 
@@ -38,46 +53,38 @@ TARGETS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def score(state: State, where: Tensor, prediction: Prediction, tokens: Tensor) -> Tensor:
-    """[N] certainty of the N True entries of `where`, higher = more certain.
+def rank_scores(
+    state: State, where: Tensor, prediction: Prediction, tokens: Tensor, target: str
+) -> Tensor:
+    """[N] confidence at the N True entries of `where`, higher = more certain.
 
     Args:
         state: of the step.
         where: positions.
         prediction: at them.
         tokens: [N] columns proposed there.
+        target: see `RankConfig`.
     """
-    settings = prediction.settings
-    if settings.target == "random" and state.reference is not None:
-        return uniforms(state, where, torch.float32).to(where.device)
-    if settings.target == "random":
+    if target == "random":
         return state.uniform("rank")[where]
-    dtype = torch.promote_types(prediction.logits.dtype, torch.float32)
-    if state.reference is not None:
-        dtype = getattr(torch, settings.reference_dtype)
-    scores = TARGETS[settings.target](prediction.certain(dtype), tokens)
-    if settings.eos == "last":
-        ends = torch.isin(tokens, torch.tensor(prediction.stops, device=tokens.device))
-        scores = scores.masked_fill(ends, -torch.inf)
+    scores = TARGETS[target](prediction.confidence, tokens)
+    if prediction.config.eos == "last":
+        ends = (tokens[:, None] == tokens.new_tensor(prediction.stops)).any(-1)
+        scores = scores.masked_fill(ends, -float("inf"))
     return scores
 
 
 def most_certain(state: State, where: Tensor, scores: Tensor, count: Tensor) -> Tensor:
-    """[N] bool: the `count` [B] open positions of each row with the highest scores [N].
+    """[N] bool: the `count` [B] open positions of each row with the highest scores [N]; of equal
+    ones the leftmost."""
+    import torch
 
-    Ties go to the left; with `rng: reference` they go where `topk` puts them.
-    """
-    full = torch.full(where.shape, -torch.inf, dtype=scores.dtype, device=where.device)
+    full = scores.new_full(where.shape, -torch.inf)
     full[where] = scores.clamp(min=torch.finfo(scores.dtype).min)
     full = full.masked_fill(~state.masked, -torch.inf)
-    chosen = torch.zeros_like(where)
-    if state.reference is None:
-        order = full.argsort(dim=1, descending=True, stable=True)
-        place = torch.arange(full.shape[1], device=full.device)
-        chosen.scatter_(1, order, place < count[:, None])
-    else:
-        for row, number in enumerate(count.tolist()):
-            chosen[row, full[row].topk(number).indices] = True
+    order = full.argsort(dim=1, descending=True, stable=True)
+    place = torch.arange(full.shape[1], device=full.device)
+    chosen = torch.zeros_like(where).scatter_(1, order, place < count[:, None])
     return (chosen & state.masked)[where]
 
 
@@ -86,6 +93,5 @@ def quota(state: State) -> Tensor:
 
     Of the n positions open when the block began each step writes n // S, the first n % S one more.
     """
-    assert state.opened is not None
-    count = state.opened.sum(1)
-    return count // state.steps + (state.step < count % state.steps)
+    count, steps = state.opened.sum(1), state.block.steps
+    return count // steps + (state.step < count % steps)

@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
+from mmrl.config import ConfigError
 from mmrl.runtime.activity import activity, advance
-from mmrl.samplers.blocks import Block, blocks
-from mmrl.samplers.ending import after_end, check_end, fill, valid
-from mmrl.samplers.network import BlockNetwork
+from mmrl.samplers.logits import guided_logits
+from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.noise import row_seeds
-from mmrl.samplers.prediction import Prediction
-from mmrl.samplers.rules import Rule
-from mmrl.samplers.settings import SamplerConfig
-from mmrl.samplers.state import Proposal, State
+from mmrl.samplers.rule import Prediction, Proposal, ResponseBlock, Rule, State
 from mmrl.types import Canvas, Rollout
 
 if TYPE_CHECKING:
@@ -35,88 +32,92 @@ if TYPE_CHECKING:
 def denoise(
     policy: Policy,
     canvas: Canvas,
-    config: SamplerConfig,
+    config: LoopConfig,
     rule: Rule,
     generator: Generator | Sequence[Generator],
 ) -> Rollout:
     """Write every masked response position of a canvas; see `mmrl.samplers.sample`."""
-    check_end(config.eos, canvas)
-    reference = generator if config.rng == "reference" else None
-    if reference is not None and not isinstance(reference, Generator):
-        raise ValueError("rng: reference draws over the whole batch and takes a single generator")
-    seeds = [] if reference else row_seeds(generator, len(canvas))
+    if config.eos != "free" and not canvas.stop_ids:
+        raise ConfigError(
+            f"sampler.eos is {config.eos!r} and these completions have no end token; set it to"
+            " free."
+        )
+    seeds = row_seeds(generator, len(canvas))
     canvas = replace(canvas, tokens=canvas.tokens.clone())
     nowhere = torch.full_like(canvas.tokens, -1)
-    logprobs = torch.zeros(canvas.tokens.shape, device=canvas.tokens.device)
-    named = None if reference else torch.tensor(seeds, device=nowhere.device)
+    logprobs = torch.zeros(canvas.tokens.shape, device=nowhere.device)
+    named = torch.tensor(seeds, device=nowhere.device)
     rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
     with activity("denoising step", config.steps):
-        for block in blocks(canvas.response, config):
-            write_block(policy, rollout, block, config, rule, seeds, reference)
+        for block in split_blocks(canvas.response, config):
+            write_block(policy, rollout, block, config, rule, seeds)
             if config.eos == "stop":
-                fill(rollout, block.first + block.steps - 1)
+                fill_ended(rollout, block.first + block.steps - 1)
     if config.eos == "leave":
-        fill(rollout, config.steps - 1)
-    canvas.valid = valid(canvas)
+        fill_ended(rollout, config.steps - 1)
+    canvas.valid = counted(canvas)
     return rollout
+
+
+def split_blocks(response: Tensor, config: LoopConfig) -> list[ResponseBlock]:
+    """The blocks of a response [B, L], from the left.
+
+    Raises:
+        ConfigError: see `check_blocks`.
+        ValueError: rows with different numbers of response positions.
+    """
+    if config.block_size is None:
+        return [ResponseBlock(response, 0, config.steps)]
+    counts = set(response.sum(1).tolist())
+    if len(counts) > 1:
+        raise ValueError(
+            f"rows have {sorted(counts)} response positions; blocks need the same number in each"
+        )
+    number = check_blocks(config, counts.pop() if counts else 0)
+    place = (response.cumsum(1) - 1) // config.block_size
+    steps = config.steps // number
+    return [ResponseBlock(response & (place == k), k * steps, steps) for k in range(number)]
 
 
 def write_block(
     policy: Policy,
     rollout: Rollout,
-    block: Block,
-    config: SamplerConfig,
+    block: ResponseBlock,
+    config: LoopConfig,
     rule: Rule,
     seeds: list[int],
-    reference: Generator | None,
 ) -> None:
     """Write the masked positions of one block of an unfinished rollout, in place."""
     canvas = rollout.canvas
     opened = canvas.masked & block.positions
     network = BlockNetwork(policy, canvas, block, config)
-    propose = rule.propose_reference if reference else rule.propose
     for step in range(block.steps):
         advance()
         masked = canvas.masked & block.positions
         if config.eos == "leave":
             masked &= ~after_end(canvas)
-        if not masked.any() and (reference is None or rule.adaptive):
+        if not masked.any():
             break
-        again = config.cache == "prefix" and network.passes > 0
-        state = State(
-            step,
-            block.steps,
-            config.schedule,
-            config.choice_temperature,
-            block.positions,
-            masked,
-            seeds,
-            reference,
-            opened,
-            block.first,
-            network.columns,
-            2 if again else 1,
-        )
-        where = block.positions if reference else rule.candidates(state)
+        state = State(block, step, opened, masked, seeds)
+        where = rule.candidates(state, config)
         if not where.any():
             continue
         prediction = predict(network, canvas, where, config)
-        record(rollout, where, propose(state, where, prediction), prediction, block.first + step)
+        proposal = rule.propose(state, where, prediction, config)
+        record(rollout, where, proposal, prediction, block.first + step)
         if config.eos == "fill":
-            fill(rollout, block.first + step)
+            fill_ended(rollout, block.first + step)
     rollout.forwards += network.passes
 
 
-def predict(
-    network: BlockNetwork, canvas: Canvas, where: Tensor, config: SamplerConfig
-) -> Prediction:
+def predict(network: BlockNetwork, canvas: Canvas, where: Tensor, config: LoopConfig) -> Prediction:
     """The prediction at the True entries of `where`; `eos: suppress` takes effect here."""
     first, end = canvas.vocab
     logits = network(canvas, where)
     if config.eos == "suppress":
         logits[:, canvas.stop_ids[0] - first] = -torch.inf
     stops = tuple(token - first for token in canvas.stop_ids if first <= token < end)
-    return Prediction(logits, config, canvas.mask_column, stops)
+    return Prediction(logits, config, stops)
 
 
 def record(
@@ -129,3 +130,76 @@ def record(
     rollout.canvas.tokens[chosen] = columns[written] + rollout.canvas.vocab[0]
     rollout.logprobs[chosen] = prediction.chosen(written, columns[written])
     rollout.written_at[chosen] = step
+
+
+def after_end(canvas: Canvas) -> Tensor:
+    """[B, L] bool: response positions after the first written end of the text."""
+    ends = torch.tensor(canvas.stop_ids, dtype=torch.long, device=canvas.tokens.device)
+    ended = (torch.isin(canvas.tokens, ends) & canvas.response).long()
+    return canvas.response & (ended.cumsum(1) - ended > 0)
+
+
+def counted(canvas: Canvas) -> Tensor | None:
+    """[B, L] bool: response positions up to and including the end; None where there is no end."""
+    return canvas.response & ~after_end(canvas) if canvas.stop_ids else None
+
+
+def fill_ended(rollout: Rollout, step: int) -> None:
+    """Write the open positions after the end of each row, in place, as written at `step`.
+
+    Nothing was sampled there: their log-prob stays 0.
+    """
+    canvas = rollout.canvas
+    rest = after_end(canvas) & canvas.masked
+    canvas.tokens[rest] = canvas.stop_ids[0]
+    rollout.written_at[rest] = step
+
+
+class BlockNetwork:
+    """The network for one block: open rows only, fewer columns with a cache.
+
+    Attributes:
+        columns: half-open range of canvas columns that the next forward pass computes.
+        passes: forward passes so far.
+    """
+
+    def __init__(
+        self, policy: Policy, canvas: Canvas, block: ResponseBlock, config: LoopConfig
+    ) -> None:
+        self.policy, self.config = policy, config
+        self.first, self.passes = block.first == 0, 0
+        rows = (canvas.masked & block.positions).any(1)
+        self.rows = None if bool(rows.all()) or not bool(rows.any()) else rows
+        self.columns, self.cache = (0, canvas.tokens.shape[1]), None
+        if config.cache != "none":
+            if not torch.equal(canvas.response, canvas.response[:1].expand_as(canvas.response)):
+                raise ValueError(
+                    "a cache needs the same response columns in every row; set cache to none"
+                )
+            self.cache = policy.network.new_cache()
+            self.later = cached_columns(block.positions, config)
+
+    def __call__(self, canvas: Canvas, where: Tensor) -> Tensor:
+        """Logits [N, C] at the True entries of `where`, guidance applied."""
+        if self.rows is not None:
+            canvas, where = canvas[self.rows], where[self.rows]
+        if self.cache is not None:
+            seen = self.columns[1] if self.config.cache == "prefix" else canvas.tokens.shape[1]
+            self.cache.at(*self.columns, seen)
+        shared = self.first and self.passes == 0 and self.cache is None
+        scale = self.config.cfg_scale
+        logits = guided_logits(self.policy, canvas, where, scale, shared, self.cache)
+        self.passes += 1
+        if self.cache is not None:
+            self.columns = self.later
+        return logits
+
+
+def cached_columns(positions: Tensor, config: LoopConfig) -> tuple[int, int]:
+    """Half-open range of columns that later steps of the block at `positions` compute with a cache,
+    see `LoopConfig.window`."""
+    used, length = positions.any(0).nonzero().flatten().tolist(), positions.shape[1]
+    start, stop = (used[0], used[-1] + 1) if used else (0, 0)
+    if config.window is not None:
+        return start, min(stop + config.window, length)
+    return start, length if config.cache == "prefix" else stop

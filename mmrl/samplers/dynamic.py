@@ -1,38 +1,56 @@
 """Dynamic: every step writes all positions at least as certain as a threshold, at least one.
 
-Fast-dLLM's parallel decoding (arXiv 2505.22618). The last step of a block writes what is left, so
-with fewer steps than positions no mask remains; with as many the rule is the public one.
+Fast-dLLM's parallel decoding (arXiv 2505.22618). The last step of a block writes all that is open,
+so with fewer steps than positions no mask remains; with as many the rule is the public one.
 """
 
 from __future__ import annotations
 
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mmrl.samplers.confidence import most_certain, score
-from mmrl.samplers.prediction import Prediction
-from mmrl.samplers.state import Proposal, State
-from mmrl.samplers.tokens import draw, draw_reference
+from mmrl.config import check
+from mmrl.samplers.confidence import RankConfig, most_certain, rank_scores
+from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def candidates(state: State) -> Tensor:
+@dataclass(kw_only=True)
+class DynamicConfig(RankConfig):
+    """Options of the dynamic rule."""
+
+    threshold: float = 0.9
+    """Positions at least this certain are written (dynamic); at most 0 for neg_entropy."""
+
+
+def check_threshold(config: DynamicConfig) -> None:
+    """Raise a ConfigError unless the threshold is one of the target."""
+    targets = "confidence, margin or neg_entropy for the dynamic rule"
+    named = config.target != "random"
+    check(named, "sampler.target", config.target, targets, "Chance has no threshold.")
+    if config.target == "neg_entropy":
+        holds, allowed = config.threshold <= 0, "at most 0 for neg_entropy"
+        advice = "It is a negative entropy in nats, such as -0.5."
+    else:
+        holds, allowed, advice = 0 <= config.threshold <= 1, "in [0, 1]", ""
+    check(holds, "sampler.threshold", config.threshold, allowed, advice)
+
+
+def candidates(state: State, config: DynamicConfig) -> Tensor:
     """[B, L] bool: every open position of the block, since all of them compete."""
     return state.masked
 
 
-def propose(state: State, where: Tensor, prediction: Prediction) -> Proposal:
-    """Draw a token for each open position and keep those that are certain enough."""
-    return _keep(state, where, prediction, draw(state, where, prediction))
-
-
-def propose_reference(state: State, where: Tensor, prediction: Prediction) -> Proposal:
-    """The same with the public draws."""
-    return _keep(state, where, prediction, draw_reference(state, where, prediction))
-
-
-def _keep(state: State, where: Tensor, prediction: Prediction, tokens: Tensor) -> Proposal:
-    open_ = state.masked[where]
-    if state.step == state.steps - 1:
-        return Proposal(tokens, open_)
-    scores = score(state, where, prediction, tokens)
+def propose(state: State, where: Tensor, prediction: Prediction, config: DynamicConfig) -> Proposal:
+    """Draw a token for each open position and write those that are certain enough."""
+    tokens = draw_tokens(state, where, prediction)
+    if state.last:
+        return Proposal(tokens, state.masked[where])
+    scores = rank_scores(state, where, prediction, tokens, config.target)
     best = most_certain(state, where, scores, state.masked.any(1).long())
-    return Proposal(tokens, (best | (scores >= prediction.settings.threshold)) & open_)
+    return Proposal(tokens, (best | (scores >= config.threshold)) & state.masked[where])
+
+
+DYNAMIC = Rule(candidates, propose, DynamicConfig, check_threshold, ranks=True)

@@ -6,27 +6,19 @@ positions a step writes is known before its forward, so logits are computed ther
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from mmrl.config.options import NoOptions
 from mmrl.samplers.confidence import quota
-from mmrl.samplers.prediction import Prediction
-from mmrl.samplers.state import Proposal, State
-from mmrl.samplers.tokens import draw, draw_reference
+from mmrl.samplers.rule import Rule, State, write_all
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def candidates(state: State) -> Tensor:
+def candidates(state: State, config: NoOptions) -> Tensor:
     """[B, L] bool: the first open positions of each row, as many as its share."""
     return state.masked & (state.masked.cumsum(1) <= quota(state)[:, None])
 
 
-def propose(state: State, where: Tensor, prediction: Prediction) -> Proposal:
-    """Draw a token for each candidate; all of them are written."""
-    tokens = draw(state, where, prediction)
-    return Proposal(tokens, torch.ones_like(tokens, dtype=torch.bool))
-
-
-def propose_reference(state: State, where: Tensor, prediction: Prediction) -> Proposal:
-    """The same order with LLaDA's draws."""
-    tokens = draw_reference(state, where, prediction)
-    return Proposal(tokens, candidates(state)[where])
+LEFT_TO_RIGHT = Rule(candidates, write_all)

@@ -10,57 +10,79 @@ canvas while the returned codes are complete).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from mmrl.config import check
 from mmrl.samplers.confidence import probability
 from mmrl.samplers.noise import gumbel
-from mmrl.samplers.prediction import Prediction
-from mmrl.samplers.state import Proposal, State
-from mmrl.samplers.tokens import draw
+from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
+from mmrl.samplers.schedule import ScheduleConfig, alpha
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def candidates(state: State) -> Tensor:
+@dataclass(kw_only=True)
+class MaskgitConfig(ScheduleConfig):
+    """Options of the MaskGIT rule."""
+
+    choice_temperature: float = 1.0
+    """Starting scale of the Gumbel noise on the confidence (maskgit)."""
+
+    def __post_init__(self) -> None:
+        noise = self.choice_temperature
+        check(noise >= 0, "sampler.choice_temperature", noise, "at least 0")
+
+
+def candidates(state: State, config: MaskgitConfig) -> Tensor:
     """[B, L] bool: every open position, since all of them compete."""
     return state.masked
 
 
-def propose(state: State, where: Tensor, prediction: Prediction) -> Proposal:
-    """Draw a token for each open position and keep the most confident."""
-    tokens = draw(state, where, prediction)
+def propose(state: State, where: Tensor, prediction: Prediction, config: MaskgitConfig) -> Proposal:
+    """Draw a token for each open position and write the most confident."""
+    tokens = draw_tokens(state, where, prediction)
     noise = gumbel(state.uniform("gumbel")[where])
-    return _keep(state, where, prediction.probs, tokens, noise)
+    return keep_confident(state, where, prediction.probs, tokens, noise, config)
 
 
-def propose_reference(state: State, where: Tensor, prediction: Prediction) -> Proposal:
-    """The same with the public order and shapes of the draws: tokens, then noise, over all n."""
-    probs = prediction.probs
-    tokens = torch.multinomial(probs, 1, generator=state.reference).squeeze(-1)
-    shape = (len(state.masked), -1)
-    uniforms = torch.empty(probs.shape[0]).view(shape).uniform_(0, 1, generator=state.reference)
-    return _keep(state, where, probs, tokens, gumbel(uniforms.flatten().to(probs.device)))
+def keep_confident(
+    state: State, where: Tensor, probs: Tensor, tokens: Tensor, noise: Tensor, config: MaskgitConfig
+) -> Proposal:
+    """Write the tokens whose noisy confidence reaches the row's cut.
+
+    Args:
+        state: of the step.
+        where: [B, L] bool, N positions, with all open ones among them.
+        probs: [N, C] at them.
+        tokens: [N] columns drawn there.
+        noise: [N] standard Gumbel noise.
+        config: schedule and scale of the noise.
+    """
+    open_ = state.masked[where]
+    if state.last:
+        return Proposal(tokens, open_)
+    scale = noise_scale(state, config)
+    confidence = probability(probs, tokens).clamp(min=1e-20).log() + scale * noise
+    score = confidence.new_full(where.shape, math.inf)
+    score[where] = confidence.masked_fill(~open_, math.inf)
+    cut = score.sort(dim=1).values.gather(1, stay_counts(state, config)[:, None])
+    return Proposal(tokens, (score >= cut)[where] & open_)
 
 
-def temperature(state: State) -> float:
+def noise_scale(state: State, config: MaskgitConfig) -> float:
     """tau of this step: T times the product of 1 - (i + 1) / S over the steps so far."""
-    return state.temperature * math.prod(1 - (i + 1) / state.steps for i in range(state.step + 1))
+    factors = (1 - (i + 1) / state.block.steps for i in range(state.step + 1))
+    return config.choice_temperature * math.prod(factors)
 
 
-def _keep(state: State, where: Tensor, probs: Tensor, tokens: Tensor, noise: Tensor) -> Proposal:
-    """Write the candidates whose noisy confidence reaches the row's cut."""
-    confidence = torch.log(probability(probs, tokens).clamp(min=1e-20)) + temperature(state) * noise
-    score = torch.full(where.shape, torch.inf, dtype=confidence.dtype, device=where.device)
-    score[where] = torch.where(state.masked[where], confidence, torch.inf)
-    if state.step == state.steps - 1:
-        return Proposal(tokens, state.masked[where])
-    cut = score.sort(dim=1).values.gather(1, stay_counts(state)[:, None])
-    return Proposal(tokens, (score >= cut)[where] & state.masked[where])
-
-
-def stay_counts(state: State) -> Tensor:
+def stay_counts(state: State, config: MaskgitConfig) -> Tensor:
     """[B] int64: how many positions of each row stay masked after this step."""
-    share = state.alpha(state.step + 1)
-    quota = torch.floor(state.response.sum(1).cpu() * share).long()
+    share = alpha(config.schedule, state.step + 1, state.block.steps)
+    quota = (state.block.positions.sum(1).cpu() * share).floor().long()
     left = state.masked.sum(1) - 1
     return quota.to(left.device).minimum(left).clamp(min=1)
+
+
+MASKGIT = Rule(candidates, propose, MaskgitConfig)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from mmrl.config import check_choice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +22,19 @@ SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
     "cosine": lambda t: (t * math.pi * 0.5).cos(),
     "linear": lambda t: (1 - t).clamp(min=1e-6, max=1.0),
 }
+
+
+@dataclass(kw_only=True)
+class ScheduleConfig:
+    """Options of rules that follow a masking schedule."""
+
+    choices: ClassVar = {"schedule": SCHEDULES}
+
+    schedule: str = "cosine"
+    """Masking schedule: cosine or linear (emerge, maskgit)."""
+
+    def __post_init__(self) -> None:
+        check_choice("sampler.schedule", self.schedule, SCHEDULES)
 
 
 def alpha(schedule: str, step: int, steps: int) -> Tensor:

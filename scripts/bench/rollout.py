@@ -23,7 +23,7 @@ from torch import Tensor  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, emerge, sample  # noqa: E402
 from mmrl.samplers.noise import categorical, row_seeds  # noqa: E402
-from mmrl.samplers.state import State  # noqa: E402
+from mmrl.samplers.rule import ResponseBlock, State  # noqa: E402
 from mmrl.types import Canvas  # noqa: E402
 
 
@@ -58,18 +58,19 @@ def timed(s: Setting, canvas: Canvas, run: Callable[[int], Tensor]) -> Measured:
 @torch.no_grad()
 def every_step(s: Setting, network: Any, canvas: Canvas, steps: int) -> Tensor:
     tokens, image = canvas.tokens.clone(), slice(s.text_length + 1, -1)
-    seeds = row_seeds(generators(s), s.batch)
+    seeds, config = row_seeds(generators(s), s.batch), SamplerConfig(name="emerge")
     both = None if canvas.attend is None else torch.cat((canvas.attend, canvas.uncond_attend))
     for step in range(steps):
         masked = canvas.response & (tokens == canvas.mask_id)
-        state = State(step, steps, "cosine", 1.0, canvas.response, masked, seeds)
+        block = ResponseBlock(canvas.response, 0, steps)
+        state = State(block, step, canvas.response, masked, seeds)
         twin = torch.where(canvas.response, tokens, canvas.uncond_tokens)
         logits = network.model(torch.cat((tokens, twin)), attention_mask=both).logits
         conditional, unconditional = logits[:, image, slice(*canvas.vocab)].chunk(2)
         guided = (1 + s.cfg_scale) * conditional - s.cfg_scale * unconditional
         probs, uniforms = guided.softmax(-1).flatten(0, 1), state.uniform("token")[:, image]
         drawn = categorical(probs, uniforms.flatten()).view_as(uniforms).long() + canvas.vocab[0]
-        written = emerge.candidates(state)[:, image]
+        written = emerge.candidates(state, config)[:, image]
         tokens[:, image] = torch.where(written, drawn, tokens[:, image])
     return tokens
 

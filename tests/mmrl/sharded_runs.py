@@ -21,7 +21,7 @@ from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
 from mmrl.rollouts.rollout import sample_groups
 from mmrl.run.checkpoint import checkpoint_steps
-from mmrl.samplers.network import BlockNetwork
+from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, world_in
 

@@ -28,7 +28,7 @@ from mmrl.runtime.interrupt import (
     check,
     leaving_together,
 )
-from mmrl.samplers.network import BlockNetwork
+from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
 from tests.mmrl.runs import (

@@ -17,7 +17,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import _length_metrics, roll_out
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from mmrl.samplers.ending import valid
+from mmrl.samplers.denoise import counted
 from mmrl.types import Prompt, Sample
 from models import load_policy
 from rewards.scoring.scorer import Scorer
@@ -90,7 +90,7 @@ def test_lengths_and_completions_that_are_cut_off_are_counted(
     eos, eot = canvas.stop_ids
     rows = [[eos] * 8, [9, 9, eot] + [eos] * 5, [9] * 7 + [eos], [9] * 8]
     canvas.tokens[canvas.response] = torch.tensor(rows).flatten()
-    canvas.valid = valid(canvas)
+    canvas.valid = counted(canvas)
     assert _length_metrics(canvas) == {
         "completions/mean_length": (1 + 3 + 8 + 8) / 4,
         "completions/min_length": 1.0,

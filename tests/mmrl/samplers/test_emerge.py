@@ -17,6 +17,7 @@ from mmrl.samplers import SamplerConfig, guided_logits, sample
 from mmrl.samplers.noise import categorical, gumbel, row_seeds, uniform
 from mmrl.samplers.schedule import alpha
 from mmrl.types import Canvas
+from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.networks import bare_policy, small_network
 
 CODES, STEPS, ROWS, FIRST, MASK_ID = 3, 3, 8000, 12, 39
@@ -65,10 +66,13 @@ def exact() -> dict[Trace, float]:
     return traces
 
 
-@pytest.mark.parametrize("rng", ["compact", "reference"])
-def test_finished_canvases_and_their_traces_have_the_joint_distribution(rng: str) -> None:
-    config = SamplerConfig(name="emerge", steps=STEPS, rng=rng)
-    done = sample(POLICY, tiny_canvas(ROWS), config, Generator().manual_seed(11))
+@pytest.mark.parametrize("public", [False, True])
+def test_finished_canvases_and_their_traces_have_the_joint_distribution(public: bool) -> None:
+    config, canvas = SamplerConfig(name="emerge", steps=STEPS), tiny_canvas(ROWS)
+    if public:
+        done = sample_publicly(POLICY, canvas, config, seed=11)
+    else:
+        done = sample(POLICY, canvas, config, Generator().manual_seed(11))
     codes = (done.canvas.tokens[:, 2:4] - FIRST).tolist()
     steps = done.written_at[:, 2:4].tolist()
     found = Counter(tuple(zip(c, s, strict=True)) for c, s in zip(codes, steps, strict=True))

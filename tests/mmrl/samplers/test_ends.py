@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mmrl.config import ConfigError
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import SamplerConfig, guided_logits, sample
-from mmrl.samplers.ending import after_end
+from mmrl.samplers.denoise import after_end
 from tests.mmrl.canvases import MASK_ID, generators
 from tests.mmrl.text_canvases import (
     EOS,

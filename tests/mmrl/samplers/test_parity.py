@@ -8,19 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from mmrl.samplers import SamplerConfig, sample
+from mmrl.samplers import SamplerConfig
 from tests.mmrl.canvases import mmada_canvas
+from tests.mmrl.samplers.public_samplers import sample_publicly
 
 
-def reference(name: str, cfg_scale: float, choice_temperature: float = 1.0) -> SamplerConfig:
+def settings(name: str, cfg_scale: float, choice_temperature: float = 1.0) -> SamplerConfig:
     return SamplerConfig(
         name=name,
         steps=6,
         cfg_scale=cfg_scale,
         choice_temperature=choice_temperature,
-        rng="reference",
     )
 
 
@@ -30,8 +30,8 @@ def test_maskgit_is_mmadas_sampler(
     mmada: SimpleNamespace, mmada_cases: dict[str, Tensor], cfg_scale: float, temperature: float
 ) -> None:
     canvas = mmada_canvas(mmada_cases, masked_padding=True)
-    config = reference("maskgit", cfg_scale, temperature)
-    done = sample(mmada, canvas, config, Generator().manual_seed(0)).canvas
+    config = settings("maskgit", cfg_scale, temperature)
+    done = sample_publicly(mmada, canvas, config).canvas
     codes = done.tokens[done.response].view(2, -1) - done.vocab[0]
     assert torch.equal(codes, mmada_cases[f"t2i_generate/cfg{cfg_scale}/T{temperature}"])
 
@@ -44,5 +44,5 @@ def test_maskgit_and_emerge_are_mask_grpos_samplers(
     mmada: SimpleNamespace, mmada_cases: dict[str, Tensor], name: str, public: str, cfg_scale: float
 ) -> None:
     canvas = mmada_canvas(mmada_cases, masked_padding=False)
-    done = sample(mmada, canvas, reference(name, cfg_scale), Generator().manual_seed(0)).canvas
+    done = sample_publicly(mmada, canvas, settings(name, cfg_scale)).canvas
     assert torch.equal(done.tokens, mmada_cases[f"maskgrpo/{public}/cfg{cfg_scale}"])

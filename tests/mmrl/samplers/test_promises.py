@@ -17,7 +17,7 @@ from mmrl.config import ConfigError
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
 from mmrl.samplers.noise import row_seeds
-from mmrl.samplers.prediction import filtered
+from mmrl.samplers.rule import filter_logits
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -110,8 +110,6 @@ def test_a_rollout_keeps_the_seed_of_each_row() -> None:
     assert done.seeds is not None and done.seeds.tolist() == row_seeds(generators(5), 5)
     assert torch.equal(done[torch.tensor([4, 1])].seeds, done.seeds[[4, 1]])
     assert torch.equal(concatenate([done[:2], done[2:]]).seeds, done.seeds)
-    shared = replace(config, rng="reference")
-    assert sample(POLICY, canvas, shared, Generator().manual_seed(0)).seeds is None
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
@@ -144,7 +142,7 @@ def replay(done: Rollout, config: SamplerConfig) -> Tensor:
         now = done.written_at == step
         hidden = done.written_at >= step
         before = replace(done.canvas, tokens=done.canvas.tokens.masked_fill(hidden, MASK_ID))
-        logp = filtered(guided_logits(POLICY, before, now, config.cfg_scale), config)
+        logp = filter_logits(guided_logits(POLICY, before, now, config.cfg_scale), config)
         target = done.canvas.tokens[now, None] - VOCAB[0]
         logprobs[now] = logp.log_softmax(-1).gather(-1, target).squeeze(-1)
     return logprobs
@@ -221,8 +219,8 @@ LOGITS = st.integers(0, 999).map(
 
 @promise
 @given(LOGITS, st.integers(1, 30))
-def test_top_k_keeps_the_k_likeliest(logits: Tensor, k: int) -> None:
-    kept = filtered(logits, SamplerConfig(top_k=k)).isfinite()
+def test_top_k_keeps_the_k_most_likely(logits: Tensor, k: int) -> None:
+    kept = filter_logits(logits, SamplerConfig(top_k=k)).isfinite()
     assert kept.sum(-1).tolist() == [min(k, 24)] * 6
     least = logits.masked_fill(~kept, torch.inf).amin(-1)
     assert bool((logits.masked_fill(kept, -torch.inf).amax(-1) < least).all())
@@ -233,7 +231,7 @@ def test_top_k_keeps_the_k_likeliest(logits: Tensor, k: int) -> None:
 def test_top_p_keeps_the_fewest_likely_tokens_that_reach_p(
     logits: Tensor, p: float, temperature: float
 ) -> None:
-    kept = filtered(logits, SamplerConfig(top_p=p, temperature=temperature)).isfinite()
+    kept = filter_logits(logits, SamplerConfig(top_p=p, temperature=temperature)).isfinite()
     probs = (logits / temperature).softmax(-1)
     mass = (probs * kept).sum(-1)
     least = probs.masked_fill(~kept, torch.inf).amin(-1)
@@ -244,12 +242,12 @@ def test_top_p_keeps_the_fewest_likely_tokens_that_reach_p(
 
 def test_filters_that_are_off_change_nothing() -> None:
     logits = torch.randn(4, 24, generator=Generator().manual_seed(0))
-    assert torch.equal(filtered(logits, SamplerConfig()), logits)
-    assert torch.equal(filtered(logits, SamplerConfig(temperature=2.0)), logits / 2)
+    assert torch.equal(filter_logits(logits, SamplerConfig()), logits)
+    assert torch.equal(filter_logits(logits, SamplerConfig(temperature=2.0)), logits / 2)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_top_1_writes_the_likeliest_token(name: str) -> None:
+def test_top_1_writes_the_most_likely_token(name: str) -> None:
     config = SamplerConfig(name=name, steps=1, top_k=1)
     canvas = small_canvas(2)
     done = sample(POLICY, canvas, config, generators(2)).canvas
@@ -261,11 +259,6 @@ def test_top_1_writes_the_likeliest_token(name: str) -> None:
 def test_as_many_generators_as_rows_are_asked_for(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} generators for 3 rows"):
         sample(POLICY, small_canvas(3), SamplerConfig(), generators(count))
-
-
-def test_the_public_order_of_draws_takes_one_generator() -> None:
-    with pytest.raises(ValueError, match="single generator"):
-        sample(POLICY, small_canvas(3), SamplerConfig(rng="reference"), generators(3))
 
 
 def test_guidance_needs_a_twin() -> None:

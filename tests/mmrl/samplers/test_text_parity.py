@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Generator
 
-from mmrl.samplers import SamplerConfig, sample
+from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Rollout
+from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.networks import FIXTURES, bare_policy, drawn_network
 
 CASES = json.loads((FIXTURES / "text_samplers" / "tokens.json").read_text())
@@ -44,9 +44,13 @@ def fast_dllm() -> SimpleNamespace:
     return bare_policy(drawn_network("llada_cached"))
 
 
-def written(policy: SimpleNamespace, canvas: Canvas, settings: dict[str, Any]) -> Rollout:
-    config = SamplerConfig(rng="reference", **settings)
-    return sample(policy, canvas, config, Generator().manual_seed(0))
+def written(
+    policy: SimpleNamespace,
+    canvas: Canvas,
+    settings: dict[str, Any],
+    dtype: torch.dtype = torch.float64,
+) -> Rollout:
+    return sample_publicly(policy, canvas, SamplerConfig(**settings), dtype=dtype)
 
 
 def text_canvas(
@@ -103,8 +107,7 @@ def test_static_is_mask_grpos_copy_of_it_which_sees_the_padding(
 ) -> None:
     cases = CASES["llada_generate"]
     canvas = text_canvas(cases["prompt"], 126464, MASK)
-    options = GREEDY | {"reference_dtype": "float32"} | settings
-    assert tokens(written(llada, canvas, options)) == cases[case]
+    assert tokens(written(llada, canvas, GREEDY | settings, torch.float32)) == cases[case]
 
 
 @pytest.mark.parametrize(
@@ -145,17 +148,18 @@ def test_static_and_emerge_are_the_samplers_of_mask_grpos_trainer(
     maskgrpo: SimpleNamespace, case: str, settings: dict[str, Any]
 ) -> None:
     cases = CASES["mmada_maskgrpo"]
-    options = GREEDY | {"schedule": "linear", "reference_dtype": "float32"} | settings
+    options = GREEDY | {"schedule": "linear"} | settings
     canvas = text_canvas(cases["text"], 134656, MASK)
-    assert tokens(written(maskgrpo, canvas, options)) == cases[case]
+    assert tokens(written(maskgrpo, canvas, options, torch.float32)) == cases[case]
 
 
 def test_in_bfloat16_noise_and_confidence_are_those_of_the_trainer_too() -> None:
     policy = bare_policy(drawn_network("mmada_maskgrpo", torch.bfloat16))
     cases = CASES["mmada_maskgrpo"]
-    options = GREEDY | {"temperature": 0.9, "reference_dtype": "bfloat16"}
+    options = GREEDY | {"temperature": 0.9}
     canvas = text_canvas(cases["text"], 134656, MASK)
-    assert tokens(written(policy, canvas, options)) == cases["generate/T0.9/bf16"]
+    done = written(policy, canvas, options, torch.bfloat16)
+    assert tokens(done) == cases["generate/T0.9/bf16"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""One flat section of settings whose keys are declared by several components, each in its file.
+
+Every entry of such a registry has a `Config` dataclass with the settings that it reads. The section
+extends all of them, so its keys, types, defaults, docstrings and checks come from there:
+
+    @dataclass(kw_only=True)
+    class SamplerConfig(*option_classes(RULES), LoopConfig): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class NoOptions:
+    """The `Config` of a component without settings."""
+
+
+def option_classes(*registries: Mapping[str, Any]) -> tuple[type, ...]:
+    """The `Config` classes of all entries, each once, without those that another one extends.
+
+    Raises:
+        TypeError: two classes give a setting of one name different types or defaults.
+    """
+    every = {entry.Config for registry in registries for entry in registry.values()}
+    declared: dict[str, Any] = {}
+    for cls in every:
+        for field in fields(cls):
+            meaning = field.type, field.default
+            if declared.setdefault(field.name, meaning) != meaning:
+                raise TypeError(f"{cls.__qualname__}.{field.name} is declared twice, differently")
+    leaves = (c for c in every if not any(issubclass(o, c) and o is not c for o in every))
+    return tuple(sorted(leaves, key=lambda cls: (cls.__module__, cls.__qualname__)))
+
+
+def check_options(cls: type, config: Any) -> None:
+    """Run the checks of every class that the section `cls` extends, in its `__post_init__`."""
+    for base in reversed(cls.__mro__[1:]):
+        if "__post_init__" in vars(base):
+            base.__post_init__(config)
+
+
+def unread_options(config: Any, registry: Mapping[str, Any], chosen: str) -> dict[str, list[str]]:
+    """Settings with another value than their default that only other entries read, with those.
+
+    Args:
+        config: the section.
+        registry: entries by name.
+        chosen: name of the one in use.
+    """
+    readers: dict[str, list[str]] = {}
+    for name, entry in registry.items():
+        for field in fields(entry.Config):
+            if getattr(config, field.name) != field.default:
+                readers.setdefault(field.name, []).append(name)
+    return {key: names for key, names in readers.items() if chosen not in names}

@@ -1,0 +1,84 @@
+"""Settings of the denoising loop, the same for all commit rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mmrl.config import check, check_choice
+
+
+@dataclass(kw_only=True)
+class LoopConfig:
+    """Settings of the denoising loop."""
+
+    name: str = "emerge"
+    """Commit rule, one of `mmrl.samplers.RULES`."""
+    steps: int = 12
+    """Denoising steps S, over all blocks."""
+    block_size: int | None = None
+    """Response positions of a block; blocks are written one after the other, each in S / blocks
+    steps. null writes the whole response at once."""
+    cfg_scale: float = 0.0
+    """Classifier-free guidance w: (1 + w) conditional - w unconditional logits; 0 is off."""
+    temperature: float = 1.0
+    """Divides the logits before the token draw; 0 is greedy, the most likely token."""
+    top_k: int = 0
+    """Only the k most likely tokens can be drawn; 0 keeps all."""
+    top_p: float = 1.0
+    """Only the most likely tokens that make up this probability can be drawn."""
+    eos: Literal["free", "suppress", "last", "stop", "fill", "leave"] = "free"
+    """End of a text. free: a token like any other. suppress: the first of the end
+    tokens is never written (of LLaDA's two the other one, of a turn, may be). last: written where
+    nothing else is left in the block (static, dynamic). stop: no block after it is denoised.
+    fill: open positions after it are filled at once. leave: they stay open until the text before
+    it is complete (LLaDA-V)."""
+    cache: Literal["none", "prefix", "dual"] = "none"
+    """Keys and values kept from the first step of a block: of the columns before it (prefix), or of
+    all columns outside it (dual). Faster, and an approximation."""
+    window: int | None = None
+    """With a cache, how many positions after the block are computed with it. null: all (prefix),
+    none (dual). Positions beyond are not attended to (prefix) or stale (dual)."""
+    rng: str = field(default="compact", metadata={"retired": True})
+    reference_dtype: str = field(default="float64", metadata={"retired": True})
+
+    def __post_init__(self) -> None:
+        check(self.steps >= 1, "sampler.steps", self.steps, "at least 1")
+        check(self.cfg_scale >= 0, "sampler.cfg_scale", self.cfg_scale, "at least 0 (0 = off)")
+        check(self.temperature >= 0, "sampler.temperature", self.temperature, "at least 0")
+        check(0 < self.top_p <= 1, "sampler.top_p", self.top_p, "in (0, 1]")
+        check(self.top_k >= 0, "sampler.top_k", self.top_k, "at least 0 (0 = off)")
+        size, window = self.block_size, self.window
+        check(size is None or size >= 1, "sampler.block_size", size, "null or at least 1")
+        ends = ("free", "suppress", "last", "stop", "fill", "leave")
+        check_choice("sampler.eos", self.eos, ends)
+        check_choice("sampler.rng", self.rng, ("compact",))
+        check_choice("sampler.cache", self.cache, ("none", "prefix", "dual"))
+        check(window is None or window >= 0, "sampler.window", window, "null or at least 0")
+        check(
+            window is None or self.cache != "none",
+            "sampler.window",
+            window,
+            "null without a cache",
+            "Set sampler.cache to prefix or dual.",
+        )
+
+
+def check_blocks(config: LoopConfig, length: int, where: str = "sampler") -> int:
+    """The number of blocks of a response of `length` positions.
+
+    Raises:
+        ConfigError: blocks that do not divide the response, or steps that do not divide among them.
+    """
+    size = config.block_size or max(1, length)
+    allowed = f"a divisor of the {length} response positions"
+    check(length % size == 0, f"{where}.block_size", size, allowed)
+    number = max(1, length // size)
+    check(
+        config.steps % number == 0,
+        f"{where}.steps",
+        config.steps,
+        f"a multiple of the {number} blocks",
+        "Every block takes the same number of steps.",
+    )
+    return number

@@ -1,0 +1,170 @@
+"""What a commit rule is, what it reads of a denoising step, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mmrl.config.options import NoOptions
+from mmrl.samplers.loop_config import LoopConfig
+from mmrl.samplers.noise import categorical, uniform
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ResponseBlock(NamedTuple):
+    """A part of the response that is written in consecutive `steps`, the `first` of all steps on.
+
+    `positions` [B, L] bool. Without `block_size` the response is one block.
+    """
+
+    positions: Tensor
+    first: int
+    steps: int
+
+
+@dataclass
+class State:
+    """One denoising step of one block.
+
+    Attributes:
+        block: its positions and steps.
+        step: 0 .. block.steps - 1.
+        opened: [B, L] bool, positions that were unwritten when the block began.
+        masked: [B, L] bool, those that still are.
+        seeds: one per row.
+    """
+
+    block: ResponseBlock
+    step: int
+    opened: Tensor
+    masked: Tensor
+    seeds: list[int]
+    _drawn: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def last(self) -> bool:
+        """Whether it is the last step of the block."""
+        return self.step == self.block.steps - 1
+
+    def uniform(self, purpose: str) -> Tensor:
+        """[B, L] float32 uniforms of this step, drawn once per purpose."""
+        if purpose not in self._drawn:
+            number = self.block.first + self.step
+            self._drawn[purpose] = uniform(self.seeds, self.block.positions, number, purpose)
+        return self._drawn[purpose]
+
+
+class Proposal(NamedTuple):
+    """What a rule does at the N candidates.
+
+    `columns` [N] int64: column (token id minus `vocab[0]`) proposed at each.
+    `written` [N] bool: whether this step writes it.
+    """
+
+    columns: Tensor
+    written: Tensor
+
+
+@dataclass
+class Prediction:
+    """Logits of one step at N positions, and the distribution that the sampler draws from.
+
+    Attributes:
+        logits: [N, C], guidance applied, in the network's precision.
+        config: of the loop.
+        stops: columns of the tokens that end a text.
+    """
+
+    logits: Tensor
+    config: LoopConfig
+    stops: tuple[int, ...] = ()
+
+    @cached_property
+    def wide(self) -> Tensor:
+        """[N, C] the logits, at least in float32."""
+        return self.logits.double() if self.logits.dtype.itemsize > 4 else self.logits.float()
+
+    @cached_property
+    def logp(self) -> Tensor:
+        """[N, C] log-probabilities that tokens are drawn with."""
+        return filter_logits(self.wide, self.config).log_softmax(-1)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """[N, C] probabilities that tokens are drawn with."""
+        return self.logp.exp()
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        """[N, C] the model's own probabilities, by which positions are ranked.
+
+        Temperature and filters are left out, as in the public samplers. With `eos: last` the end
+        tokens are left out too.
+        """
+        logits = self.wide
+        if self.config.eos == "last":
+            logits = logits.clone()
+            logits[:, list(self.stops)] = -float("inf")
+        return logits.softmax(-1)
+
+    def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
+        """[n] float32: log-probs of the columns [n] at the n True entries of `written` [N]."""
+        if self.config.temperature == 0:
+            return self.wide.new_zeros(len(columns)).float()
+        return self.logp[written].gather(-1, columns.unsqueeze(-1)).squeeze(-1).float()
+
+
+def filter_logits(logits: Tensor, config: LoopConfig) -> Tensor:
+    """Logits [N, C] after temperature, top-k and top-p; excluded columns become -inf."""
+    nothing = -float("inf")
+    if config.temperature == 0:
+        best = logits.argmax(-1, keepdim=True)
+        return logits.new_full(logits.shape, nothing).scatter_(-1, best, 0.0)
+    if config.temperature != 1:
+        logits = logits / config.temperature
+    if 0 < config.top_k < logits.shape[-1]:
+        floor = logits.topk(config.top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < floor, nothing)
+    if config.top_p < 1:
+        ordered, order = logits.sort(dim=-1, descending=True)
+        probs = ordered.softmax(-1)
+        # a token stays when the more likely ones leave room, so the most likely always does
+        out = probs.cumsum(-1) - probs >= config.top_p
+        logits = logits.masked_fill(out.scatter(-1, order, out), nothing)
+    return logits
+
+
+def draw_tokens(state: State, where: Tensor, prediction: Prediction) -> Tensor:
+    """[N] int64 columns for the N True entries of `where`, the most likely at temperature 0."""
+    if prediction.config.temperature == 0:
+        return prediction.logits.argmax(-1)
+    return categorical(prediction.probs, state.uniform("token")[where])
+
+
+def write_all(state: State, where: Tensor, prediction: Prediction, config: Any) -> Proposal:
+    """Draw a token for each candidate and write all of them: `propose` of rules that know before
+    the forward which positions a step writes."""
+    columns = draw_tokens(state, where, prediction)
+    return Proposal(columns, columns >= 0)
+
+
+class Rule(NamedTuple):
+    """A commit rule: which positions a step may write, and what it writes there.
+
+    `candidates(state, config)` returns [B, L] bool, the positions whose logits are computed, and
+    `propose(state, where, prediction, config)` a `Proposal` for them, where `config` has the
+    settings of the rule's `Config`. `check(config)` refuses settings that the rule cannot run with.
+    `ranks`: whether it orders positions by confidence. `traced`: whether `written_at` records in
+    which order a canvas was written.
+    """
+
+    candidates: Callable[[State, Any], Tensor]
+    propose: Callable[[State, Tensor, Prediction, Any], Proposal]
+    Config: type = NoOptions
+    check: Callable[[Any], None] = lambda config: None
+    ranks: bool = False
+    traced: bool = True

@@ -1,0 +1,164 @@
+"""The commit rules with the random numbers of the public samplers, in their order and shapes.
+
+The public code draws over full tensors from one generator for the batch, also where a position is
+written already. These rules compute logits at every position of a block and draw so.
+"""
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from mmrl.samplers import RULES, SamplerConfig
+from mmrl.samplers.confidence import TARGETS, quota
+from mmrl.samplers.denoise import cached_columns, denoise
+from mmrl.samplers.left_to_right import candidates as next_in_order
+from mmrl.samplers.maskgit import keep_confident
+from mmrl.samplers.noise import gumbel
+from mmrl.samplers.rule import Prediction, Proposal, State
+from mmrl.samplers.schedule import alpha
+from mmrl.types import Canvas, Rollout
+
+
+def sample_publicly(
+    policy: Any,
+    canvas: Canvas,
+    config: SamplerConfig,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> Rollout:
+    """`mmrl.samplers.sample` with the draws of the public sampler.
+
+    Args:
+        policy: whose network predicts.
+        canvas: B rows.
+        config: of the sampler.
+        seed: of the one generator.
+        dtype: of noise and confidence: float64 in LLaDA, MMaDA and Fast-dLLM, that of the model in
+            MaskGRPO.
+    """
+    draws = PublicDraws(Generator().manual_seed(seed), dtype, canvas.mask_column)
+    ways = {"emerge": draws.emerge, "maskgit": draws.maskgit, "dynamic": draws.dynamic}
+    rule = RULES[config.name]._replace(
+        candidates=lambda state, _: state.block.positions,
+        propose=ways.get(config.name, draws.ranked),
+    )
+    return denoise(policy, canvas, config, rule, Generator())
+
+
+class PublicDraws:
+    """Proposals from one generator, drawn as the public samplers do."""
+
+    def __init__(self, generator: Generator, dtype: torch.dtype, mask_column: int | None) -> None:
+        self.generator, self.dtype, self.mask_column = generator, dtype, mask_column
+
+    def uniforms(
+        self, state: State, where: Tensor, config: SamplerConfig, dtype: torch.dtype, *shape: int
+    ) -> Tensor:
+        """[N, …] uniforms, drawn as [B, columns, …] over all that the network computed."""
+        start, stop = 0, where.shape[1]
+        if state.step > 0 and config.cache != "none":
+            start, stop = cached_columns(state.block.positions, config)
+        size = (len(where), stop - start, *shape)
+        for _ in range(2 if state.step > 0 and config.cache == "prefix" else 1):
+            drawn = torch.rand(size, dtype=dtype, generator=self.generator)
+        return drawn[where[:, start:stop]]
+
+    def tokens(
+        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+    ) -> Tensor:
+        """LLaDA's draw: argmax of exp(z) / (-log U)^T. Nothing is drawn at temperature 0."""
+        logits = prediction.logits
+        if config.temperature == 0:
+            return logits.argmax(-1)
+        noise = self.uniforms(state, where, config, self.dtype, logits.shape[-1])
+        return (logits.to(self.dtype).exp() / (-noise.log()) ** config.temperature).argmax(-1)
+
+    def scores(
+        self,
+        state: State,
+        where: Tensor,
+        prediction: Prediction,
+        tokens: Tensor,
+        config: SamplerConfig,
+    ) -> Tensor:
+        """What ranks positions, in the precision of the public code."""
+        if config.target == "random":
+            return self.uniforms(state, where, config, torch.float32)
+        logits, ends = prediction.logits.to(self.dtype), list(prediction.stops)
+        if config.eos == "last":
+            logits = logits.index_fill(-1, torch.tensor(ends), -torch.inf)
+        scores = TARGETS[config.target](logits.softmax(-1), tokens)
+        if config.eos == "last":
+            scores = scores.masked_fill(torch.isin(tokens, torch.tensor(ends)), -torch.inf)
+        return scores
+
+    def ranked(
+        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+    ) -> Proposal:
+        """The even share of static, or of left_to_right; equal scores go where `topk` puts them."""
+        tokens = self.tokens(state, where, prediction, config)
+        if config.name == "left_to_right":
+            return Proposal(tokens, next_in_order(state, config)[where])
+        scores = self.scores(state, where, prediction, tokens, config)
+        return Proposal(tokens, highest(state, where, scores, quota(state)))
+
+    def dynamic(
+        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+    ) -> Proposal:
+        """All above the threshold and the best of each row; all that is open in the last step."""
+        tokens, open_ = self.tokens(state, where, prediction, config), state.masked[where]
+        if state.last:
+            return Proposal(tokens, open_)
+        scores = self.scores(state, where, prediction, tokens, config)
+        best = highest(state, where, scores, state.masked.any(1).long())
+        return Proposal(tokens, (best | (scores >= config.threshold)) & open_)
+
+    def maskgit(
+        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+    ) -> Proposal:
+        """Tokens first, then the noise of all n positions."""
+        probs = prediction.probs
+        tokens = torch.multinomial(probs, 1, generator=self.generator).squeeze(-1)
+        uniforms = torch.empty(len(state.masked), len(probs) // len(state.masked))
+        noise = gumbel(uniforms.uniform_(0, 1, generator=self.generator).flatten())
+        return keep_confident(state, where, probs, tokens, noise, config)
+
+    def emerge(
+        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+    ) -> Proposal:
+        """The joint draw of a token or "stay masked".
+
+        Where the mask token lies outside the response vocabulary (images), its weight is a column
+        more, over [p (a_t - a_s) / a_t, a_s / a_t] at every response position. Where it is one of
+        the columns (text), it is overwritten by a_s / a_t while the others get p (a_t - a_s), and
+        the draw is over the whole canvas: without the division the public text sampler writes too
+        little at first and leaves the most for its last step.
+        """
+        probs, open_, last = prediction.probs, state.masked[where], state.last
+        now, then = (alpha(config.schedule, state.step + n, state.block.steps) for n in (0, 1))
+        if self.mask_column is None:
+            stay = (then / now).expand(len(probs), 1)
+            weights = probs if last else torch.cat((probs * ((now - then) / now), stay), -1)
+            drawn = torch.multinomial(weights, 1, generator=self.generator).squeeze(-1)
+            most = probs.shape[-1] - 1
+            return Proposal(drawn.clamp(max=most), (drawn <= most) & open_)
+        if not last:
+            probs = probs * (now - then)
+            probs[:, self.mask_column] = then / now
+        weights = probs.new_ones(*where.shape, probs.shape[-1])
+        weights[where] = probs
+        drawn = torch.multinomial(weights.flatten(0, 1), 1, generator=self.generator)
+        drawn = drawn.view(where.shape)[where]
+        return Proposal(drawn, (drawn != self.mask_column) & open_)
+
+
+def highest(state: State, where: Tensor, scores: Tensor, count: Tensor) -> Tensor:
+    """[N] bool: the `count` [B] open positions of each row that `topk` finds."""
+    full = torch.full(where.shape, -torch.inf, dtype=scores.dtype)
+    full[where] = scores.clamp(min=torch.finfo(scores.dtype).min)
+    full = full.masked_fill(~state.masked, -torch.inf)
+    chosen = torch.zeros_like(where)
+    for row, number in enumerate(count.tolist()):
+        chosen[row, full[row].topk(number).indices] = True
+    return (chosen & state.masked)[where]
