@@ -86,7 +86,7 @@ def train(config: RLConfig) -> Path:
 def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> None:
     """The run, in a directory that no other writes into."""
     from mmrl.preflight.checks import check_run
-    from mmrl.rollouts.rollout import rewarded, sample_groups
+    from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.run.run_log import RunLog
     from mmrl.runtime.computation import choose_together
     from mmrl.runtime.launch import any_process
@@ -126,7 +126,7 @@ def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> Non
                 while trainer.step < config.max_steps:
                     place = trainer.step, config.seed, rank, world_size
                     groups = {n: sample_groups(task, policy, *place) for n, task in tasks.items()}
-                    batches = {name: rewarded(some) for name, some in groups.items()}
+                    batches = {name: score_groups(some) for name, some in groups.items()}
                     metrics = trainer.update({n: (tasks[n], batches[n]) for n in batches})
                     progress.record(metrics, batches)
                     progress.evaluate_when_due()

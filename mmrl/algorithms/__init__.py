@@ -3,16 +3,28 @@
     mask strategy x bound x ratio level x aggregation (+ KL, clip range, advantage scaling)
 
 A preset in `configs/algorithm/<name>.yaml` is such a row with its paper and its deviations; a run
-names it by `algorithm.name` and may override any column.
+names it by `algorithm.name` and may override any column. One optimiser step by hand:
+
+    passes = draw_masks(rollout, algorithm, generators)
+    scores = score(policy, rollout.canvas, passes)
+    size = count_batch(rollout, passes, algorithm)
+    loss, metrics = policy_loss(LossInputs(passes, scores.logprobs, advantages), algorithm, size)
 """
 
 from typing import TYPE_CHECKING
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.algorithm_config import AlgorithmConfig, load_algorithm
-from mmrl.algorithms.combinations import follows_blocks, unread
+from mmrl.algorithms.algorithm_config import AlgorithmConfig, ValueConfig
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
-from mmrl.algorithms.value_config import ValueConfig
+from mmrl.algorithms.loss import (
+    LossInputs,
+    Weights,
+    batch_weights,
+    count_batch,
+    draw_masks,
+    policy_loss,
+)
+from mmrl.algorithms.presets import load_algorithm, unread
 from mmrl.config.lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -22,9 +34,7 @@ if TYPE_CHECKING:
         group_statistics,
         joint_advantages,
     )
-    from mmrl.algorithms.gae import Estimates, at_end
-    from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, policy_loss
-    from mmrl.algorithms.value import ValueInputs, appraise, value_loss
+    from mmrl.algorithms.value import Estimates, ValueInputs, compute_advantages, value_loss
 
 __all__ = [
     "AlgorithmConfig",
@@ -35,11 +45,11 @@ __all__ = [
     "ValueConfig",
     "ValueInputs",
     "Weights",
-    "appraise",
-    "at_end",
     "batch_weights",
+    "compute_advantages",
+    "count_batch",
+    "draw_masks",
     "equal_groups",
-    "follows_blocks",
     "forwards",
     "group_advantages",
     "group_statistics",
@@ -60,8 +70,6 @@ __getattr__ = lazy_names(
             "group_statistics",
             "joint_advantages",
         ),
-        "gae": ("Estimates", "at_end"),
-        "loss": ("LossInputs", "Weights", "batch_weights", "policy_loss"),
-        "value": ("ValueInputs", "appraise", "value_loss"),
+        "value": ("Estimates", "ValueInputs", "compute_advantages", "value_loss"),
     },
 )

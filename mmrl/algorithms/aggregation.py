@@ -1,21 +1,29 @@
-"""Aggregations: from clipped terms per entry to one loss, divided by global counts.
+"""Aggregations: from log-ratios and advantages to terms, and from terms to one loss.
 
-Each aggregation gives the weight of every counted entry, so that the loss is a plain weighted sum.
-The weights use the counts of the whole batch (all ranks, all micro-batches), hence the gradient
-does not depend on how the batch was cut.
+Each gives the weight of every counted entry, so that the loss is a plain weighted sum. The weights
+use the counts of the whole batch (all ranks, all micro-batches), hence the gradient does not depend
+on how the batch was cut.
 
     grpo      mean over a rollout's entries in a pass, then over rollouts and their passes
     dapo      mean over all entries of the batch
     dr_grpo   sum / (rollouts x response positions x passes)
     gspo      mean over a rollout's entries in all passes, then over rollouts (arXiv 2507.18071)
-    gmpo      as gspo, of terms that `mmrl.algorithms.surrogates` makes a geometric mean
+    gmpo      as gspo, of the terms of `geometric`
+
+The terms that are averaged, the surrogate of the objective:
+
+    clipped     min(r A, clip(r, 1 - eps_low, 1 + eps_high) A), PPO (arXiv 1707.06347) with a
+                separate upper range (DAPO, arXiv 2503.14476)
+    geometric   A exp(mean of a row's clipped log-ratios), each clipped to [-eps_low, eps_high] on
+                the side where it gains: GMPO (arXiv 2507.20673). Every entry holds the row's value
+    boundary    A (1 + d) or A exp(d), never above A r: BGPO (arXiv 2510.11683), without a clip
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +52,23 @@ class BatchSize:
     token_rows: int | None = None
     passes: int | None = None
     token_passes: int | None = None
+
+    @staticmethod
+    def over_processes(counts: Sequence[Sequence[int]]) -> BatchSize:
+        """The batch of all processes, from the fields of each process's own."""
+        rollouts, tokens, entries, longest, rows, token_rows, passes, token_passes = zip(
+            *counts, strict=True
+        )
+        return BatchSize(
+            max(1, sum(rollouts)),
+            sum(tokens),
+            sum(entries),
+            max(longest),
+            sum(rows),
+            sum(token_rows),
+            max(passes),
+            max(token_passes),
+        )
 
     def per_token(self) -> BatchSize:
         """The same batch for terms that are always per token, such as the KL."""
@@ -76,12 +101,61 @@ def gspo(counts: Tensor, size: BatchSize) -> Tensor:
     return counts / counts.sum((0, -1), keepdim=True).clamp(min=1) / size.rollouts
 
 
-AGGREGATIONS: dict[str, Callable[[Tensor, BatchSize], Tensor]] = {
-    "grpo": grpo,
-    "dapo": dapo,
-    "dr_grpo": dr_grpo,
-    "gspo": gspo,
-    "gmpo": gspo,
+class Terms(NamedTuple):
+    """`values` [K, B, L] to maximise, and where a ratio is clipped from `below` and `above`."""
+
+    values: Tensor
+    below: Tensor
+    above: Tensor
+
+
+def clipped(
+    log_ratio: Tensor, counts: Tensor, advantages: Tensor, epsilon: tuple[float, float]
+) -> Terms:
+    """PPO's pessimistic minimum, entry by entry."""
+    ratio = log_ratio.exp()
+    low, high = 1 - epsilon[0], 1 + epsilon[1]
+    values = (ratio * advantages).minimum(ratio.clamp(low, high) * advantages)
+    return Terms(values, (ratio < low) & (advantages < 0), (ratio > high) & (advantages > 0))
+
+
+def geometric(
+    log_ratio: Tensor, counts: Tensor, advantages: Tensor, epsilon: tuple[float, float]
+) -> Terms:
+    """The geometric mean of a row's clipped ratios over all its passes, times the advantage."""
+    below, above = log_ratio < -epsilon[0], log_ratio > epsilon[1]
+    below, above = below & (advantages < 0), above & (advantages > 0)
+    held = log_ratio.masked_fill(below, -epsilon[0]).masked_fill(above, epsilon[1])
+    number = counts.sum((0, -1), keepdim=True).clamp(min=1)
+    mean = (held * counts).sum((0, -1), keepdim=True) / number
+    return Terms((mean.exp() * advantages).expand_as(log_ratio), below, above)
+
+
+def boundary(log_ratio: Tensor, advantages: Tensor, linear: Tensor) -> Terms:
+    """A linear lower bound where `linear` [B], else the exponential of Jensen's inequality."""
+    rows = linear[None, :, None]
+    # the side that is not taken must not overflow, or its gradient is not a number
+    ratio = (1 + log_ratio).where(rows, log_ratio.masked_fill(rows, 0.0).exp())
+    nowhere = log_ratio.isnan() & False
+    return Terms(ratio * advantages, nowhere, nowhere)
+
+
+class Aggregation(NamedTuple):
+    """A row of `AGGREGATIONS`: the weights of entries, and the surrogate of the terms.
+
+    `across_passes`: whether a term depends on several passes at once.
+    """
+
+    weights: Callable[[Tensor, BatchSize], Tensor]
+    surrogate: Callable[[Tensor, Tensor, Tensor, tuple[float, float]], Terms] = clipped
+    across_passes: bool = False
+
+
+AGGREGATIONS = {
+    "grpo": Aggregation(grpo),
+    "dapo": Aggregation(dapo),
+    "dr_grpo": Aggregation(dr_grpo),
+    "gspo": Aggregation(gspo),
+    "gmpo": Aggregation(gspo, geometric, across_passes=True),
 }
-ACROSS_PASSES = frozenset({"gmpo"})
-"""Aggregations whose terms depend on several passes at once."""
+"""Aggregations by the name used in configurations."""

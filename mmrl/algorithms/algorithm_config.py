@@ -1,37 +1,52 @@
-"""Settings of a method: a row of the table, from a preset and what differs from it."""
+"""Settings of a method: a row of the table, with the options of its columns."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from omegaconf import OmegaConf
-
-from mmrl.algorithms import aggregation, ratios
 from mmrl.algorithms.aggregation import AGGREGATIONS
-from mmrl.algorithms.combinations import check_combination
-from mmrl.algorithms.kl import KL
-from mmrl.algorithms.ratios import RATIO_LEVELS
-from mmrl.algorithms.value_config import ValueConfig
-from mmrl.config import ConfigError, check, check_choice, merge
-from mmrl.config.shipped import configs
-from mmrl.estimators import BOUNDS, MASKS, Draw, View, bounds
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
-SCALES = ("group", "batch", "none", "softmax")
-POSITION_TERMS = ("none", "plackett_luce")
+from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.config import check, check_choice
+from mmrl.config.options import check_options, option_classes
+from mmrl.estimators import BOUNDS, MASKS
 
 
 @dataclass(kw_only=True)
-class AlgorithmConfig:
-    """One row of the table."""
+class ValueConfig:
+    """Settings of the value model; TRL's names where PPO has them there."""
+
+    choices: ClassVar = {"backbone": ("shared", "copy")}
+
+    backbone: str = "copy"
+    """What the head reads: the hidden states of the policy (shared), or of a copy of it."""
+    gamma: float = 1.0
+    """Discount per denoising step (per slice, where slices hold several)."""
+    lam: float = 1.0
+    """Lambda of generalised advantage estimation."""
+    cliprange_value: float | None = None
+    """How far a value may move from its old one; null takes `epsilon` of the ratio."""
+    vf_coef: float = 0.1
+    """Weight of the value loss beside the policy's (backbone: shared)."""
+    learning_rate_scale: float = 1.0
+    """Factor on the learning rate, for the head and for a copied backbone."""
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.value.backbone", self.backbone, self.choices["backbone"])
+        for key in ("gamma", "lam"):
+            share = getattr(self, key)
+            check(0 <= share <= 1, f"algorithm.value.{key}", share, "between 0 and 1")
+        reach = self.cliprange_value
+        allowed = "null or 0 or more"
+        check(reach is None or reach >= 0, "algorithm.value.cliprange_value", reach, allowed)
+        check(self.vf_coef >= 0, "algorithm.value.vf_coef", self.vf_coef, "0 or more")
+        scale = self.learning_rate_scale
+        check(scale > 0, "algorithm.value.learning_rate_scale", scale, "above 0")
+
+
+@dataclass(kw_only=True)
+class Columns:
+    """What all rows of the table have: a choice for every column, and the loss around them."""
 
     choices: ClassVar = {
         "mask": MASKS,
@@ -41,51 +56,22 @@ class AlgorithmConfig:
         "kl": KL,
         "kl_to": ("reference", "old"),
         "kl_level": ("token", "bound"),
-        "scale_rewards": SCALES,
-        "position_term": POSITION_TERMS,
+        "scale_rewards": ("group", "batch", "none", "softmax"),
     }
-    presets: ClassVar = "algorithm"
-    """Folder of `configs/` with values of `name`."""
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""
     mask: str = "random"
     """Mask strategy, see `mmrl.estimators.masks`."""
-    num_draws: int = 1
-    """Mask draws per inner iteration; pairs for complementary, nodes for quadrature."""
-    min_mask_rate: float = 0.0
-    """Lowest share of hidden positions, where the share varies."""
-    max_mask_rate: float = 1.0
-    """Highest share of hidden positions, where the share is drawn."""
-    prompt_mask_rate: float = 0.0
-    """Share of prompt tokens hidden as well; they are never scored."""
-    include_full: bool = False
-    """Whether a complementary pair comes with a pass that hides everything."""
-    block_size: int | None = None
-    """Response positions per block (mask: blockwise, ratio_level: block, position_term)."""
-    slice_size: int = 1
-    """Recorded steps scored in one pass (mask: trace), or positions (mask: left_to_right)."""
-    num_slices: int | None = None
-    """Cut the trace, or the positions, into so many slices instead."""
-    sampled_slices: int | None = None
-    """Score so many slices of a rollout, drawn at random; null scores all."""
-    position_term: str = "none"
-    """Whether the choice of positions is scored too: none or plackett_luce (mask: trace)."""
     bound: str = "token"
     """What is formed from the log-probs, see `mmrl.estimators.bounds`."""
-    eubo_beta: float = 1.5
-    """Exponent of the upper bound (bound: eubo, sandwich)."""
-    eubo_weight: float = 0.5
-    """Share of the upper bound where the advantage is negative (bound: sandwich)."""
     ratio_level: str = "token"
     """Over what the importance ratio is formed, see `mmrl.algorithms.ratios`."""
     aggregation: str = "grpo"
     """How entries are averaged, see `mmrl.algorithms.aggregation`."""
     top_entropy_quantile: float = 1.0
     """Share of a rollout's scored tokens that are trained on: those with the highest entropy under
-    the policy as it sampled, see `mmrl.estimators.entropy`; 1 trains on all."""
-    num_iterations: int = 1
-    """Inner iterations per batch of rollouts, one optimiser step each."""
+    the policy as it sampled, see `mmrl.estimators.highest_entropy`; 1 trains on all."""
     epsilon: float = 0.2
     """Lower clip range of the ratio (of its logarithm for aggregation: gmpo)."""
     epsilon_high: float | None = None
@@ -105,66 +91,41 @@ class AlgorithmConfig:
     temperature: float = 1.0
     """Divides the logits while scoring."""
     value: ValueConfig | None = None
-    """Value model that makes advantages per token (mask: trace); null for none."""
+    """Value model that gives advantages per token (mask: trace); null for none."""
 
     def __post_init__(self) -> None:
-        for key, allowed in self.choices.items():
+        for key, allowed in Columns.choices.items():
             check_choice(f"algorithm.{key}", getattr(self, key), allowed)
-        check(self.num_iterations >= 1, "algorithm.num_iterations", self.num_iterations, ">= 1")
-        check(self.num_draws >= 1, "algorithm.num_draws", self.num_draws, "at least 1")
-        rate = self.min_mask_rate
-        check(0 <= rate <= 1, "algorithm.min_mask_rate", rate, "between 0 and 1")
-        high = self.max_mask_rate
-        allowed = f"above 0 and between {rate:g} and 1"
-        check(0 < high <= 1 and rate <= high, "algorithm.max_mask_rate", high, allowed)
-        noise = self.prompt_mask_rate
-        check(0 <= noise <= 1, "algorithm.prompt_mask_rate", noise, "between 0 and 1")
-        for key in ("block_size", "slice_size", "num_slices", "sampled_slices"):
-            number = getattr(self, key)
-            check(number is None or number >= 1, f"algorithm.{key}", number, "at least 1")
-        check(self.eubo_beta >= 1, "algorithm.eubo_beta", self.eubo_beta, "at least 1")
-        share = self.eubo_weight
-        check(0 <= share <= 1, "algorithm.eubo_weight", share, "between 0 and 1")
         quantile = self.top_entropy_quantile
         allowed = "above 0 and at most 1"
         check(0 < quantile <= 1, "algorithm.top_entropy_quantile", quantile, allowed)
-        check(self.epsilon >= 0, "algorithm.epsilon", self.epsilon, "0 or more")
-        check(self.upper_epsilon >= 0, "algorithm.epsilon_high", self.epsilon_high, "0 or more")
-        check(self.beta >= 0, "algorithm.beta", self.beta, "0 or more")
+        for key in ("epsilon", "epsilon_high", "beta", "cfg_scale"):
+            value = getattr(self, key)
+            check(value is None or value >= 0, f"algorithm.{key}", value, "0 or more")
         check(self.temperature > 0, "algorithm.temperature", self.temperature, "above 0")
-        check(self.cfg_scale >= 0, "algorithm.cfg_scale", self.cfg_scale, "0 or more")
-        check_combination(self)
 
-    def draw(self, iteration: int, generators: Sequence[Generator] = ()) -> Draw:
-        """What the mask strategy is given in an inner iteration."""
-        return Draw(
-            iteration=iteration,
-            num_iterations=self.num_iterations,
-            num_draws=self.num_draws,
-            min_mask_rate=self.min_mask_rate,
-            generators=generators,
-            max_mask_rate=self.max_mask_rate,
-            prompt_mask_rate=self.prompt_mask_rate,
-            include_full=self.include_full,
-            block_size=self.block_size,
-            slice_size=self.slice_size,
-            num_slices=self.num_slices,
-            sampled_slices=self.sampled_slices,
-            position=self.position_term != "none",
-        )
 
-    def view(self, advantages: Tensor | None = None) -> View:
-        """What the bound is given besides the log-probs."""
-        return View(advantages, self.eubo_beta, self.eubo_weight)
+@dataclass(kw_only=True)
+class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
+    """One row of the table: its columns, and the options of mask strategies and bounds."""
+
+    def __post_init__(self) -> None:
+        check_options(AlgorithmConfig, self)
 
     @property
     def pass_by_pass(self) -> bool:
         """Whether the loss is a sum over passes, so that its gradient is taken one by one."""
         return (
-            self.bound in bounds.PASS_BY_PASS
-            and self.ratio_level in ratios.PASS_BY_PASS
-            and self.aggregation not in aggregation.ACROSS_PASSES
+            BOUNDS[self.bound].pass_by_pass
+            and RATIO_LEVELS[self.ratio_level].pass_by_pass
+            and not AGGREGATIONS[self.aggregation].across_passes
         )
+
+    @property
+    def follows_blocks(self) -> bool:
+        """Whether masks, ratios or the position term use blocks, which should be the sampler's."""
+        in_blocks = MASKS[self.mask].needs_blocks or self.ratio_level == "block"
+        return in_blocks or self.position_term != "none"
 
     @property
     def needs_old(self) -> bool:
@@ -181,42 +142,12 @@ class AlgorithmConfig:
         return self.beta > 0 and self.kl_to == "reference"
 
     @property
-    def upper_epsilon(self) -> float:
-        """The upper clip range."""
-        return self.epsilon if self.epsilon_high is None else self.epsilon_high
+    def clip_range(self) -> tuple[float, float]:
+        """The lower and the upper clip range of ratios."""
+        return self.epsilon, self.epsilon if self.epsilon_high is None else self.epsilon_high
 
     @property
     def value_epsilon(self) -> float:
         """The clip range of values."""
         reach = None if self.value is None else self.value.cliprange_value
         return self.epsilon if reach is None else reach
-
-
-def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:
-    """The preset named by `options["name"]` with the other options on top.
-
-    Raises:
-        ConfigError: an unknown preset, option or column value.
-    """
-    presets = {path.stem: path for path in sorted(configs().glob("algorithm/*.yaml"))}
-    name = options.get("name", "mask_grpo")
-    check_choice(f"{where}.name", name, presets)
-    return deepcopy(_merged(presets[name], json.dumps(dict(options), default=_plain), where))
-
-
-def _plain(value: Any) -> Any:
-    """What JSON takes in the place of a section that is an OmegaConf container or a dataclass."""
-    return OmegaConf.to_container(value if OmegaConf.is_config(value) else OmegaConf.create(value))
-
-
-@functools.cache
-def _merged(preset: Path, options: str, where: str) -> AlgorithmConfig:
-    """A preset with the options, as JSON, on top. Kept, because a run asks many times, and merging
-    is slow."""
-    try:
-        return merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
-    except ConfigError as error:
-        message = str(error)
-        if not message.startswith("algorithm."):
-            raise
-        raise ConfigError(where + message.removeprefix("algorithm")) from error

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from mmrl.algorithms.algorithm_config import AlgorithmConfig
 from mmrl.estimators import MASKS
-
-if TYPE_CHECKING:
-    from mmrl.algorithms import AlgorithmConfig
 
 
 class Forwards(NamedTuple):
@@ -80,4 +78,4 @@ def passes_per_rollout(row: AlgorithmConfig, steps: int, length: int) -> int:
 
 def _planned(row: AlgorithmConfig, steps: int, length: int) -> int:
     """Passes of the mask strategy."""
-    return MASKS[row.mask].number(row.draw(0), steps, length)
+    return MASKS[row.mask].number(row, steps, length)

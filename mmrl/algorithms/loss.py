@@ -4,27 +4,64 @@
 
 over the counted entries e of all mask draws: r_e the ratio at the chosen level, A the advantage of
 the rollout (with a value model: of the token), w_e the weight of the chosen aggregation, the
-surrogate PPO's unless the aggregation or the bound brings its own. Only positions hidden in a draw
-are counted. The KL is per scored token, or per response token of the bound's values (`kl_level:
-bound`), to the reference or old policy.
+surrogate that of the aggregation or of the bound. Only positions hidden in a draw are counted. The
+KL is per scored token, or per response token of the bound's values (`kl_level: bound`), to the
+reference or old policy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Tensor
-
-from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
-from mmrl.algorithms.kl import KL
-from mmrl.algorithms.ratios import RATIO_LEVELS
-from mmrl.algorithms.surrogates import SURROGATES, Terms, boundary, clipped
-from mmrl.estimators import BOUNDS, Quantity
-from mmrl.types import Passes
+from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize, Terms, boundary
+from mmrl.algorithms.algorithm_config import AlgorithmConfig
+from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.estimators import BOUNDS, MASKS, Quantity
+from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
-    from mmrl.algorithms import AlgorithmConfig
+    from torch import Generator, Tensor
+
+
+def draw_masks(
+    rollout: Rollout, config: AlgorithmConfig, generators: Sequence[Generator], iteration: int = 0
+) -> Passes:
+    """The mask draws of an inner iteration, on which all policies are scored.
+
+    Args:
+        rollout: B finished rows.
+        config: mask strategy and its options.
+        generators: one per row.
+        iteration: inner iteration, 0 .. num_iterations - 1.
+    """
+    return MASKS[config.mask](rollout, config, generators, iteration)
+
+
+def count_batch(
+    rollout: Rollout, passes: Passes, config: AlgorithmConfig, left_out: Tensor | None = None
+) -> BatchSize:
+    """The counts by which the loss of these rollouts is divided.
+
+    Args:
+        rollout: B rows: the whole batch, or this process's part of it, see
+            `BatchSize.over_processes`.
+        passes: their mask draws.
+        config: bound.
+        left_out: [B] bool, rows that the update leaves out; None for none.
+    """
+    counts = BOUNDS[config.bound](passes.weight, passes, config).counts
+    return BatchSize(
+        rollouts=len(rollout) - (0 if left_out is None else int(left_out.sum())),
+        tokens=int(passes.scored.sum()),
+        entries=int(counts.sum()),
+        longest=int(rollout.canvas.response.sum(1).max()),
+        rows=int(counts.any(-1).sum()),
+        token_rows=int(passes.scored.any(-1).sum()),
+        passes=len(counts),
+        token_passes=len(passes),
+    )
 
 
 class Weights(NamedTuple):
@@ -36,27 +73,31 @@ class Weights(NamedTuple):
 
 @dataclass
 class LossInputs:
-    """What the loss of one micro-batch is made of.
+    """What the loss of one micro-batch is computed from.
 
-    `new`, `old`, `reference`: log-probs [K, B, L] of the same passes (`reference`, to which the KL
-    is taken, None when beta is 0); `entropy` [K, B, L]; `advantages` [B], or [K, B, L] from a
-    value model. `weights` where only some
-    of the passes are at hand: those they have among all of them.
+    Attributes:
+        passes: K mask draws over B rows.
+        new: [K, B, L] log-probs under the policy, with gradient.
+        advantages: [B], or [K, B, L] from a value model.
+        old: [K, B, L] log-probs under the policy that sampled; None where it is the same policy.
+        reference: [K, B, L] log-probs under the policy the KL is taken to; None without a KL.
+        entropy: [K, B, L], for the metrics; None leaves it out.
+        weights: where only some of the passes are at hand, those they have among all of them.
     """
 
     passes: Passes
     new: Tensor
-    old: Tensor
-    reference: Tensor | None
-    entropy: Tensor
     advantages: Tensor
+    old: Tensor | None = None
+    reference: Tensor | None = None
+    entropy: Tensor | None = None
     weights: Weights | None = None
 
 
 def batch_weights(passes: Passes, config: AlgorithmConfig, size: BatchSize) -> Weights:
     """The weights of all passes of a micro-batch, which no log-prob changes."""
-    aggregate = AGGREGATIONS[config.aggregation]
-    counts = BOUNDS[config.bound](passes.weight, passes).counts
+    aggregate = AGGREGATIONS[config.aggregation].weights
+    counts = BOUNDS[config.bound](passes.weight, passes, config).counts
     return Weights(aggregate(counts, size), aggregate(passes.scored, size.per_token()))
 
 
@@ -68,33 +109,34 @@ def policy_loss(
     Args:
         inputs: log-probs and advantages.
         config: bound, ratio level, clip range, KL.
-        size: counts of the whole batch.
+        size: counts of the whole batch, see `count_batch`.
 
     Returns:
         Scalar loss, and metrics that add up over micro-batches and ranks, each already weighted by
         its share of the batch.
     """
-    view = config.view(inputs.advantages)
-    new = BOUNDS[config.bound](inputs.new, inputs.passes, view)
-    old = BOUNDS[config.bound](inputs.old, inputs.passes, view).values
+    passes, advantages = inputs.passes, inputs.advantages
+    bound = BOUNDS[config.bound]
+    new = bound(inputs.new, passes, config, advantages)
+    old_logprobs = inputs.new.detach() if inputs.old is None else inputs.old
+    old = bound(old_logprobs, passes, config, advantages).values
     counts = new.counts
-    weights = inputs.weights or batch_weights(inputs.passes, config, size)
+    weights = inputs.weights or batch_weights(passes, config, size)
     level = RATIO_LEVELS[config.ratio_level]
-    log_ratio = level(new.values, old, counts, new.sizes, inputs.passes.blocks)
-    terms = _terms(log_ratio, new, inputs.advantages, config)
+    log_ratio = level(new.values, old, counts, new.sizes, passes.blocks)
+    terms = _terms(log_ratio, new, advantages, config)
     loss = -(terms.values * weights.entries).sum()
     metrics = {
         "policy_loss": loss.detach(),
-        "ratio": share(log_ratio.exp(), counts, size),
-        "clip_ratio/low_mean": share(terms.below, counts, size),
-        "clip_ratio/high_mean": share(terms.above, counts, size),
-        "approx_kl": share(KL["k3"](log_ratio, log_ratio.new_zeros(())), counts, size),
-        "entropy": inputs.entropy.sum() / max(1, size.tokens),
+        "ratio": _mean(log_ratio.exp(), counts, size),
+        "clip_ratio/low_mean": _mean(terms.below, counts, size),
+        "clip_ratio/high_mean": _mean(terms.above, counts, size),
+        "approx_kl": _mean(KL["k3"](log_ratio, log_ratio.new_zeros(())), counts, size),
     }
+    if inputs.entropy is not None:
+        metrics["entropy"] = inputs.entropy.sum() / max(1, size.tokens)
     if inputs.reference is not None:
-        divergence, metrics["kl"] = _divergence(
-            inputs, inputs.reference, new, weights, config, size
-        )
+        divergence, metrics["kl"] = _divergence(inputs, new, weights, config, size)
         loss = loss + config.beta * divergence
     return loss, metrics
 
@@ -105,32 +147,26 @@ def _terms(
     rows = (advantages[None, :, None] if advantages.dim() == 1 else advantages).to(log_ratio.dtype)
     if quantity.linear is not None:
         return boundary(log_ratio, rows, quantity.linear)
-    surrogate = SURROGATES.get(config.aggregation, clipped)
-    return surrogate(log_ratio, quantity.counts, rows, (config.epsilon, config.upper_epsilon))
+    surrogate = AGGREGATIONS[config.aggregation].surrogate
+    return surrogate(log_ratio, quantity.counts, rows, config.clip_range)
 
 
 def _divergence(
-    inputs: LossInputs,
-    reference: Tensor,
-    new: Quantity,
-    weights: Weights,
-    config: AlgorithmConfig,
-    size: BatchSize,
+    inputs: LossInputs, new: Quantity, weights: Weights, config: AlgorithmConfig, size: BatchSize
 ) -> tuple[Tensor, Tensor]:
     """The weighted KL, and its plain mean for the metrics."""
-    estimate = KL[config.kl]
+    estimate, passes, reference = KL[config.kl], inputs.passes, inputs.reference
+    assert reference is not None
     if config.kl_level == "bound":
-        view = config.view(inputs.advantages)
-        other = BOUNDS[config.bound](reference, inputs.passes, view).values
+        other = BOUNDS[config.bound](reference, passes, config, inputs.advantages).values
         each = estimate(new.values * new.counts, other * new.counts)
         each = each / (1 if new.sizes is None else new.sizes.clamp(min=1))
-        return (each * weights.entries).sum(), share(each, new.counts, size)
-    scored = inputs.passes.scored
+        return (each * weights.entries).sum(), _mean(each, new.counts, size)
     # both 0 elsewhere, so that nothing there can overflow and spoil the gradient
-    each = estimate(inputs.new * scored, reference * scored)
+    each = estimate(inputs.new * passes.scored, reference * passes.scored)
     return (each * weights.tokens).sum(), each.detach().sum() / max(1, size.tokens)
 
 
-def share(values: Tensor, counts: Tensor, size: BatchSize) -> Tensor:
+def _mean(values: Tensor, counts: Tensor, size: BatchSize) -> Tensor:
     """Sum over the counted entries, divided by the entries of the whole batch."""
     return (values.detach().float() * counts).sum() / max(1, size.entries)

@@ -1,9 +1,9 @@
-"""Ratio levels: over what the importance ratio pi_new / pi_old is formed.
+"""Ratio levels: over what the importance ratio pi_new / pi_old is formed; and estimators of the KL.
 
 A level maps log-ratios [K, B, L] and the mask of those that count to log-ratios of the same shape,
 each entry the log of the ratio that multiplies its advantage. Levels above the token take the mean
 over tokens (the geometric mean of their ratios), with the gradient of that mean at every entry; an
-entry that stands for several tokens (a bound of a whole response) is divided by their number. Its
+entry that covers several tokens (a bound of a whole response) is divided by their number. The
 further arguments are these `sizes`, broadcast to the entries, and the `blocks` [B, L].
 
     token      every value by itself
@@ -11,12 +11,19 @@ further arguments are these `sizes`, broadcast to the entries, and the `blocks` 
     block      the mean over a row's values in a block of positions, over all passes
     sequence   the mean over all of a row's values (GSPO, arXiv 2507.18071)
     none       no ratio: exp(new - stop_gradient(new)), so the policy gradient without correction
+
+KL estimators from log-probs of sampled tokens (Schulman 2020), with d = reference - policy:
+
+    k1 = -d      k2 = d^2 / 2      k3 = exp(d) - d - 1
+
+k1 is unbiased in value but its plain gradient has mean zero; k2 has the gradient of the KL; k3 is
+never negative and is what GRPO uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,12 +78,49 @@ def _mean(
     return mean.expand_as(new) * counts
 
 
-RATIO_LEVELS: dict[str, Callable[..., Tensor]] = {
-    "token": token,
-    "step": step,
-    "block": block,
-    "sequence": sequence,
-    "none": none,
+class RatioLevel(NamedTuple):
+    """A row of `RATIO_LEVELS`. `pass_by_pass`: whether each ratio belongs to one pass."""
+
+    log_ratio: Callable[..., Tensor]
+    pass_by_pass: bool = False
+
+    def __call__(
+        self,
+        new: Tensor,
+        old: Tensor,
+        counts: Tensor,
+        sizes: Tensor | None = None,
+        blocks: Tensor | None = None,
+    ) -> Tensor:
+        """Log-ratios of the shape of `new`."""
+        return self.log_ratio(new, old, counts, sizes, blocks)
+
+
+RATIO_LEVELS = {
+    "token": RatioLevel(token, pass_by_pass=True),
+    "step": RatioLevel(step, pass_by_pass=True),
+    "block": RatioLevel(block),
+    "sequence": RatioLevel(sequence),
+    "none": RatioLevel(none, pass_by_pass=True),
 }
-PASS_BY_PASS = frozenset({"token", "step", "none"})
-"""Levels whose ratios belong to one pass each."""
+"""Ratio levels by the name used in configurations."""
+
+
+def k1(policy: Tensor, reference: Tensor) -> Tensor:
+    """policy - reference."""
+    return policy - reference
+
+
+def k2(policy: Tensor, reference: Tensor) -> Tensor:
+    """(policy - reference)^2 / 2."""
+    return (policy - reference).square() / 2
+
+
+def k3(policy: Tensor, reference: Tensor) -> Tensor:
+    """exp(reference - policy) - (reference - policy) - 1."""
+    difference = reference - policy
+    return difference.exp() - difference - 1
+
+
+KL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
+"""KL estimators by the name used in configurations."""

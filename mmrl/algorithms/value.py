@@ -1,10 +1,26 @@
-"""The loss that a value model learns from.
+"""Returns, advantages and the loss of a value model, step by step (TraceRL, arXiv 2509.06949).
+
+TraceRL's form of generalised advantage estimation (GAE, arXiv 1506.02438). Step i of a rollout
+writes the tokens J_i, scored in pass i; r_j is the reward of token j, V_j the value that was
+predicted at its position when step i began. With means over the tokens of a step marked by a star,
+
+    Ret_j = r_j + gamma Ret*_(i+1)
+    A_j   = r_j - V_j + gamma V*_(i+1) + gamma lambda A*_(i+1)
+
+and everything behind the last step 0. The baseline belongs to a token, the bootstrap to a step:
+how many tokens a step writes does not change how far reward is carried. With gamma = lambda = 1 and
+a reward for the outcome R, Ret_j = R and A_j = R - V_j; with lambda = 0 only the next step counts.
+
+A reward at a position is for the row up to there. It is paid in the step that writes the last token
+of that part, to all tokens of the step: all that was judged is written by then. So a return is the
+sum of what is paid from its step on. The public code reads a vector of rewards by position as one
+by step (MMaDA, LLaDA-V), or takes the mean over a step's tokens (SDAR), which loses the share of
+tokens of other chunks.
+
+The value loss is PPO's clipped one (arXiv 1707.06347, as in its public code), per scored token,
+averaged as the terms of the policy are:
 
     loss_j = 1/2 max( (V_j - Ret_j)^2, (clip(V_j, V_j^old +- epsilon) - Ret_j)^2 )
-
-PPO's clipped value loss (arXiv 1707.06347, as in its public code), per scored token of the trace,
-averaged as the terms of the policy are (TraceRL, arXiv 2509.06949: a mean over a slice's tokens,
-then over slices).
 """
 
 from __future__ import annotations
@@ -15,12 +31,84 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.gae import Estimates, estimate, position_rewards
-from mmrl.algorithms.value_config import ValueConfig
+from mmrl.algorithms.algorithm_config import ValueConfig
+
+
+class Estimates(NamedTuple):
+    """`returns` and `advantages` [K, B, L] of every scored token, 0 elsewhere."""
+
+    returns: Tensor
+    advantages: Tensor
+
+
+def compute_advantages(
+    values: Tensor, rewards: Tensor, scored: Tensor, config: ValueConfig
+) -> Estimates:
+    """Returns and advantages of the tokens of finished rollouts.
+
+    Args:
+        values: [K, B, L], predicted by the value model as it was when the policy sampled.
+        rewards: [B, L] what was earned up to a position, as advantages among the group; for the
+            outcome that is the last one. NaN in a row where no reward applies: such a rollout
+            is left out.
+        scored: [K, B, L] bool, one pass per slice of the trace.
+        config: discounts.
+    """
+    counted = scored & ~rewards.isnan().any(-1)[None, :, None]
+    paid = token_rewards(rewards.nan_to_num(), counted)
+    return estimate_gae(paid, values, counted, config.gamma, config.lam)
+
+
+def token_rewards(rewards: Tensor, scored: Tensor) -> Tensor:
+    """Token rewards of rows that are judged up to some of their positions.
+
+    Args:
+        rewards: [B, L] float, for the row up to and including a position.
+        scored: [K, B, L] bool, the tokens of each step, steps in the order of writing.
+
+    Returns:
+        [K, B, L]: at every token of a step the sum of what is paid in it. A reward for a part in
+        which nothing is scored is paid to nobody.
+    """
+    steps = torch.arange(1, len(scored) + 1, device=scored.device)
+    whole_after = (scored * steps[:, None, None]).amax(0).cummax(-1).values  # 0 for no step
+    paid = (rewards * (whole_after == steps[:, None, None])).sum(-1, keepdim=True)
+    return paid * scored
+
+
+def estimate_gae(
+    rewards: Tensor, values: Tensor, scored: Tensor, gamma: float, lam: float
+) -> Estimates:
+    """Returns and advantages of all tokens.
+
+    Args:
+        rewards: [K, B, L] float, of each token; those not scored are ignored.
+        values: [K, B, L] float, predicted before the token was written.
+        scored: [K, B, L] bool, the tokens of each step, steps in the order of writing. A step in
+            which a rollout writes nothing is skipped.
+        gamma: discount per step, in [0, 1].
+        lam: lambda of GAE, in [0, 1].
+    """
+    returns, advantages = torch.zeros_like(values), torch.zeros_like(values)
+    next_return = next_value = next_advantage = values.new_zeros(values.shape[1])
+    for i in reversed(range(len(scored))):
+        ahead = gamma * (next_value + lam * next_advantage)
+        returns[i] = (rewards[i] + gamma * next_return[:, None]) * scored[i]
+        advantages[i] = (rewards[i] - values[i] + ahead[:, None]) * scored[i]
+        written = scored[i].any(-1)
+        next_return = torch.where(written, step_means(returns[i], scored[i]), next_return)
+        next_value = torch.where(written, step_means(values[i], scored[i]), next_value)
+        next_advantage = torch.where(written, step_means(advantages[i], scored[i]), next_advantage)
+    return Estimates(returns, advantages)
+
+
+def step_means(tokens: Tensor, scored: Tensor) -> Tensor:
+    """The mean over the scored tokens of each step: [..., L] -> [...], 0 for a step without any."""
+    return (tokens * scored).sum(-1) / scored.sum(-1).clamp(min=1)
 
 
 class ValueInputs(NamedTuple):
-    """What the value loss is made of, [K, B, L] float32 each.
+    """What the value loss is computed from, [K, B, L] float32 each.
 
     `values` with their gradient, `old` values, `returns`, and the `weights` of the tokens in the
     batch's mean, 0 where a token does not count.
@@ -32,30 +120,14 @@ class ValueInputs(NamedTuple):
     weights: Tensor
 
 
-def appraise(values: Tensor, rewards: Tensor, scored: Tensor, settings: ValueConfig) -> Estimates:
-    """Returns and advantages of the tokens of finished rollouts.
-
-    Args:
-        values: [K, B, L], predicted by the value model as it was when the policy sampled.
-        rewards: [B, L] what was earned up to a position, as advantages among the group; for the
-            outcome that is the last one. NaN in a row where no reward applies: such a rollout
-            teaches nothing.
-        scored: [K, B, L] bool, one pass per slice of the trace.
-        settings: discounts.
-    """
-    counted = scored & ~rewards.isnan().any(-1)[None, :, None]
-    paid = position_rewards(rewards.nan_to_num(), counted)
-    return estimate(paid, values, counted, settings.gamma, settings.lam)
-
-
 def value_loss(
     inputs: ValueInputs, epsilon: float, size: BatchSize
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """This part's share of the batch's value loss, and sums for the metrics.
 
     Args:
-        inputs: values and what they should be.
-        epsilon: how far a value may move from its old one before only the way back pays.
+        inputs: values and their targets.
+        epsilon: clip range: how far a value may move from its old one.
         size: counts of the whole batch.
     """
     values, old, returns, weights = inputs

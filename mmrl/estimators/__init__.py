@@ -3,33 +3,29 @@
 from typing import TYPE_CHECKING
 
 from mmrl.config.lazy_names import lazy_names
-from mmrl.estimators.bounds import BOUNDS, Quantity, View
-from mmrl.estimators.masks import MASKS, Draw, Strategy
+from mmrl.estimators.bounds import BOUNDS, Quantity
+from mmrl.estimators.masks import MASKS, MaskConfig, Strategy
 
 if TYPE_CHECKING:
-    from mmrl.estimators.entropy import highest
-    from mmrl.estimators.scoring import Scores, score, score_with_values
-    from mmrl.estimators.values import state_values
+    from mmrl.estimators.scoring import (
+        TokenScores,
+        highest_entropy,
+        predict_values,
+        score,
+    )
 
 __all__ = [
     "BOUNDS",
     "MASKS",
-    "Draw",
+    "MaskConfig",
     "Quantity",
-    "Scores",
     "Strategy",
-    "View",
-    "highest",
+    "TokenScores",
+    "highest_entropy",
+    "predict_values",
     "score",
-    "score_with_values",
-    "state_values",
 ]
 
 __getattr__ = lazy_names(
-    __name__,
-    {
-        "entropy": ("highest",),
-        "scoring": ("Scores", "score", "score_with_values"),
-        "values": ("state_values",),
-    },
+    __name__, {"scoring": ("TokenScores", "highest_entropy", "predict_values", "score")}
 )

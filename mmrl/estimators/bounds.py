@@ -10,14 +10,19 @@ of those that count. l_ki is the log-prob of token i in pass k, w_ki its weight.
     sandwich   elbo where the advantage is not negative, else omega eubo + (1 - omega) elbo (SPG)
     additive   sum_i w_ki l_ki, one value per rollout and pass, so that passes can be trained on one
                after the other (BGPO, arXiv 2510.11683)
+
+A new bound is a function, here or in its own file, a dataclass with its options where it has any,
+and one line in `BOUNDS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mmrl.config import check
+from mmrl.config.options import NoOptions
 from mmrl.types import Passes
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ class Quantity(NamedTuple):
     """What a bound makes of log-probs.
 
     `values` [K', B, L'] float32; `counts` [K', B, L'] bool, True where a value counts; `sizes`
-    (broadcast to them), the response tokens one value stands for, None for one each; `linear` [B]
+    (broadcast to them), the number of response tokens in one value, None for one each; `linear` [B]
     bool or None: where it is not None the surrogate is BGPO's, A (1 + d) in these rollouts and
     A exp(d) in the others, d the log-ratio.
     """
@@ -39,63 +44,89 @@ class Quantity(NamedTuple):
     linear: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class View:
-    """What a bound may know besides the log-probs.
+class Bound(NamedTuple):
+    """A row of `BOUNDS`.
 
-    Attributes:
-        advantages: [B] float32, or None where only the counts are asked for.
-        eubo_beta: exponent beta of the upper bound, at least 1.
-        eubo_weight: share omega of the upper bound in the sandwich.
+    `compute(logprobs, passes, config, advantages)`: `config` has the options of the bound's
+    `Config`, `advantages` [B] float32 are None where only the counts are needed. `pass_by_pass`:
+    whether each value belongs to one pass.
     """
 
-    advantages: Tensor | None = None
-    eubo_beta: float = 1.0
+    compute: Callable[[Tensor, Passes, Any, Tensor | None], Quantity]
+    Config: type = NoOptions
+    pass_by_pass: bool = False
+
+    def __call__(
+        self, logprobs: Tensor, passes: Passes, config: Any = None, advantages: Tensor | None = None
+    ) -> Quantity:
+        """The quantity of log-probs [K, B, L], see `compute`."""
+        return self.compute(logprobs, passes, config, advantages)
+
+
+@dataclass(kw_only=True)
+class UpperBoundConfig:
+    """Options of bounds with an upper bound."""
+
+    eubo_beta: float = 1.5
+    """Exponent of the upper bound (bound: eubo, sandwich)."""
+
+    def __post_init__(self) -> None:
+        check(self.eubo_beta >= 1, "algorithm.eubo_beta", self.eubo_beta, "at least 1")
+
+
+@dataclass(kw_only=True)
+class SandwichConfig(UpperBoundConfig):
+    """Options of the sandwich."""
+
     eubo_weight: float = 0.5
+    """Share of the upper bound where the advantage is negative (bound: sandwich)."""
+
+    def __post_init__(self) -> None:
+        share = self.eubo_weight
+        check(0 <= share <= 1, "algorithm.eubo_weight", share, "between 0 and 1")
 
 
-PLAIN = View()
-
-
-def token(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
+def token(logprobs: Tensor, passes: Passes, *_: Any) -> Quantity:
     """Every scored token by itself."""
     return Quantity(logprobs, passes.scored)
 
 
-def elbo(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
+def elbo(logprobs: Tensor, passes: Passes, *_: Any) -> Quantity:
     """(1 / K) sum over passes and tokens of weight x log-prob, one value per rollout."""
     total = (logprobs * passes.weight).sum(-1, keepdim=True).mean(0, keepdim=True)
     return _per_rollout(total, passes)
 
 
-def eubo(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
+def eubo(logprobs: Tensor, passes: Passes, config: UpperBoundConfig, *_: Any) -> Quantity:
     """The upper bound, summed over the tokens that were hidden with a weight in any pass."""
-    import torch
-
-    seen = (passes.scored & (passes.weight > 0)).any(0)
+    hidden = passes.scored & (passes.weight > 0)
     # log-sum-exp over passes; a pass that does not score a token adds nothing to it
-    exponents = view.eubo_beta * logprobs + passes.weight.clamp(min=1e-30).log()
-    exponents = exponents.masked_fill(~passes.scored | (passes.weight <= 0), -1e30)
-    mean = exponents.logsumexp(0) - torch.tensor(float(len(passes))).log()
-    total = (mean.masked_fill(~seen, 0.0) / view.eubo_beta).sum(-1)
-    return _per_rollout(total[None, :, None], passes)
+    exponents = config.eubo_beta * logprobs + passes.weight.clamp(min=1e-30).log()
+    total = exponents.masked_fill(~hidden, -1e30).logsumexp(0)
+    mean = total - passes.weight.new_tensor(float(len(passes))).log()
+    values = (mean.masked_fill(~hidden.any(0), 0.0) / config.eubo_beta).sum(-1)
+    return _per_rollout(values[None, :, None], passes)
 
 
-def sandwich(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
-    """The lower bound for what is to become likelier, mostly the upper one for the rest."""
-    lower, upper = elbo(logprobs, passes, view), eubo(logprobs, passes, view)
-    if view.advantages is None:
+def sandwich(
+    logprobs: Tensor, passes: Passes, config: SandwichConfig, advantages: Tensor | None
+) -> Quantity:
+    """The lower bound where the advantage is not negative, mostly the upper one elsewhere."""
+    lower = elbo(logprobs, passes)
+    if advantages is None:
         return lower
-    mixed = view.eubo_weight * upper.values + (1 - view.eubo_weight) * lower.values
-    values = lower.values.where((view.advantages >= 0)[None, :, None], mixed)
-    return lower._replace(values=values)
+    upper = eubo(logprobs, passes, config)
+    mixed = config.eubo_weight * upper.values + (1 - config.eubo_weight) * lower.values
+    return lower._replace(values=lower.values.where((advantages >= 0)[None, :, None], mixed))
 
 
-def additive(logprobs: Tensor, passes: Passes, view: View = PLAIN) -> Quantity:
+def additive(
+    logprobs: Tensor, passes: Passes, config: NoOptions, advantages: Tensor | None
+) -> Quantity:
     """One estimate of the evidence bound per pass."""
     values = (logprobs * passes.weight).sum(-1, keepdim=True)
     counts = passes.scored.any(-1, keepdim=True)
-    linear = None if view.advantages is None else view.advantages >= 0
+    linear = None if advantages is None else advantages >= 0
     return Quantity(values, counts, passes.tokens[None, :, None], linear)
 
 
@@ -104,17 +135,11 @@ def _per_rollout(values: Tensor, passes: Passes) -> Quantity:
     return Quantity(values, counts, passes.tokens[None, :, None])
 
 
-BOUNDS: dict[str, Callable[..., Quantity]] = {
-    "token": token,
-    "elbo": elbo,
-    "eubo": eubo,
-    "sandwich": sandwich,
-    "additive": additive,
+BOUNDS = {
+    "token": Bound(token, pass_by_pass=True),
+    "elbo": Bound(elbo),
+    "eubo": Bound(eubo, UpperBoundConfig),
+    "sandwich": Bound(sandwich, SandwichConfig),
+    "additive": Bound(additive, pass_by_pass=True),
 }
-READS: dict[str, tuple[str, ...]] = {
-    "eubo": ("eubo_beta",),
-    "sandwich": ("eubo_beta", "eubo_weight"),
-}
-"""Settings of their own that bounds look at."""
-PASS_BY_PASS = frozenset({"token", "additive"})
-"""Bounds whose values belong to one pass each."""
+"""Bounds by the name used in configurations."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mmrl.estimators.position import plackett_luce
-from mmrl.samplers.logits import guided_output
+from mmrl.samplers.logits import embeddings, guided_output
 from mmrl.types import Canvas, Passes
 
 if TYPE_CHECKING:
     from models import Policy
 
 
-class Scores(NamedTuple):
+class TokenScores(NamedTuple):
     """Of the scored positions of K passes over B rows, [K, B, L] float32 each, 0 elsewhere.
 
     `logprobs` of the tokens; `entropy` of their distributions, detached; `values` of the states,
@@ -33,40 +33,25 @@ def score(
     passes: Passes,
     cfg_scale: float = 0.0,
     temperature: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """Log-probs of the scored tokens and the entropy of their distributions.
+) -> TokenScores:
+    """Log-probs of the scored tokens, the entropy of their distributions, and values of a head.
 
     One forward per pass, over the rows it scores. The head runs only over the response vocabulary
     and only at scored positions; where the order of writing is scored too (`passes.order`), at all
     hidden ones, and the position term is part of the log-prob.
 
     Args:
-        policy: whose network is asked, with gradient where the caller enables it.
+        policy: with gradient where the caller enables it.
         canvas: B finished rows.
         passes: K mask draws over them.
         cfg_scale: guidance applied while scoring; 0 scores the conditional model.
         temperature: divides the logits.
-
-    Returns:
-        logprobs [K, B, L] float32, 0 where not scored, and entropy of the same shape, detached.
     """
-    logprobs, entropy, _ = score_with_values(policy, canvas, passes, cfg_scale, temperature)
-    return logprobs, entropy
-
-
-def score_with_values(
-    policy: Policy,
-    canvas: Canvas,
-    passes: Passes,
-    cfg_scale: float = 0.0,
-    temperature: float = 1.0,
-) -> Scores:
-    """`score`, and from the same forwards the values of a network with a value head."""
     canvas = canvas.encode_images(policy.model)
     logprobs = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
     entropy, states = torch.zeros_like(logprobs), None
     for k in range(len(passes)):
-        rows = rows_to_ask(passes.scored[k])
+        rows = rows_with_scores(passes.scored[k])
         part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
         found, entropies, values = _score_pass(policy, part, some, k, cfg_scale, temperature)
         index = torch.zeros_like(passes.scored)
@@ -76,10 +61,10 @@ def score_with_values(
         if values is not None:
             before = torch.zeros_like(entropy) if states is None else states
             states = before.masked_scatter(index, values)
-    return Scores(logprobs, entropy, states)
+    return TokenScores(logprobs, entropy, states)
 
 
-def rows_to_ask(scored: Tensor) -> Tensor | None:
+def rows_with_scores(scored: Tensor) -> Tensor | None:
     """[b] int64: the rows with a scored position [B, L], at least one; None for all of them."""
     rows = scored.any(-1)
     if bool(rows.all()):
@@ -111,3 +96,97 @@ def _score_pass(
         entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
     found = found if position is None else found + position
     return found.float(), entropies.float(), values
+
+
+def plackett_luce(
+    confidence: Tensor, hidden: Tensor, order: Tensor, blocks: Tensor | None
+) -> Tensor:
+    """Log-probability that each hidden position is the next to be written when its turn comes.
+
+    The position term of MAPG (arXiv 2607.15200): positions are written one after the other, each
+    with probability c_i / sum of c_j over the positions still hidden (of its block, where there are
+    blocks), c the probability of the most likely token. Deviations: within a step the order is that
+    of the sampler's log-probs, because its own ranking is not recorded; confidences are taken
+    without temperature.
+
+    Args:
+        confidence: [B, L] float32 log-confidences at hidden positions.
+        hidden: [B, L] bool, positions that compete.
+        order: [B, L] int64 ranks of writing.
+        blocks: [B, L] int64 or None; positions compete within their block.
+
+    Returns:
+        [B, L] float32, 0 where not hidden.
+    """
+    # last written first, so that a running log-sum-exp covers all that were still open
+    places = order.argsort(-1, descending=True)
+    ranked = confidence.gather(-1, places)
+    open_then = hidden.gather(-1, places)
+    block = torch.zeros_like(places) if blocks is None else blocks.gather(-1, places)
+    rest = torch.zeros_like(ranked)
+    for number in block[open_then].unique():
+        own = open_then & (block == number)
+        running = ranked.masked_fill(~own, -1e30).logcumsumexp(-1)
+        rest = torch.where(own, running, rest)
+    factors = torch.where(open_then, ranked - rest, 0.0)
+    return torch.zeros_like(confidence).scatter(-1, places, factors)
+
+
+def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes) -> Tensor:
+    """Values of the states in which each pass begins, at its scored positions.
+
+    One forward per pass, over the rows it scores, of the conditional canvas: guidance concerns
+    which token is written, not what the state is worth.
+
+    Args:
+        model: `models.network.value_head.ValueNetwork`, possibly wrapped.
+        canvas: B finished rows.
+        passes: K mask draws over them.
+
+    Returns:
+        [K, B, L] float32, 0 where not scored.
+    """
+    values = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
+    for k in range(len(passes)):
+        rows = rows_with_scores(passes.scored[k])
+        part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
+        masked = part.hide(some.hidden[k])
+        found = model(
+            input_ids=masked.tokens,
+            attention_mask=part.attend,
+            positions=some.scored[k],
+            **embeddings([masked]),
+        )
+        index = torch.zeros_like(passes.scored)
+        index[k] = passes.scored[k]
+        values = values.masked_scatter(index, found)
+    return values
+
+
+def highest_entropy(entropy: Tensor, scored: Tensor, share: float) -> Tensor:
+    """The scored tokens of each rollout with the highest entropy over all its passes.
+
+    JustGRPO-Fast (arXiv 2601.15165) forms its ratios at the quarter of a completion's positions
+    with the highest entropy, which it records while it samples; TRL's `top_entropy_quantile` (arXiv
+    2506.01939) masks the policy loss of the other tokens. Here one more forward of all passes
+    measures the entropies before the policy moves, and the other tokens are not scored at all.
+    Deviations from TRL: the threshold belongs to each rollout and not to a batch, so that what is
+    kept of a rollout depends on nothing else but rounding; means are over the tokens that are kept,
+    and so is the KL.
+
+    Args:
+        entropy: [K, B, L] float32, of the distributions of the scored tokens.
+        scored: [K, B, L] bool.
+        share: of a rollout's scored tokens, above 0; what is kept is rounded up. Of equal ones the
+            first pass and position wins.
+
+    Returns:
+        [K, B, L] bool, a subset of `scored`.
+    """
+    passes, rows, length = scored.shape
+    # a product such as 0.1 x 10 must not be pushed over the next integer by rounding
+    number = (share * scored.sum((0, 2)).double() - 1e-9).ceil()
+    each = entropy.masked_fill(~scored, -torch.inf).transpose(0, 1).reshape(rows, -1)
+    rank = each.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+    kept = (rank < number[:, None]).view(rows, passes, length).transpose(0, 1)
+    return kept & scored

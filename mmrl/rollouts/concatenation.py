@@ -1,4 +1,4 @@
-"""Rollouts that were sampled apart, as one batch."""
+"""Rollouts that were sampled in several batches, as one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     length = max(part.canvas.tokens.shape[1] for part in parts)
     padded = [_pad_left(part, length - part.canvas.tokens.shape[1]) for part in parts]
     for name in ("attend", "uncond_attend", "valid"):
-        _stated(padded, name)
+        _fill_masks(padded, name)
     first, features = padded[0].canvas, [part.canvas.features for part in padded]
     seen = [known for known in features if known is not None]
     tensors = {
@@ -34,8 +34,8 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
     )
 
 
-def _stated(parts: list[Rollout], name: str) -> None:
-    """Where some parts have a mask, give the others theirs, which leaves nothing out."""
+def _fill_masks(parts: list[Rollout], name: str) -> None:
+    """Where some parts have a mask, give the others one that is True everywhere."""
     masks = [getattr(part.canvas, name) for part in parts]
     if all(mask is None for mask in masks):
         return

@@ -1,7 +1,7 @@
 """From the scores of a step's rollouts to their advantages, over all processes.
 
-Without chunks, or without a value model to carry their rewards, the weighted sum of a rollout makes
-one advantage. With both, every chunk keeps what it earned, at the last position it was judged for.
+Without chunks, or without a value model to propagate their rewards, the weighted sum of a rollout
+gives one advantage. With both, every chunk keeps what it earned, at its last position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from mmrl.algorithms import (
-    at_end,
     equal_groups,
     group_advantages,
     group_statistics,
@@ -39,7 +38,7 @@ class Credit:
     Attributes:
         rewards: [B] float32 weighted sums, NaN where no reward applies.
         advantages: [B] float32, of the weighted sums.
-        equal: [B] bool, rollouts of groups without a spread.
+        equal: [B] bool, rollouts of zero-variance groups.
         columns: [B, 1 + chunks] float32 advantages of the rest and of every chunk, on one scale;
             None where no chunks are judged, or there is no value model.
         metrics: of all processes together.
@@ -52,13 +51,13 @@ class Credit:
     metrics: dict[str, float]
 
 
-def credit(
+def assign_credit(
     task: Task, scores: RewardScores, step: int, seed: int, rank: int, world_size: int
 ) -> Credit:
     """Advantages of this process's rollouts, from the rewards of all.
 
     Args:
-        task: groups, method, and whether advantages are dealt at random.
+        task: groups, method, and whether advantages are shuffled.
         scores: of this process's rollouts, group by group.
         step: step of the run.
         seed: seed of the run.
@@ -75,14 +74,14 @@ def credit(
     advantages, columns = group_advantages(everyone, number, scale)[mine], None
     equal = equal_groups(everyone, number)
     if scores.chunks is not None and task.algorithm.value is not None:
-        earned = _columns(scores.outcomes(), scores.chunks)
+        earned = _gather_columns(scores.outcomes(), scores.chunks)
         columns = joint_advantages(earned, number, scale)[mine]
         equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
     metrics = group_statistics(everyone, number)
     return Credit(torch.tensor(rewards), advantages, equal[mine], columns, metrics)
 
 
-def _columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:
+def _gather_columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:
     """Rewards of all processes' rollouts and their chunks, NaN where one has fewer than another."""
     rows = gather_object([[first, *rest] for first, rest in zip(outcomes, chunks, strict=True)])
     columns = torch.full((len(rows), max(map(len, rows))), torch.nan)
@@ -91,7 +90,12 @@ def _columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:
     return columns
 
 
-def placed(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
+def place_at_end(outcomes: Tensor, length: int) -> Tensor:
+    """Rewards [B] for whole rows, at the last of their positions: [B, length]."""
+    return torch.nn.functional.pad(outcomes[:, None], (length - 1, 0))
+
+
+def place_rewards(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
     """Advantages of the rest and of chunks at their positions.
 
     Args:
@@ -102,7 +106,7 @@ def placed(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
     Returns:
         [B, L]: of a chunk at its last position, of the rest at the last of the row, 0 elsewhere.
     """
-    rewards = at_end(columns[:, 0], length)
+    rewards = place_at_end(columns[:, 0], length)
     for row, own in enumerate(chunks):
         for n, chunk in enumerate(own or (), start=1):
             rewards[row, chunk.end] += columns[row, n]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmrl.algorithms import AlgorithmConfig, follows_blocks
+from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import MASKS
 from mmrl.samplers import RULES, SamplerConfig
@@ -41,7 +41,7 @@ def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
         found.append("the rollout never writes the end token (eos: suppress) and scoring allows it")
     if sampler.cache != "none":
         found.append(f"the rollout reads a cache ({sampler.cache}) and scoring reads none")
-    if follows_blocks(row) and row.block_size != sampler.block_size:
+    if row.follows_blocks and row.block_size != sampler.block_size:
         sizes = ["null" if n is None else n for n in (sampler.block_size, row.block_size)]
         found.append("block_size is {} in the rollout and {} in scoring".format(*sizes))
     if MASKS[row.mask].ordered and not MASKS[row.mask].reads_trace and sampler.name != row.mask:

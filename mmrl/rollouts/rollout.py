@@ -1,9 +1,9 @@
 """Rollouts: prompts of one step -> groups of finished, scored canvases on each process.
 
-Rewards get whole groups, as soon as they are sampled; their scores are awaited in `rewarded`.
-Prompts are dealt to processes in stretches of whole groups. Every rollout has its own generator,
-named by (run seed, task, step, prompt, sample), so canvases do not depend on how many processes or
-batches share the work.
+Rewards get whole groups, as soon as they are sampled; `score_groups` waits for their scores. Each
+process gets consecutive whole groups. Every rollout has its own generator, named by (run seed,
+task, step, prompt, sample), so canvases do not depend on how many processes or batches share the
+work.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from mmrl.algorithms import at_end
 from mmrl.randomness import generator
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.concatenation import concatenate
-from mmrl.rollouts.credit import Chunks, credit, placed
+from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leaving_together
 from mmrl.samplers import sample
@@ -77,12 +76,12 @@ class RolloutBatch:
         """[B, L] rewards for the row up to a position, as advantages among the group."""
         if self.token_rewards is not None:
             return self.token_rewards
-        return at_end(self.advantages, self.rollout.canvas.tokens.shape[1])
+        return place_at_end(self.advantages, self.rollout.canvas.tokens.shape[1])
 
 
 @dataclass
 class Groups:
-    """This process's groups of one step, sampled and on their way through the rewards.
+    """This process's groups of one step, sampled and being scored.
 
     Attributes:
         task: of the groups.
@@ -107,17 +106,10 @@ class Groups:
     metrics: dict[str, float]
 
 
-def roll_out(
-    task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
-) -> RolloutBatch:
-    """Sample and score the groups of one step; see `sample_groups` and `rewarded`."""
-    return rewarded(sample_groups(task, policy, step, seed, rank, world_size))
-
-
 def sample_groups(
     task: Task, policy: Policy, step: int, seed: int, rank: int, world_size: int
 ) -> Groups:
-    """Sample the groups of one step; each is handed to the rewards when it is finished.
+    """Sample the groups of one step; the rewards get each when it is finished.
 
     Args:
         task: prompts, sampler, rewards.
@@ -128,7 +120,7 @@ def sample_groups(
         world_size: number of processes.
 
     Raises:
-        RewardError: a reward that works meanwhile failed more often than the configuration allows.
+        RewardError: a reward failed meanwhile, more often than the configuration allows.
         Interrupted: a stop is requested on any process; between two denoising steps.
     """
     names, size = task.places(rank, world_size), task.config.num_generations
@@ -138,23 +130,23 @@ def sample_groups(
     started = time.perf_counter()
     with activity("rollouts", len(prompts)), leaving_together(), policy.keeping_pace():
         seeds = (seed, "rollout", task.name, step)
-        for part, completions in _batches(task, policy, prompts, names, seeds):
+        for part, completions in _sample_batches(task, policy, prompts, names, seeds):
             parts.append(part)
             some, handed = prompts[len(samples) :], len(samples) // size * size
-            samples += _samples(task, policy, some, part, completions)
+            samples += _build_samples(task, policy, some, part, completions)
             pending.add(samples[handed : len(samples) // size * size])
             advance(len(completions))
     seconds = time.perf_counter() - started
     rollout = concatenate(parts)
     speed = world_size * float(rollout.canvas.response.sum()) / seconds
     metrics = {"time/rollout_s": seconds, "perf/tokens_per_s": speed}
-    chunks = _joined_chunks(parts, samples, rollout.canvas.tokens.shape[1])
+    chunks = _shift_chunks(parts, samples, rollout.canvas.tokens.shape[1])
     place = step, seed, rank, world_size
     return Groups(task, place, prompts, names, rollout, samples, chunks, pending, metrics)
 
 
-def rewarded(groups: Groups) -> RolloutBatch:
-    """Wait for the scores of groups; with their advantages.
+def score_groups(groups: Groups) -> RolloutBatch:
+    """Wait for the scores of groups and compute their advantages.
 
     Raises:
         RewardError: a reward failed more often than the configuration allows, or none has applied
@@ -164,7 +156,7 @@ def rewarded(groups: Groups) -> RolloutBatch:
     task, rollout = groups.task, groups.rollout
     with activity("waiting for rewards"), leaving_together():
         scores = groups.pending.scores()
-    earned = credit(task, scores, *groups.place)
+    earned = assign_credit(task, scores, *groups.place)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
     metrics |= groups.metrics | {
@@ -182,11 +174,11 @@ def rewarded(groups: Groups) -> RolloutBatch:
         scores.components,
         metrics,
         earned.equal if task.config.skip_zero_std_groups else None,
-        None if earned.columns is None else placed(earned.columns, groups.chunks, length),
+        None if earned.columns is None else place_rewards(earned.columns, groups.chunks, length),
     )
 
 
-def _samples(
+def _build_samples(
     task: Task,
     policy: Policy,
     prompts: Sequence[Prompt],
@@ -201,7 +193,7 @@ def _samples(
     return [Sample.of(*each) for each in zip(some, completions, chunks, strict=True)]
 
 
-def _joined_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: int) -> Chunks:
+def _shift_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: int) -> Chunks:
     """The chunks of samples where `concatenate` puts them, in rows of one length."""
     shifts = [
         length - part.canvas.tokens.shape[1] for part in parts for _ in range(len(part.canvas))
@@ -212,7 +204,7 @@ def _joined_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: 
     ]
 
 
-def _batches(
+def _sample_batches(
     task: Task,
     policy: Policy,
     prompts: Sequence[Prompt],
@@ -221,8 +213,8 @@ def _batches(
 ) -> Iterator[tuple[Rollout, Sequence[str | Image.Image]]]:
     """Finished rollouts and completions, at most `rollout_batch_size` at a time.
 
-    Canvases are of whole groups, also where a group is sampled in parts: what its prompt shows is
-    looked at once.
+    Canvases are of whole groups, also where a group is sampled in parts, so that each image of a
+    prompt is encoded once.
     """
     size, group = task.config.rollout_batch_size, task.config.num_generations
     stretch = group * max(1, size // group)

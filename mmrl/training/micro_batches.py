@@ -1,11 +1,11 @@
-"""The parts an inner iteration's gradient is added up from: rows of the batch, and passes of rows.
+"""The parts of an inner iteration whose gradients are added up: rows of the batch, their passes.
 
 The graphs of one part are in memory at a time. Where the loss is a sum over passes, a part is one
 pass and has its own share of the loss. Where it is not (an evidence bound under a ratio, an upper
-bound, ratios of blocks or sequences, a geometric mean), up to `at_once` passes form one part; more
-passes are first scored without gradient, the gradient of the loss with respect to their log-probs
-is taken, and each part carries its piece of it through the network: the same gradient, for one more
-forward of every pass. What is held throughout is a number per position and pass.
+bound, ratios of blocks or sequences, a geometric mean), up to `at_once` passes form one part. With
+more passes all are first scored without gradient, the gradient of the loss with respect to their
+log-probs is taken, and each part propagates its share of that through the network: the same
+gradient, for one more forward of every pass. Only a number per position and pass is kept.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mmrl.algorithms import (
     LossInputs,
     ValueInputs,
     Weights,
-    appraise,
     batch_weights,
+    compute_advantages,
     policy_loss,
     value_loss,
 )
@@ -34,7 +34,13 @@ from mmrl.types import Passes
 
 @dataclass
 class Prepared:
-    """One task's rollouts in one inner iteration: mask draws, frozen log-probs by micro-batch."""
+    """One task's rollouts in one inner iteration: mask draws, frozen log-probs by micro-batch.
+
+    Attributes:
+        logprob_gradients: gradient of the loss with respect to the log-probs, by micro-batch.
+        values: of the value model as it was, by micro-batch; empty without one.
+        estimates: returns and advantages that follow from them.
+    """
 
     task: Task
     batch: RolloutBatch
@@ -43,21 +49,18 @@ class Prepared:
     iteration: int
     old: list[Tensor | None] = field(default_factory=list)
     reference: list[Tensor | None] = field(default_factory=list)
-    pulls: dict[int, Tensor] = field(default_factory=dict)
-    """Gradients of the loss with respect to the log-probs of a micro-batch."""
+    logprob_gradients: dict[int, Tensor] = field(default_factory=dict)
     values: list[Tensor] = field(default_factory=list)
-    """Of the value model as it was, by micro-batch; empty without one."""
     estimates: list[Estimates] = field(default_factory=list)
-    """Returns and advantages that follow from them."""
 
-    def appraise(self, rows: slice, values: Tensor) -> None:
-        """Keep the values [K, b, L] of the next micro-batch, and what follows from them."""
-        settings, batch = self.task.algorithm.value, self.batch
-        assert settings is not None
+    def add_values(self, rows: slice, values: Tensor) -> None:
+        """Keep the values [K, b, L] of the next micro-batch, and estimate its advantages."""
+        config, batch = self.task.algorithm.value, self.batch
+        assert config is not None
         earned = batch.earned()[rows].masked_fill(batch.rewards[rows, None].isnan(), torch.nan)
         scored = self.passes.scored[:, rows]
         self.values.append(values)
-        self.estimates.append(appraise(values, earned.to(values.device), scored, settings))
+        self.estimates.append(compute_advantages(values, earned.to(values.device), scored, config))
 
 
 @dataclass
@@ -77,16 +80,16 @@ class Part:
         return passes if self.draws is None else passes.select_draws(self.draws)
 
     @property
-    def shares(self) -> bool:
-        """Whether the part has a loss of its own, and not only a piece of a gradient."""
+    def has_loss(self) -> bool:
+        """Whether the part has its own share of the loss, and not only of the gradient."""
         return self.draws is None or self.item.task.algorithm.pass_by_pass
 
     def loss(self, new: Tensor, entropy: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss, and of the metrics."""
-        item = self.item
-        inputs = self._inputs(self.passes, new, entropy, self.draws)
+        inputs = self._inputs(self.passes, new, self.draws)
+        inputs.entropy = entropy
         inputs.weights = None if self.draws is None else self._weights()
-        return policy_loss(inputs, item.task.algorithm, item.size)
+        return policy_loss(inputs, self.item.task.algorithm, self.item.size)
 
     def value_loss(self, values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the value loss, and of its metrics; `values` [k, b, L]."""
@@ -100,19 +103,25 @@ class Part:
         )
         return value_loss(inputs, item.task.algorithm.value_epsilon, item.size)
 
-    def pull(self, new: Tensor, rehearse: Callable[[], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """A sum with this part's piece of the gradient; the first part has the metrics as well."""
+    def gradient_loss(
+        self, new: Tensor, score_all: Callable[[], Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """A scalar whose gradient is this part's share; the first part has the metrics as well.
+
+        Args:
+            new: [k, b, L] log-probs of the part, with gradient.
+            score_all: gives the log-probs of all passes of the micro-batch, without gradient.
+        """
         item, metrics = self.item, {}
         if self.first:
             known = item.old[self.m] if item.iteration == 0 else None
-            scores = (rehearse() if known is None else known).clone().requires_grad_()
+            logprobs = (score_all() if known is None else known).clone().requires_grad_()
             with torch.enable_grad():
-                everything = item.passes[self.rows]
-                inputs = self._inputs(everything, scores, torch.zeros_like(scores), None)
+                inputs = self._inputs(item.passes[self.rows], logprobs, None)
                 loss, metrics = policy_loss(inputs, item.task.algorithm, item.size)
-            [item.pulls[self.m]] = torch.autograd.grad(loss, scores)
+            [item.logprob_gradients[self.m]] = torch.autograd.grad(loss, logprobs)
             metrics["loss"] = loss.detach()
-        return (new * item.pulls[self.m][self.draws]).sum(), metrics
+        return (new * item.logprob_gradients[self.m][self.draws]).sum(), metrics
 
     def _weights(self) -> Weights:
         """Those that the part's passes have among all of the micro-batch."""
@@ -120,27 +129,26 @@ class Part:
         whole = batch_weights(item.passes[self.rows], item.task.algorithm, item.size)
         return Weights(whole.entries[draws], whole.tokens[draws])
 
-    def _inputs(
-        self, passes: Passes, new: Tensor, entropy: Tensor, draws: Tensor | None
-    ) -> LossInputs:
+    def _inputs(self, passes: Passes, new: Tensor, draws: Tensor | None) -> LossInputs:
         item, algorithm = self.item, self.item.task.algorithm
-        old, reference = item.old[self.m], item.reference[self.m]
-        if draws is not None:
-            old, reference = (None if t is None else t[draws] for t in (old, reference))
-        # with a single iteration old is new without its gradient
-        old = new.detach() if old is None else old
-        to_old = algorithm.beta > 0 and algorithm.kl_to == "old"
+        some = slice(None) if draws is None else draws
+        old, reference = (
+            None if known is None else known[some]
+            for known in (item.old[self.m], item.reference[self.m])
+        )
+        if algorithm.beta > 0 and algorithm.kl_to == "old":
+            # with a single iteration old is new without its gradient
+            reference = new.detach() if old is None else old
         advantages = item.batch.advantages[self.rows].to(new.device)
         if item.estimates:
-            advantages = item.estimates[self.m].advantages
-            advantages = advantages if draws is None else advantages[draws]
-        return LossInputs(passes, new, old, old if to_old else reference, entropy, advantages)
+            advantages = item.estimates[self.m].advantages[some]
+        return LossInputs(passes, new, advantages, old, reference)
 
 
 def parts(
     item: Prepared, micro_batches: list[slice], at_once: int, everywhere: bool = False
 ) -> Iterator[Part]:
-    """The parts of a prepared batch, in the order in which they are to be trained on.
+    """The parts of a prepared batch, in the order in which they are trained on.
 
     Passes that score nothing in a micro-batch are left out, unless `everywhere`: processes that
     share the weights must all make the same forwards.

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from mmrl.algorithms import BatchSize
-from mmrl.estimators import BOUNDS, MASKS, Scores, highest, score_with_values
+from mmrl.algorithms import BatchSize, count_batch, draw_masks
+from mmrl.estimators import TokenScores, highest_entropy, score
 from mmrl.randomness import generator
 from mmrl.rl_config import MAX_AUTO_BATCH
 from mmrl.rollouts.rollout import RolloutBatch
@@ -137,7 +138,7 @@ class Trainer:
         generators = [
             generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
         ]
-        passes = MASKS[algorithm.mask](batch.rollout, algorithm.draw(iteration, generators))
+        passes = draw_masks(batch.rollout, algorithm, generators, iteration)
         if batch.left_out is not None:
             passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._in_step(passes)
@@ -156,7 +157,7 @@ class Trainer:
             scores = self._score(prepared, rows, some, seen) if algorithm.needs_old else None
             prepared.old.append(None if scores is None else scores.logprobs)
             if self.value is not None and algorithm.value is not None:
-                prepared.appraise(rows, self.value(scores, batch.rollout.canvas[rows], some))
+                prepared.add_values(rows, self.value(scores, batch.rollout.canvas[rows], some))
             prepared.reference.append(None)
             if algorithm.needs_reference:
                 with self.reference():
@@ -184,7 +185,8 @@ class Trainer:
         kept = []
         for rows in self._scored(len(item.batch)):
             some = item.passes[rows]
-            kept.append(highest(self._score(item, rows, some, seen).entropy, some.scored, share))
+            entropy = self._score(item, rows, some, seen).entropy
+            kept.append(highest_entropy(entropy, some.scored, share))
         item.passes = self._in_step(item.passes.restrict_to(torch.cat(kept, 1)))
         item.size = self._size(item.task, item.batch, item.passes)
         return item.passes
@@ -253,14 +255,14 @@ class Trainer:
         """What to go backward from for this part, and its share of the metrics."""
         item, passes, value = part.item, part.passes, part.item.task.algorithm.value
         new, entropy, values = self._score(item, part.rows, passes)
-        if part.shares:
+        if part.has_loss:
             loss, metrics = part.loss(new, entropy)
             if value is not None and values is not None:
                 value_loss, more = part.value_loss(values)
                 loss, metrics = loss + value.vf_coef * value_loss, metrics | more
             metrics["loss"] = loss.detach()
         else:
-            loss, metrics = part.pull(new, lambda: self._rehearse(part))
+            loss, metrics = part.gradient_loss(new, lambda: self._score_all(part))
             metrics["entropy"] = entropy.sum() / max(1, item.size.tokens)
         # how far the scored policy (other masks, its own guidance) is from the one that sampled
         gap = (new.detach() - item.batch.rollout.logprobs[part.rows]).abs() * passes.scored
@@ -268,19 +270,17 @@ class Trainer:
         return loss, metrics
 
     @torch.no_grad()
-    def _rehearse(self, part: Part) -> Tensor:
+    def _score_all(self, part: Part) -> Tensor:
         """Log-probs of all passes of a micro-batch under the policy as it is."""
         return self._score(part.item, part.rows, part.item.passes[part.rows]).logprobs
 
     def _score(
         self, item: Prepared, rows: slice, passes: Passes, seen: Canvas | None = None
-    ) -> Scores:
+    ) -> TokenScores:
         """Scores of some rows; `seen` is the canvas of all, where its images are looked at."""
         algorithm = item.task.algorithm
         canvas = item.batch.rollout.canvas if seen is None else seen
-        return score_with_values(
-            self.policy, canvas[rows], passes, algorithm.cfg_scale, algorithm.temperature
-        )
+        return score(self.policy, canvas[rows], passes, algorithm.cfg_scale, algorithm.temperature)
 
     def _micro_batches(self, rows: int) -> list[slice]:
         size = self.micro_batch_size
@@ -288,23 +288,10 @@ class Trainer:
 
     def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:
         """Counts over all processes."""
-        counts = BOUNDS[task.algorithm.bound](passes.weight, passes).counts
-        left_out = 0 if batch.left_out is None else batch.left_out.sum()
-        sums = (
-            len(batch) - left_out,
-            passes.scored.sum(),
-            counts.sum(),
-            counts.any(-1).sum(),
-            passes.scored.any(-1).sum(),
-        )
-        most = (batch.rollout.canvas.response.sum(1).max(), len(counts), len(passes))
-        local = torch.tensor([[int(value) for value in (*sums, *most)]])
-        everyone = torch.as_tensor(self.accelerator.gather(local.to(self.policy.device)))
-        rollouts, tokens, entries, rows, token_rows = everyone[:, :5].sum(0).tolist()
-        longest, entry_passes, all_passes = everyone[:, 5:].amax(0).tolist()
-        return BatchSize(
-            max(1, rollouts), tokens, entries, longest, rows, token_rows, entry_passes, all_passes
-        )
+        own = count_batch(batch.rollout, passes, task.algorithm, batch.left_out)
+        local = torch.tensor([astuple(own)], device=self.policy.device)
+        everyone = torch.as_tensor(self.accelerator.gather(local))
+        return BatchSize.over_processes(everyone.tolist())
 
     def _clip(self, model: torch.nn.Module) -> Tensor:
         """Clip the batch's gradient of a model; return its norm before."""

@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mmrl.estimators import Scores, state_values
+from mmrl.estimators import TokenScores, predict_values
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.launch import is_sharded
 from mmrl.runtime.precision import autocast_forward
@@ -59,12 +59,12 @@ class ValueModel:
             sharded = is_sharded(accelerator)
             self.network = self.trained if sharded else accelerator.prepare_model(self.trained)
 
-    def __call__(self, scores: Scores | None, canvas: Canvas, passes: Passes) -> Tensor:
+    def __call__(self, scores: TokenScores | None, canvas: Canvas, passes: Passes) -> Tensor:
         """Values [K, B, L]: those the policy gave with its `scores`, or the copy's own."""
         if self.network is None:
             assert scores is not None and scores.values is not None
             return scores.values
-        return state_values(self.network, canvas, passes)
+        return predict_values(self.network, canvas, passes)
 
     def join(self, optimizer: Optimizer, config: RLConfig) -> None:
         """Put the trained parameters into groups of their own, at their own learning rate."""

@@ -88,7 +88,7 @@ from transformers.models.siglip.modeling_siglip import SiglipEncoder  # noqa: E4
 from mmrl.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.rollouts.rollout import RolloutBatch, roll_out  # noqa: E402
+from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task, TaskConfig  # noqa: E402
 from mmrl.samplers import SamplerConfig  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
@@ -266,7 +266,7 @@ def measure(s: Setting) -> dict[str, Any]:
         shared, alone = Watch(), Watch()
         before = pass_of_tower(policy, tiles)
         with shared.on(policy):
-            batch = roll_out(task, policy, 0, config.seed, 0, 1)
+            batch = score_groups(sample_groups(task, policy, 0, config.seed, 0, 1))
         with alone.on(policy):
             difference = naive(policy, batch, alone)
         shared.without_gradient = "score"

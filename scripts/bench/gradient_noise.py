@@ -60,7 +60,7 @@ from accelerate import Accelerator  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.model_config import policy_options  # noqa: E402
-from mmrl.rollouts.rollout import roll_out  # noqa: E402
+from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 from models import load_policy  # noqa: E402
@@ -88,7 +88,7 @@ def gradients(config: Config) -> dict[str, Tensor]:
     found: dict[str, list[Tensor]] = {method: [] for method in tasks}
     for step in range(config.batches):
         trainer.step = step
-        batch = roll_out(first, policy, step, config.seed, 0, 1)
+        batch = score_groups(sample_groups(first, policy, step, config.seed, 0, 1))
         for method, task in tasks.items():
             trainer.update({name: (task, batch)})
             found[method].append(seen.pop())

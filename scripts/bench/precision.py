@@ -43,7 +43,7 @@ from setting import circumstances  # noqa: E402
 from mmrl.config import load_config  # noqa: E402
 from mmrl.model_config import policy_options  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.rollouts.rollout import roll_out  # noqa: E402
+from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
 from mmrl.runtime.precision import native_bfloat16  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
@@ -82,7 +82,7 @@ def steps(config: RLConfig, repeats: int) -> Iterator[dict[str, float]]:
     task.build_rewards()
     for step in range(repeats + 1):
         started = process_time()
-        batch = roll_out(task, trainer.policy, step, config.seed, 0, 1)
+        batch = score_groups(sample_groups(task, trainer.policy, step, config.seed, 0, 1))
         sampled = process_time()
         values = trainer.update({name: (task, batch)})
         yield {

@@ -20,7 +20,7 @@ from mmrl.objectives.masked import outline_start
 from mmrl.objectives.masked_config import MaskedConfig, NetworkConfig
 from mmrl.objectives.policy_start import load_start
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.rollout import RolloutBatch, roll_out
+from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task, TaskConfig
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.run_directory import RunDirectory
@@ -138,6 +138,13 @@ def trainer_of(config: RLConfig) -> Trainer:
     """A trainer on a policy freshly loaded."""
     accelerator = Accelerator(cpu=True, mixed_precision="no")
     return Trainer(config, load_policy(**policy_options(config.model)), accelerator)
+
+
+def roll_out(
+    task: Task, policy: Any, step: int, seed: int, rank: int, world_size: int
+) -> RolloutBatch:
+    """Sample and score the groups of one step."""
+    return score_groups(sample_groups(task, policy, step, seed, rank, world_size))
 
 
 def rollouts(config: RLConfig, trainer: Trainer) -> dict[str, tuple[Task, RolloutBatch]]:

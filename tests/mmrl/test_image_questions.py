@@ -22,7 +22,6 @@ from mmrl.model_config import ModelConfig
 from mmrl.preflight.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.rollout import roll_out
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from models.image_tokenizers.magvit import MagvitV2
@@ -33,6 +32,7 @@ from tests.mmrl.runs import (
     LORA,
     SHAPES,
     metrics,
+    roll_out,
     run_config,
     same_weights,
     trainer_of,

@@ -16,7 +16,7 @@ from mmrl.config import ConfigError
 from mmrl.preflight.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.credit import credit, placed
+from mmrl.rollouts.credit import assign_credit, place_rewards
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.training.trainer import Trainer
@@ -282,11 +282,11 @@ def test_texts_that_end_at_once_have_no_chunks_and_teach_nothing(
     texts = ["", "aa", "", "bb", "aab", "a", "ab", "b"]
     cut = [tuple(Chunk(n, "", c) for n, c in enumerate(text)) for text in texts]
     samples = [Sample("p", text, chunks=own) for text, own in zip(texts, cut, strict=True)]
-    earned = credit(task, task.scorer.score(samples), 0, 0, 0, 1)
+    earned = assign_credit(task, task.scorer.score(samples), 0, 0, 0, 1)
     assert earned.rewards.isnan().tolist() == [not text for text in texts]
     assert earned.advantages[[0, 2]].tolist() == [0, 0] and earned.advantages[1] > 0
     assert earned.columns is not None
-    rewards = placed(earned.columns, cut, 5)
+    rewards = place_rewards(earned.columns, cut, 5)
     assert not bool(rewards[[0, 2]].any())
     size = math.sqrt(4.5 + 4.5) + 1e-4  # of the scores 2 and -1 at two places
     expected = [[1.5 / size] * 2, [-1.5 / size] * 2]

@@ -14,14 +14,14 @@ from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.rollout import _length_metrics, roll_out
+from mmrl.rollouts.rollout import _length_metrics
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.denoise import counted
 from mmrl.types import Prompt, Sample
 from models import load_policy
 from rewards.scoring.scorer import Scorer
-from tests.mmrl.runs import VQ, run_config
+from tests.mmrl.runs import VQ, roll_out, run_config
 
 SAMPLER = SamplerConfig(name="static", steps=4, block_size=4, eos="stop", cache="prefix", window=2)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.estimators import score, score_with_values
+from mmrl.estimators import score
 from mmrl.model_config import ROLES
 from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
@@ -192,9 +192,9 @@ def test_a_step_raises_the_logprobs_of_what_was_better_than_its_group(
     trainer = trainer_of(config)
     task, batch = rollouts(config, trainer)["shapes"]
     passes = trainer._prepare(task, batch, 0).passes
-    before, _ = score(trainer.policy, batch.rollout.canvas, passes)
+    before, *_ = score(trainer.policy, batch.rollout.canvas, passes)
     trainer.update({"shapes": (task, batch)})
-    after, _ = score(trainer.policy, batch.rollout.canvas, passes)
+    after, *_ = score(trainer.policy, batch.rollout.canvas, passes)
     gain = (after - before).sum(-1)[0]
     assert (gain * batch.advantages).sum().item() > 0
 
@@ -210,9 +210,9 @@ def test_new_old_and_reference_policy_are_scored_on_the_same_masks(
         off = all(layer.disable_adapters for layer in adapters(trainer))
         who = "new" if torch.is_grad_enabled() else "reference" if off else "old"
         seen[who].append(passes.hidden)
-        return score_with_values(policy, canvas, passes, *options)
+        return score(policy, canvas, passes, *options)
 
-    monkeypatch.setattr("mmrl.training.trainer.score_with_values", watched)
+    monkeypatch.setattr("mmrl.training.trainer.score", watched)
     trainer.update(rollouts(config, trainer))
     old, reference, new = (torch.cat(hidden) for hidden in seen.values())
     assert torch.equal(old, reference) and torch.equal(old, new)

@@ -5,38 +5,35 @@ in each, and the weight of each score. Passes are drawn once per inner iteration
 new, the old and the reference policy alike. Draws come from one generator per row, so they do not
 depend on batch composition, process count or micro-batches.
 
-A new strategy is one file here with a `plan`, and with the `number` of its passes where they are
-not one per draw, and one line in `MASKS`.
+A new strategy is one file that makes a `Strategy` of its `plan` and of a dataclass with its own
+options, and one line in `MASKS`. Its options are keys of the `algorithm` section. Settings are read
+without torch, so such a file imports torch inside its functions.
 """
 
-from typing import TYPE_CHECKING
+from mmrl.estimators.masks.ar_like import AR_LIKE
+from mmrl.estimators.masks.blockwise import BLOCKWISE
+from mmrl.estimators.masks.complementary import COMPLEMENTARY
+from mmrl.estimators.masks.full import FULL
+from mmrl.estimators.masks.left_to_right import LEFT_TO_RIGHT
+from mmrl.estimators.masks.quadrature import QUADRATURE
+from mmrl.estimators.masks.random import RANDOM
+from mmrl.estimators.masks.strategy import MaskConfig, Strategy
+from mmrl.estimators.masks.stratified import STRATIFIED
+from mmrl.estimators.masks.trace import TRACE
+from mmrl.estimators.masks.uniform import UNIFORM
 
-from mmrl.config.lazy_names import lazy_names
-from mmrl.estimators.masks.strategy import Draw, Strategy
-
-if TYPE_CHECKING:
-    from mmrl.estimators.masks.draws import row_uniforms
-
-__all__ = ["MASKS", "Draw", "Strategy", "row_uniforms"]
-
-__getattr__ = lazy_names(__name__, {"draws": ("row_uniforms",)})
-
-_RISING = ("min_mask_rate",)
-_DRAWN = ("min_mask_rate", "max_mask_rate")
-_CUT = ("slice_size", "num_slices", "sampled_slices")
+__all__ = ["MASKS", "MaskConfig", "Strategy"]
 
 MASKS: dict[str, Strategy] = {
-    "full": Strategy("mmrl.estimators.masks.full"),
-    "random": Strategy("mmrl.estimators.masks.random", reads=_RISING),
-    "uniform": Strategy("mmrl.estimators.masks.uniform", reads=_DRAWN),
-    "stratified": Strategy("mmrl.estimators.masks.stratified", reads=_DRAWN),
-    "quadrature": Strategy("mmrl.estimators.masks.quadrature", reads=_DRAWN),
-    "complementary": Strategy(
-        "mmrl.estimators.masks.complementary", reads=(*_DRAWN, "include_full")
-    ),
-    "blockwise": Strategy("mmrl.estimators.masks.blockwise", needs_blocks=True, reads=_DRAWN),
-    "ar_like": Strategy("mmrl.estimators.masks.ar_like", reads=_RISING),
-    "trace": Strategy("mmrl.estimators.masks.trace", ordered=True, reads_trace=True, reads=_CUT),
-    "left_to_right": Strategy("mmrl.estimators.masks.left_to_right", ordered=True, reads=_CUT),
+    "full": FULL,
+    "random": RANDOM,
+    "uniform": UNIFORM,
+    "stratified": STRATIFIED,
+    "quadrature": QUADRATURE,
+    "complementary": COMPLEMENTARY,
+    "blockwise": BLOCKWISE,
+    "ar_like": AR_LIKE,
+    "trace": TRACE,
+    "left_to_right": LEFT_TO_RIGHT,
 }
 """Mask strategies by the name used in configurations."""

@@ -6,17 +6,29 @@ which rises over the inner iterations. A score counts 1 / (1 - keep_j), the inve
 probability to be hidden. A row that hides nothing hides its lowest-kept position, with weight 0.
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
 
-from mmrl.estimators.masks.draws import at_least_one, row_uniforms
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from mmrl.estimators.masks.random import rising_rate
-from mmrl.estimators.masks.strategy import Draw, passes_of
+from mmrl.estimators.masks.strategy import (
+    RisingRateConfig,
+    Strategy,
+    at_least_one,
+    passes_of,
+    row_uniforms,
+)
 from mmrl.types import Passes, Rollout
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 
 def keep_probability(where: Tensor, rate: float) -> Tensor:
     """[B, L] float32: the probability that each True entry of `where` stays visible."""
+    import torch
+
     keep = torch.ones(where.shape, device=where.device)
     for row, positions in enumerate(where):
         number = int(positions.sum())
@@ -26,13 +38,18 @@ def keep_probability(where: Tensor, rate: float) -> Tensor:
     return keep
 
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+def plan(
+    rollout: Rollout, config: RisingRateConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """`num_draws` passes at the rate of this iteration."""
     where = rollout.canvas.scorable
-    keep = keep_probability(where, rising_rate(draw))
+    keep = keep_probability(where, rising_rate(config, iteration))
     hidden, weight = [], []
-    for _ in range(draw.num_draws):
-        chosen = (row_uniforms(where, draw.generators) > keep) & where
+    for _ in range(config.num_draws):
+        chosen = (row_uniforms(where, generators) > keep) & where
         hidden.append(at_least_one(chosen, keep, where))
         weight.append(chosen / (1 - keep).clamp(min=1e-12))
-    return passes_of(rollout.canvas, torch.stack(hidden), torch.stack(weight))
+    return passes_of(rollout.canvas, hidden, weight)
+
+
+AR_LIKE = Strategy(plan, RisingRateConfig)

@@ -6,39 +6,57 @@ range of levels the expectation of the weighted sum is the sum over blocks of th
 given the blocks before. A row's draws take different blocks until all had their turn.
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
 
-from mmrl.estimators.masks.draws import counts_at, lowest_of, row_levels, row_uniforms
-from mmrl.estimators.masks.strategy import Draw, blocks_of, passes_of
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import (
+    RateRangeConfig,
+    Strategy,
+    blocks_of,
+    counts_at,
+    lowest_of,
+    passes_of,
+    row_levels,
+    row_uniforms,
+)
 from mmrl.types import Passes, Rollout
 
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+
+def plan(
+    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """`num_draws` passes, each scoring some of the positions of one block."""
-    assert draw.block_size is not None, "checked with the configuration"
+    assert config.block_size is not None, "checked with the configuration"
     canvas = rollout.canvas
-    blocks = blocks_of(canvas, draw.block_size)
+    blocks = blocks_of(canvas, config.block_size)
     number = blocks.masked_fill(~canvas.scorable, -1).amax(-1) + 1
-    active = _turns(number, draw)
     hidden, weight = [], []
-    for k in range(draw.num_draws):
-        inside = (blocks == active[k][:, None]) & canvas.scorable
-        level = row_levels(draw.generators, blocks.device)
-        counts = counts_at(level, inside, draw.min_mask_rate, draw.max_mask_rate)
-        chosen = lowest_of(row_uniforms(inside, draw.generators), inside, counts)
-        hidden.append(chosen | (blocks > active[k][:, None]))
+    for active in _draw_blocks(number, config.num_draws, generators):
+        inside = (blocks == active[:, None]) & canvas.scorable
+        counts = counts_at(row_levels(inside, generators), inside, config)
+        chosen = lowest_of(row_uniforms(inside, generators), inside, counts)
+        hidden.append(chosen | (blocks > active[:, None]))
         weight.append(chosen * (number * inside.sum(-1) / counts)[:, None])
-    scored = torch.stack(weight) > 0
-    passes = passes_of(canvas, torch.stack(hidden))
-    return Passes(passes.hidden, scored, torch.stack(weight).float())
+    passes = passes_of(canvas, hidden, weight)
+    passes.scored = passes.weight > 0
+    return passes
 
 
-def _turns(number: Tensor, draw: Draw) -> Tensor:
+def _draw_blocks(number: Tensor, draws: int, generators: Sequence[Generator]) -> Tensor:
     """[K, B] int64: the block of each draw, a random order of each row's blocks repeated."""
+    import torch
+
     orders = [
         torch.randperm(max(n, 1), generator=g)
-        for n, g in zip(number.tolist(), draw.generators, strict=True)
+        for n, g in zip(number.tolist(), generators, strict=True)
     ]
-    turns = [[int(order[k % len(order)]) for order in orders] for k in range(draw.num_draws)]
+    turns = [[int(order[k % len(order)]) for order in orders] for k in range(draws)]
     return torch.tensor(turns, device=number.device)
+
+
+BLOCKWISE = Strategy(plan, RateRangeConfig, needs_blocks=True)

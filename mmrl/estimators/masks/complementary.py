@@ -7,33 +7,59 @@ the second pass, counts double, so that the mean over the pair is the evidence b
 range of levels. The full pass has weight 0 in that estimate and the pair makes up for its place.
 """
 
-import torch
+from __future__ import annotations
 
-from mmrl.estimators.masks.draws import counts_at, lowest_of, row_levels, row_uniforms
-from mmrl.estimators.masks.strategy import Draw, passes_of
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import (
+    RateRangeConfig,
+    Strategy,
+    counts_at,
+    lowest_of,
+    passes_of,
+    row_levels,
+    row_uniforms,
+)
 from mmrl.types import Passes, Rollout
 
+if TYPE_CHECKING:
+    from torch import Generator
 
-def number(draw: Draw, steps: int, length: int) -> int:
+
+@dataclass(kw_only=True)
+class ComplementaryConfig(RateRangeConfig):
+    """Options of complementary masks."""
+
+    include_full: bool = False
+    """Whether a complementary pair comes with a pass that hides everything."""
+
+
+def number(config: ComplementaryConfig, steps: int, length: int) -> int:
     """Two passes per draw, three with the full one."""
-    return draw.num_draws * (2 + draw.include_full)
+    return config.num_draws * (2 + config.include_full)
 
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+def plan(
+    rollout: Rollout, config: ComplementaryConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """`num_draws` pairs, each followed by its full pass where that is included."""
     where = rollout.canvas.scorable
     total = where.sum(-1)
-    scale = 1.5 if draw.include_full else 1.0
+    scale = 1.5 if config.include_full else 1.0
     hidden, weight = [], []
-    for _ in range(draw.num_draws):
-        level = row_levels(draw.generators, where.device)
-        counts = counts_at(level, where, draw.min_mask_rate, draw.max_mask_rate)
-        chosen = lowest_of(row_uniforms(where, draw.generators), where, counts)
-        first = torch.where(counts < total, 1.0, 2.0) * total / counts
+    for _ in range(config.num_draws):
+        counts = counts_at(row_levels(where, generators), where, config)
+        chosen = lowest_of(row_uniforms(where, generators), where, counts)
+        first = (1.0 + (counts >= total)) * total / counts
         second = total / (total - counts).clamp(min=1)
         hidden += [chosen, where & ~chosen]
         weight += [chosen * first[:, None] * scale, (where & ~chosen) * second[:, None] * scale]
-        if draw.include_full:
+        if config.include_full:
             hidden.append(where)
-            weight.append(torch.zeros_like(weight[0]))
-    return passes_of(rollout.canvas, torch.stack(hidden), torch.stack(weight).float())
+            weight.append(weight[0] * 0)
+    return passes_of(rollout.canvas, hidden, weight)
+
+
+COMPLEMENTARY = Strategy(plan, ComplementaryConfig, number)

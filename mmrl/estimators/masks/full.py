@@ -3,11 +3,24 @@
 With `prompt_mask_rate` prompt tokens are hidden as well; with several draws only these differ.
 """
 
-from mmrl.estimators.masks.strategy import Draw, passes_of
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import MaskConfig, Strategy, passes_of
 from mmrl.types import Passes, Rollout
 
+if TYPE_CHECKING:
+    from torch import Generator
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+
+def plan(
+    rollout: Rollout, config: MaskConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """`num_draws` passes over the whole response, weight 1."""
     canvas = rollout.canvas
-    return passes_of(canvas, canvas.response.expand(draw.num_draws, -1, -1))
+    return passes_of(canvas, [canvas.response] * config.num_draws)
+
+
+FULL = Strategy(plan)

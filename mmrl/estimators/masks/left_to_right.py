@@ -5,20 +5,31 @@ one token after the other. `slice_size` positions share a pass; `sampled_slices`
 part of them with the unbiased weight.
 """
 
-import torch
+from __future__ import annotations
 
-from mmrl.estimators.masks.slices import number_of_slices, plan_slices
-from mmrl.estimators.masks.strategy import Draw
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import Strategy
+from mmrl.estimators.masks.trace import SliceConfig, number_of_slices, plan_slices
 from mmrl.types import Passes, Rollout
 
+if TYPE_CHECKING:
+    from torch import Generator
 
-def number(draw: Draw, steps: int, length: int) -> int:
+
+def number(config: SliceConfig, steps: int, length: int) -> int:
     """Slices of the response positions."""
-    return number_of_slices(draw, length)
+    return number_of_slices(config, length)
 
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+def plan(
+    rollout: Rollout, config: SliceConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """One pass per slice of positions."""
     response = rollout.canvas.response
-    order = torch.where(response, response.cumsum(-1) - 1, -1)
-    return plan_slices(rollout, order, draw)
+    order = (response.cumsum(-1) - 1).where(response, -1)
+    return plan_slices(rollout, order, config, generators)
+
+
+LEFT_TO_RIGHT = Strategy(plan, SliceConfig, number, ordered=True)

@@ -6,31 +6,48 @@ are drawn. For n positions that function is a polynomial of degree n - 1, hence 
 t up to n = 2 K. The range is `min_mask_rate` .. `max_mask_rate`.
 """
 
-import torch
-from numpy.polynomial.legendre import leggauss
+from __future__ import annotations
 
-from mmrl.estimators.masks.draws import at_least_one, row_uniforms
-from mmrl.estimators.masks.strategy import Draw, passes_of
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import (
+    RateRangeConfig,
+    Strategy,
+    at_least_one,
+    passes_of,
+    row_uniforms,
+)
 from mmrl.types import Passes, Rollout
 
+if TYPE_CHECKING:
+    from torch import Generator
 
-def nodes(draw: Draw) -> list[tuple[float, float]]:
+
+def nodes(config: RateRangeConfig) -> list[tuple[float, float]]:
     """`num_draws` pairs (t_n, omega_n), the omegas adding up to 1."""
-    points, weights = leggauss(draw.num_draws)
-    low, width = draw.min_mask_rate, draw.max_mask_rate - draw.min_mask_rate
+    from numpy.polynomial.legendre import leggauss
+
+    points, weights = leggauss(config.num_draws)
+    low, width = config.min_mask_rate, config.max_mask_rate - config.min_mask_rate
     return [(low + width * (x + 1) / 2, w / 2) for x, w in zip(points, weights, strict=True)]
 
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+def plan(
+    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """One pass per node; the score of pass n counts K omega_n / t_n in the mean over passes.
 
     A row that hides nothing hides one position, so that it is scored, with weight 0.
     """
     where = rollout.canvas.scorable
     hidden, weight = [], []
-    for rate, share in nodes(draw):
-        uniforms = row_uniforms(where, draw.generators)
+    for rate, share in nodes(config):
+        uniforms = row_uniforms(where, generators)
         chosen = (uniforms < rate) & where
         hidden.append(at_least_one(chosen, uniforms, where))
-        weight.append(chosen * (draw.num_draws * share / rate))
-    return passes_of(rollout.canvas, torch.stack(hidden), torch.stack(weight).float())
+        weight.append(chosen * (config.num_draws * share / rate))
+    return passes_of(rollout.canvas, hidden, weight)
+
+
+QUADRATURE = Strategy(plan, RateRangeConfig)

@@ -5,25 +5,40 @@ MaskGRPO for images (arXiv 2510.02880) with a high r0, which leaves out the easy
 draw hides nothing hides its first drawn position, so that every rollout is scored.
 """
 
-import torch
+from __future__ import annotations
 
-from mmrl.estimators.masks.draws import at_least_one, row_uniforms
-from mmrl.estimators.masks.strategy import Draw, passes_of
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import (
+    RisingRateConfig,
+    Strategy,
+    at_least_one,
+    passes_of,
+    row_uniforms,
+)
 from mmrl.types import Passes, Rollout
 
-
-def rising_rate(draw: Draw) -> float:
-    """The rate of this inner iteration."""
-    r0 = draw.min_mask_rate
-    return min(r0 + (1 - r0) * (draw.iteration + 1) / draw.num_iterations, 0.999)
+if TYPE_CHECKING:
+    from torch import Generator
 
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+def rising_rate(config: RisingRateConfig, iteration: int) -> float:
+    """The rate of an inner iteration."""
+    r0 = config.min_mask_rate
+    return min(r0 + (1 - r0) * (iteration + 1) / config.num_iterations, 0.999)
+
+
+def plan(
+    rollout: Rollout, config: RisingRateConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """`num_draws` passes at the rate of this iteration, weight 1."""
-    where = rollout.canvas.scorable
-    uniforms = torch.stack(
-        [row_uniforms(where, draw.generators) for _ in range(draw.num_draws)]
-    ).masked_fill(~where, 2.0)
-    # the lowest draw is below the rate wherever anything is
-    hidden = at_least_one((uniforms < rising_rate(draw)) & where, uniforms, where)
+    where, hidden = rollout.canvas.scorable, []
+    for _ in range(config.num_draws):
+        uniforms = row_uniforms(where, generators)
+        chosen = (uniforms < rising_rate(config, iteration)) & where
+        hidden.append(at_least_one(chosen, uniforms, where))
     return passes_of(rollout.canvas, hidden)
+
+
+RANDOM = Strategy(plan, RisingRateConfig)

@@ -1,119 +1,139 @@
-"""What a mask strategy is, what it may use, and what is the same for all of them."""
+"""What a mask strategy is, the options that all of them have, and what they draw with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mmrl.config import check
 from mmrl.types import Canvas, Passes, Rollout
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
-@dataclass(frozen=True)
-class Draw:
-    """What a strategy may use besides the rollout.
+@dataclass(kw_only=True)
+class MaskConfig:
+    """Options of every strategy."""
 
-    Attributes:
-        iteration: inner iteration, 0 .. num_iterations - 1.
-        num_iterations: how often each rollout is used.
-        num_draws: draws per inner iteration.
-        min_mask_rate: lowest share of hidden positions.
-        generators: one per row.
-        max_mask_rate: highest share of hidden positions.
-        prompt_mask_rate: share of prompt tokens hidden besides, never scored.
-        include_full: whether a complementary pair comes with a pass that hides everything.
-        block_size: response positions per block, None where there are no blocks.
-        slice_size: recorded steps (or positions, left to right) scored in one pass.
-        num_slices: cut the order into this many slices instead.
-        sampled_slices: score only so many slices of each row, drawn at random.
-        position: whether the order in which positions were written is scored too.
-    """
-
-    iteration: int
-    num_iterations: int
-    num_draws: int
-    min_mask_rate: float
-    generators: Sequence[Generator]
-    max_mask_rate: float = 1.0
+    num_draws: int = 1
+    """Mask draws per inner iteration; pairs for complementary, nodes for quadrature."""
+    num_iterations: int = 1
+    """Inner iterations per batch of rollouts, one optimiser step each."""
     prompt_mask_rate: float = 0.0
-    include_full: bool = False
+    """Share of prompt tokens hidden as well; they are never scored."""
     block_size: int | None = None
-    slice_size: int = 1
-    num_slices: int | None = None
-    sampled_slices: int | None = None
-    position: bool = False
+    """Response positions per block (mask: blockwise, ratio_level: block, position_term)."""
+
+    def __post_init__(self) -> None:
+        check(self.num_iterations >= 1, "algorithm.num_iterations", self.num_iterations, ">= 1")
+        check(self.num_draws >= 1, "algorithm.num_draws", self.num_draws, "at least 1")
+        noise, size = self.prompt_mask_rate, self.block_size
+        check(0 <= noise <= 1, "algorithm.prompt_mask_rate", noise, "between 0 and 1")
+        check(size is None or size >= 1, "algorithm.block_size", size, "at least 1")
 
 
-def one_per_draw(draw: Draw, steps: int, length: int) -> int:
+@dataclass(kw_only=True)
+class RisingRateConfig(MaskConfig):
+    """Options of strategies whose rate rises over the inner iterations."""
+
+    min_mask_rate: float = 0.0
+    """Lowest share of hidden positions, where the share varies."""
+
+    def __post_init__(self) -> None:
+        rate = self.min_mask_rate
+        check(0 <= rate <= 1, "algorithm.min_mask_rate", rate, "between 0 and 1")
+
+
+@dataclass(kw_only=True)
+class RateRangeConfig(RisingRateConfig):
+    """Options of strategies that draw the rate from a range."""
+
+    max_mask_rate: float = 1.0
+    """Highest share of hidden positions, where the share is drawn."""
+
+    def __post_init__(self) -> None:
+        low, high = self.min_mask_rate, self.max_mask_rate
+        allowed = f"above 0 and between {low:g} and 1"
+        check(0 < high <= 1 and low <= high, "algorithm.max_mask_rate", high, allowed)
+
+
+def one_per_draw(config: MaskConfig, steps: int, length: int) -> int:
     """Passes of a strategy that makes one of each draw."""
-    return draw.num_draws
+    return config.num_draws
 
 
 class Strategy(NamedTuple):
     """A row of `MASKS`.
 
-    `module` has `plan`, which makes the passes, and where they are not one per draw `number`.
+    `plan(rollout, config, generators, iteration)` makes the passes; `config` has the options of the
+    strategy's `Config`. `number(config, steps, length)`: how many passes there are at most for so
+    many denoising steps and response positions. `needs_blocks`: `block_size` must be set.
     `ordered`: the passes follow an order of writing, so neither several draws nor hidden prompt
-    tokens make sense; `reads_trace`: the order is the recorded one; `reads`: the fields of `Draw`
-    about rates and slices that `plan` looks at.
+    tokens make sense; `reads_trace`: the order is the recorded one.
     """
 
-    module: str
+    plan: Callable[[Rollout, Any, Sequence[Generator], int], Passes]
+    Config: type[MaskConfig] = MaskConfig
+    number: Callable[[Any, int, int], int] = one_per_draw
     needs_blocks: bool = False
     ordered: bool = False
     reads_trace: bool = False
-    reads: tuple[str, ...] = ()
 
-    def number(self, draw: Draw, steps: int, length: int) -> int:
-        """How many passes there are at most.
+    def __call__(
+        self,
+        rollout: Rollout,
+        config: MaskConfig,
+        generators: Sequence[Generator],
+        iteration: int = 0,
+    ) -> Passes:
+        """The passes of one inner iteration over B finished rows.
 
         Args:
-            draw: settings.
-            steps: denoising steps.
-            length: response positions.
+            rollout: B rows.
+            config: options, of the strategy or of a whole algorithm.
+            generators: one per row.
+            iteration: inner iteration, 0 .. num_iterations - 1.
         """
-        count = getattr(import_module(self.module), "number", one_per_draw)
-        return count(draw, steps, length)
-
-    def __call__(self, rollout: Rollout, draw: Draw) -> Passes:
-        """The passes of `plan`, with what is the same for all strategies."""
-        passes = import_module(self.module).plan(rollout, draw)
-        if draw.prompt_mask_rate > 0:
-            passes = with_prompt_noise(passes, rollout.canvas, draw)
-        canvas = rollout.canvas
-        blocks = None if draw.block_size is None else blocks_of(canvas, draw.block_size)
+        passes = self.plan(rollout, config, generators, iteration)
+        canvas, size = rollout.canvas, config.block_size
+        if config.prompt_mask_rate > 0:
+            passes = hide_prompt(passes, canvas, config.prompt_mask_rate, generators)
+        blocks = None if size is None else blocks_of(canvas, size)
         return replace(passes, length=canvas.scorable.sum(-1), blocks=blocks)
 
 
-def passes_of(canvas: Canvas, hidden: Tensor, weight: Tensor | None = None) -> Passes:
+def passes_of(
+    canvas: Canvas, hidden: Sequence[Tensor], weight: Sequence[Tensor] | None = None
+) -> Passes:
     """Passes that score every hidden position that counts.
 
-    Response positions that do not count (after the end of a text) are hidden too: what stood there
-    would tell where the text ends.
+    Response positions that do not count (after the end of a text) are hidden too: their tokens
+    would reveal where the text ends.
 
     Args:
         canvas: B rows.
-        hidden: [K, B, L] bool.
-        weight: [K, B, L] float32, 1 if not given.
+        hidden: K masks [B, L] bool.
+        weight: K weights [B, L], 1 if not given.
     """
-    scored = hidden & canvas.scorable
-    weight = scored.float() if weight is None else weight * scored
-    return Passes(hidden | (canvas.response & ~canvas.scorable), scored, weight)
-
-
-def with_prompt_noise(passes: Passes, canvas: Canvas, draw: Draw) -> Passes:
-    """Hide prompt tokens as well, each with probability `prompt_mask_rate` (d1, SPG)."""
     import torch
 
-    from mmrl.estimators.masks.draws import row_uniforms
+    masks = torch.stack(list(hidden))
+    scored = masks & canvas.scorable
+    weights = scored.float() if weight is None else torch.stack(list(weight)).float() * scored
+    return Passes(masks | (canvas.response & ~canvas.scorable), scored, weights)
+
+
+def hide_prompt(
+    passes: Passes, canvas: Canvas, rate: float, generators: Sequence[Generator]
+) -> Passes:
+    """Hide prompt tokens as well, each with probability `rate` (d1, SPG)."""
+    import torch
 
     prompt = ~canvas.response if canvas.attend is None else ~canvas.response & canvas.attend
-    noise = [row_uniforms(prompt, draw.generators) for _ in range(len(passes))]
-    hidden = (torch.stack(noise) < draw.prompt_mask_rate) & prompt
+    noise = [row_uniforms(prompt, generators) for _ in range(len(passes))]
+    hidden = (torch.stack(noise) < rate) & prompt
     return replace(passes, hidden=passes.hidden | hidden)
 
 
@@ -121,3 +141,48 @@ def blocks_of(canvas: Canvas, size: int) -> Tensor:
     """[B, L] int64: the block of each response position, counted from the first; -1 elsewhere."""
     place = canvas.response.cumsum(-1) - 1
     return (place // size).where(canvas.response, -1)
+
+
+def row_uniforms(where: Tensor, generators: Sequence[Generator]) -> Tensor:
+    """[B, L] uniforms at the True entries of `where` (0 elsewhere), row by row."""
+    import torch
+
+    out = torch.zeros(where.shape, device=where.device)
+    counts = where.sum(1).tolist()
+    draws = [torch.rand(n, generator=g) for n, g in zip(counts, generators, strict=True)]
+    out[where] = torch.cat(draws).to(where.device)
+    return out
+
+
+def row_levels(where: Tensor, generators: Sequence[Generator]) -> Tensor:
+    """[B] float64 uniforms in [0, 1), one per row of `where`."""
+    import torch
+
+    draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in generators]
+    return torch.cat(draws).to(where.device)
+
+
+def counts_at(level: Tensor, where: Tensor, config: RateRangeConfig) -> Tensor:
+    """[B] int64: a number of positions, uniform over its range where `level` [B] is uniform.
+
+    The range is low n .. high n, at least 1, with n the True entries of a row of `where` and the
+    shares low and high of the options.
+    """
+    number = where.sum(-1).double()
+    # products such as 0.1 x 10 must not be pushed over the next integer by rounding
+    first = (config.min_mask_rate * number - 1e-9).ceil().clamp(min=1)
+    last = (config.max_mask_rate * number + 1e-9).floor().maximum(first)
+    return (first + (level * (last - first + 1)).floor()).minimum(last).long()
+
+
+def lowest_of(uniforms: Tensor, where: Tensor, counts: Tensor) -> Tensor:
+    """[B, L] bool: the `counts` [B] True entries of `where` with the lowest uniforms."""
+    place = uniforms.masked_fill(~where, 2.0).argsort(-1).argsort(-1)
+    return (place < counts[:, None]) & where
+
+
+def at_least_one(hidden: Tensor, uniforms: Tensor, where: Tensor) -> Tensor:
+    """`hidden` [B, L], with the lowest-drawn position of a row that hides nothing."""
+    first = uniforms.masked_fill(~where, 2.0).argmin(-1, keepdim=True)
+    alone = hidden.new_zeros(hidden.shape).scatter(-1, first, True)
+    return (hidden | (alone & ~hidden.any(-1, keepdim=True))) & where

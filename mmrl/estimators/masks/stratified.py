@@ -5,16 +5,27 @@ level at random from stratum k mu + i. UniGRPO (arXiv 2505.15809) spreads one le
 all iterations together, or all draws of a single one, estimate the evidence bound without bias.
 """
 
-from mmrl.estimators.masks.draws import row_levels
-from mmrl.estimators.masks.strategy import Draw
-from mmrl.estimators.masks.uniform import at_levels
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import RateRangeConfig, Strategy, row_levels
+from mmrl.estimators.masks.uniform import plan_levels
 from mmrl.types import Passes, Rollout
 
+if TYPE_CHECKING:
+    from torch import Generator
 
-def plan(rollout: Rollout, draw: Draw) -> Passes:
+
+def plan(
+    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
     """`num_draws` passes, one per stratum of this iteration."""
-    device, strata = rollout.canvas.tokens.device, draw.num_draws * draw.num_iterations
-    places = [k * draw.num_iterations + draw.iteration for k in range(draw.num_draws)]
-    return at_levels(
-        rollout, draw, [(row_levels(draw.generators, device) + p) / strata for p in places]
-    )
+    where, strata = rollout.canvas.scorable, config.num_draws * config.num_iterations
+    places = [k * config.num_iterations + iteration for k in range(config.num_draws)]
+    levels = [(row_levels(where, generators) + place) / strata for place in places]
+    return plan_levels(rollout, config, generators, levels)
+
+
+STRATIFIED = Strategy(plan, RateRangeConfig)

@@ -7,29 +7,50 @@ orders (LLaDA, arXiv 2502.09992, eq. 6). Hiding each position with a probability
 weight 1 / t has the same mean and an infinite variance.
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
 
-from mmrl.estimators.masks.draws import counts_at, lowest_of, row_levels, row_uniforms
-from mmrl.estimators.masks.strategy import Draw, passes_of
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mmrl.estimators.masks.strategy import (
+    RateRangeConfig,
+    Strategy,
+    counts_at,
+    lowest_of,
+    passes_of,
+    row_levels,
+    row_uniforms,
+)
 from mmrl.types import Passes, Rollout
 
-
-def plan(rollout: Rollout, draw: Draw) -> Passes:
-    """`num_draws` passes, each with a level of its own per row."""
-    device = rollout.canvas.tokens.device
-    return at_levels(
-        rollout, draw, [row_levels(draw.generators, device) for _ in range(draw.num_draws)]
-    )
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 
-def at_levels(rollout: Rollout, draw: Draw, levels: list[Tensor]) -> Passes:
+def plan(
+    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
+) -> Passes:
+    """`num_draws` passes, each with its own level per row."""
+    where = rollout.canvas.scorable
+    levels = [row_levels(where, generators) for _ in range(config.num_draws)]
+    return plan_levels(rollout, config, generators, levels)
+
+
+def plan_levels(
+    rollout: Rollout,
+    config: RateRangeConfig,
+    generators: Sequence[Generator],
+    levels: Sequence[Tensor],
+) -> Passes:
     """One pass per entry of `levels`, [B] in [0, 1): the place in the range of l."""
     where = rollout.canvas.scorable
     hidden, weight = [], []
     for level in levels:
-        counts = counts_at(level, where, draw.min_mask_rate, draw.max_mask_rate)
-        chosen = lowest_of(row_uniforms(where, draw.generators), where, counts)
+        counts = counts_at(level, where, config)
+        chosen = lowest_of(row_uniforms(where, generators), where, counts)
         hidden.append(chosen)
         weight.append(chosen * (where.sum(-1) / counts)[:, None])
-    return passes_of(rollout.canvas, torch.stack(hidden), torch.stack(weight).float())
+    return passes_of(rollout.canvas, hidden, weight)
+
+
+UNIFORM = Strategy(plan, RateRangeConfig)

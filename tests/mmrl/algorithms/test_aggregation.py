@@ -14,40 +14,40 @@ SIZE = BatchSize(rollouts=2, tokens=10, entries=10, longest=4)
 
 
 def test_grpo_averages_in_a_row_then_over_rows_and_draws() -> None:
-    weights = AGGREGATIONS["grpo"](COUNTS, SIZE)
+    weights = AGGREGATIONS["grpo"].weights(COUNTS, SIZE)
     per_row = torch.tensor([[[1 / 3], [1.0]], [[1 / 2], [1 / 4]]]) / 4
     torch.testing.assert_close(weights, per_row * COUNTS)
 
 
 def test_dapo_averages_over_all_entries() -> None:
-    torch.testing.assert_close(AGGREGATIONS["dapo"](COUNTS, SIZE), COUNTS / 10)
+    torch.testing.assert_close(AGGREGATIONS["dapo"].weights(COUNTS, SIZE), COUNTS / 10)
 
 
 def test_dr_grpo_divides_by_a_constant() -> None:
-    torch.testing.assert_close(AGGREGATIONS["dr_grpo"](COUNTS, SIZE), COUNTS / (2 * 4 * 2))
+    torch.testing.assert_close(AGGREGATIONS["dr_grpo"].weights(COUNTS, SIZE), COUNTS / (2 * 4 * 2))
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo"])
 def test_weights_of_a_mean_add_up_to_one(name: str) -> None:
-    assert float(AGGREGATIONS[name](COUNTS, SIZE).sum()) == pytest.approx(1.0)
+    assert float(AGGREGATIONS[name].weights(COUNTS, SIZE).sum()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", sorted(AGGREGATIONS))
 def test_a_part_of_the_batch_gets_the_weights_it_has_in_the_whole(name: str) -> None:
-    whole = AGGREGATIONS[name](COUNTS, SIZE)
-    parts = [AGGREGATIONS[name](COUNTS[:, row : row + 1], SIZE) for row in range(2)]
+    whole = AGGREGATIONS[name].weights(COUNTS, SIZE)
+    parts = [AGGREGATIONS[name].weights(COUNTS[:, row : row + 1], SIZE) for row in range(2)]
     assert torch.equal(torch.cat(parts, 1), whole)
 
 
 def test_a_bound_that_sums_the_draws_up_is_averaged_over_rollouts_alone() -> None:
     counts = torch.ones(1, 2, 1, dtype=torch.bool)
     size = BatchSize(rollouts=2, tokens=10, entries=2, longest=4)
-    assert AGGREGATIONS["grpo"](counts, size).flatten().tolist() == [0.5, 0.5]
-    assert AGGREGATIONS["dapo"](counts, size).flatten().tolist() == [0.5, 0.5]
+    assert AGGREGATIONS["grpo"].weights(counts, size).flatten().tolist() == [0.5, 0.5]
+    assert AGGREGATIONS["dapo"].weights(counts, size).flatten().tolist() == [0.5, 0.5]
 
 
 def test_gspo_averages_over_all_passes_of_a_rollout() -> None:
-    weights = AGGREGATIONS["gspo"](COUNTS, SIZE)
+    weights = AGGREGATIONS["gspo"].weights(COUNTS, SIZE)
     per_row = torch.tensor([[[1 / 5], [1 / 5]], [[1 / 5], [1 / 5]]]) / 2
     torch.testing.assert_close(weights, per_row * COUNTS)
 
@@ -56,7 +56,7 @@ def test_rows_without_an_entry_in_a_pass_are_not_averaged_over() -> None:
     counts = COUNTS.clone()
     counts[1, 0] = False
     size = BatchSize(rollouts=2, tokens=8, entries=8, longest=4, rows=3, token_rows=3)
-    weights = AGGREGATIONS["grpo"](counts, size)
+    weights = AGGREGATIONS["grpo"].weights(counts, size)
     per_row = torch.tensor([[[1 / 3], [1.0]], [[0.0], [1 / 4]]]) / 3
     torch.testing.assert_close(weights, per_row * counts)
     assert float(weights.sum()) == pytest.approx(1.0)

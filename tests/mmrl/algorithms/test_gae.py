@@ -8,12 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mmrl.algorithms.gae import at_end, estimate, outcome_rewards, position_rewards, step_means
+from mmrl.algorithms.value import estimate_gae, step_means, token_rewards
+from mmrl.rollouts.credit import place_at_end
 
 promise = settings(derandomize=True, deadline=None, max_examples=40)
 SCORED = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]).bool()[:, None]
 VALUES = torch.tensor([[0.2, 0.4, 0, 0, 0, 0], [0, 0, 0.1, 0, 0, 0], [0, 0, 0, 0.5, 0.3, 0.1]])
 """Three steps of two, one and three tokens."""
+
+
+def outcome_rewards(outcomes: Tensor, scored: Tensor) -> Tensor:
+    """A rollout's outcome [B] at every token of its last step, 0 elsewhere."""
+    return token_rewards(place_at_end(outcomes, scored.shape[-1]), scored)
 
 
 def rollouts(steps: list[list[int]], length: int, seed: int) -> tuple[Tensor, ...]:
@@ -36,7 +42,7 @@ def random_rollouts(draw: st.DrawFn) -> tuple[Tensor, ...]:
 
 def test_the_worked_numbers() -> None:
     rewards = outcome_rewards(torch.ones(1), SCORED)
-    returns, advantages = estimate(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
+    returns, advantages = estimate_gae(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
     expected = [[0.81, 0.81, 0, 0, 0, 0], [0, 0, 0.9, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
     expected = [[0.37528, 0.17528, 0, 0, 0, 0], [0, 0, 0.674, 0, 0, 0], [0, 0, 0, 0.5, 0.7, 0.9]]
@@ -49,7 +55,7 @@ def test_the_worked_numbers() -> None:
 
 def test_token_rewards_are_carried_as_the_mean_of_their_step() -> None:
     rewards = torch.tensor([[1.0, 3, 0, 0, 0, 0], [0, 0, 5.0, 0, 0, 0], [0, 0, 0, 1.0, 2, 6]])
-    returns, _ = estimate(rewards[:, None], torch.zeros(3, 1, 6), SCORED, 0.5, 1.0)
+    returns, _ = estimate_gae(rewards[:, None], torch.zeros(3, 1, 6), SCORED, 0.5, 1.0)
     # the last step is worth 3 on average, so the one before 5 + 1.5
     expected = [[4.25, 6.25, 0, 0, 0, 0], [0, 0, 6.5, 0, 0, 0], [0, 0, 0, 1, 2, 6]]
     torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
@@ -58,9 +64,9 @@ def test_token_rewards_are_carried_as_the_mean_of_their_step() -> None:
 def test_the_worked_numbers_with_rewards_at_two_positions() -> None:
     """Half a point for the first three tokens, whole after the second step, and one for all."""
     earned = torch.tensor([[0, 0, 0.5, 0, 0, 1]])
-    rewards = position_rewards(earned, SCORED)
+    rewards = token_rewards(earned, SCORED)
     assert rewards[:, 0].tolist() == [[0] * 6, [0, 0, 0.5, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
-    returns, advantages = estimate(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
+    returns, advantages = estimate_gae(rewards, VALUES[:, None], SCORED, 0.9, 0.8)
     expected = [[1.26, 1.26, 0, 0, 0, 0], [0, 0, 1.4, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     torch.testing.assert_close(returns[:, 0], torch.tensor(expected))
     expected = [[0.73528, 0.53528, 0, 0, 0, 0], [0, 0, 1.174, 0, 0, 0], [0, 0, 0, 0.5, 0.7, 0.9]]
@@ -73,13 +79,13 @@ def test_a_reward_is_paid_when_all_it_was_judged_for_is_written_and_in_full() ->
     for step, places in enumerate([[3, 1], [0, 5], [2, 4]]):
         scored[step, 0, places] = True
     earned = torch.tensor([[0, 7.0, 0, 0, 0, 100.0]])
-    paid = position_rewards(earned, scored)
+    paid = token_rewards(earned, scored)
     assert step_means(paid, scored)[:, 0].tolist() == [0, 7, 100]
-    returns, _ = estimate(paid, torch.zeros(3, 1, 6), scored, 1.0, 1.0)
+    returns, _ = estimate_gae(paid, torch.zeros(3, 1, 6), scored, 1.0, 1.0)
     assert returns.sum(0)[0].tolist() == [107, 107, 100, 107, 100, 107]
     # a step that also writes a token of the next chunk pays no less for the first
     shared = torch.tensor([[[1, 1, 0, 0]], [[0, 0, 1, 1]]]).bool()
-    paid = position_rewards(torch.tensor([[3.0, 0, 0, 0]]), shared)
+    paid = token_rewards(torch.tensor([[3.0, 0, 0, 0]]), shared)
     assert step_means(paid, shared)[:, 0].tolist() == [3, 0]
 
 
@@ -87,8 +93,8 @@ def test_a_reward_up_to_where_nothing_is_scored_is_paid_to_nobody() -> None:
     scored = SCORED.clone()
     scored[:, :, :2] = False
     earned = torch.tensor([[0, 5.0, 0, 0, 0, 1.0]])
-    assert position_rewards(earned, scored)[:, 0].sum(-1).tolist() == [0, 0, 3]
-    assert not bool(position_rewards(earned, torch.zeros_like(scored)).any())
+    assert token_rewards(earned, scored)[:, 0].sum(-1).tolist() == [0, 0, 3]
+    assert not bool(token_rewards(earned, torch.zeros_like(scored)).any())
 
 
 @promise
@@ -99,8 +105,8 @@ def test_a_return_is_the_sum_of_what_is_paid_from_its_step_on(
     _, _, scored = drawn
     draw = torch.Generator().manual_seed(seed)
     earned = torch.randn(scored.shape[1:], generator=draw, dtype=torch.double)
-    paid = position_rewards(earned, scored)
-    returns, _ = estimate(paid, torch.zeros_like(paid), scored, 1.0, 1.0)
+    paid = token_rewards(earned, scored)
+    returns, _ = estimate_gae(paid, torch.zeros_like(paid), scored, 1.0, 1.0)
     for row in range(len(earned)):
         at = [
             int(scored[:, row, place].int().argmax()) if scored[:, row, place].any() else -1
@@ -117,8 +123,8 @@ def test_a_return_is_the_sum_of_what_is_paid_from_its_step_on(
 def test_an_outcome_is_the_reward_at_the_last_position(drawn: tuple[Tensor, ...]) -> None:
     _, _, scored = drawn
     outcomes = 1.0 + torch.arange(scored.shape[1])
-    earned = at_end(outcomes, scored.shape[2])
-    assert torch.equal(position_rewards(earned, scored), outcome_rewards(outcomes, scored))
+    earned = place_at_end(outcomes, scored.shape[2])
+    assert torch.equal(token_rewards(earned, scored), outcome_rewards(outcomes, scored))
 
 
 @promise
@@ -128,7 +134,7 @@ def test_undiscounted_monte_carlo_is_the_outcome_less_the_tokens_own_value(
 ) -> None:
     _, values, scored = drawn
     outcomes = torch.full((values.shape[1],), outcome, dtype=torch.double)
-    result = estimate(outcome_rewards(outcomes, scored), values, scored, 1.0, 1.0)
+    result = estimate_gae(outcome_rewards(outcomes, scored), values, scored, 1.0, 1.0)
     torch.testing.assert_close(result.returns, outcome * scored.double())
     torch.testing.assert_close(result.advantages, (outcome - values) * scored)
 
@@ -139,7 +145,7 @@ def test_with_lambda_one_the_advantage_is_the_return_less_the_value(
     drawn: tuple[Tensor, ...], gamma: float
 ) -> None:
     rewards, values, scored = drawn
-    result = estimate(rewards, values, scored, gamma, 1.0)
+    result = estimate_gae(rewards, values, scored, gamma, 1.0)
     torch.testing.assert_close(result.advantages, result.returns - values * scored)
 
 
@@ -149,7 +155,7 @@ def test_with_lambda_zero_only_the_next_step_counts(
     drawn: tuple[Tensor, ...], gamma: float
 ) -> None:
     rewards, values, scored = drawn
-    _, advantages = estimate(rewards, values, scored, gamma, 0.0)
+    _, advantages = estimate_gae(rewards, values, scored, gamma, 0.0)
     for row in range(values.shape[1]):
         steps = [k for k in range(len(scored)) if bool(scored[k, row].any())]
         for k, after in itertools.zip_longest(steps, steps[1:]):
@@ -164,7 +170,7 @@ def test_without_values_and_with_lambda_one_advantages_are_plain_returns(
     drawn: tuple[Tensor, ...], gamma: float
 ) -> None:
     rewards, _, scored = drawn
-    returns, advantages = estimate(rewards, torch.zeros_like(rewards), scored, gamma, 1.0)
+    returns, advantages = estimate_gae(rewards, torch.zeros_like(rewards), scored, gamma, 1.0)
     torch.testing.assert_close(advantages, returns)
 
 
@@ -174,7 +180,7 @@ def test_the_mean_over_a_steps_tokens_follows_the_recursion_of_steps(
     drawn: tuple[Tensor, ...], gamma: float, lam: float
 ) -> None:
     rewards, values, scored = drawn
-    result = estimate(rewards, values, scored, gamma, lam)
+    result = estimate_gae(rewards, values, scored, gamma, lam)
     means = [step_means(t, scored) for t in (rewards, values, *result)]
     for row in range(values.shape[1]):
         later_return = later_value = later_advantage = 0.0
@@ -196,11 +202,11 @@ def test_rows_and_steps_that_write_nothing_change_nothing(
     drawn: tuple[Tensor, ...], gamma: float, lam: float
 ) -> None:
     rewards, values, scored = drawn
-    whole = estimate(rewards, values, scored, gamma, lam)
+    whole = estimate_gae(rewards, values, scored, gamma, lam)
     for row in range(values.shape[1]):
         used = scored[:, row].any(-1)
         reward, value, steps = (t[used, row][:, None] for t in (rewards, values, scored))
-        for one, many in zip(estimate(reward, value, steps, gamma, lam), whole, strict=True):
+        for one, many in zip(estimate_gae(reward, value, steps, gamma, lam), whole, strict=True):
             torch.testing.assert_close(one[:, 0], many[used, row])
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mmrl.algorithms.kl import KL
+from mmrl.algorithms.ratios import KL
 
 POLICY = torch.tensor([-1.0, -2.0, -0.5])
 REFERENCE = torch.tensor([-1.5, -1.0, -0.5])

@@ -7,10 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import AlgorithmConfig, BatchSize, LossInputs, policy_loss
+from mmrl.algorithms import (
+    AlgorithmConfig,
+    BatchSize,
+    LossInputs,
+    load_algorithm,
+    policy_loss,
+)
 from mmrl.algorithms.aggregation import AGGREGATIONS
-from mmrl.algorithms.kl import KL
-from mmrl.algorithms.ratios import RATIO_LEVELS
+from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.config import ConfigError
 from mmrl.estimators import BOUNDS
 from mmrl.types import Passes
@@ -36,7 +41,7 @@ def inputs(
     old = (new - log_ratio) * scored
     passes = Passes(scored, scored, scored.float(), blocks=BLOCKS)
     kept = None if reference is None else reference * scored
-    return LossInputs(passes, new.requires_grad_(), old, kept, torch.ones_like(old), advantages)
+    return LossInputs(passes, new.requires_grad_(), advantages, old, kept, torch.ones_like(old))
 
 
 def loss(given: LossInputs, size: BatchSize = SIZE, **columns: Any) -> tuple[Tensor, dict]:
@@ -90,7 +95,7 @@ def test_the_evidence_bound_is_one_ratio_per_rollout() -> None:
 
 def possible(columns: dict[str, str]) -> bool:
     try:
-        AlgorithmConfig(block_size=2, **columns)
+        load_algorithm({"block_size": 2, **columns})
     except ConfigError:
         return False
     return True
@@ -175,10 +180,10 @@ def test_parts_of_a_batch_add_up_to_its_loss_and_metrics(columns: dict) -> None:
         part = LossInputs(
             full.passes[row],
             full.new[:, row],
+            full.advantages[row],
             full.old[:, row],
             full.reference[:, row],
             full.entropy[:, row],
-            full.advantages[row],
         )
         value, some = loss(part, size, beta=0.1, **columns)
         total = total + value
@@ -242,7 +247,7 @@ def test_the_worked_example_of_the_public_trace_loss() -> None:
     new, old = torch.tensor([[[-1.0, -0.5, -2.0]]]), torch.tensor([[[-1.2, -0.9, -1.9]]])
     scored = torch.ones(1, 1, 3, dtype=torch.bool)
     passes, size = Passes(scored, scored, scored.float()), BatchSize(1, 3, 3, 3)
-    given = LossInputs(passes, new, old, old, torch.zeros(1, 1, 3), torch.tensor([1.5]))
+    given = LossInputs(passes, new, torch.tensor([1.5]), old, old)
     value, metrics = policy_loss(given, AlgorithmConfig(beta=0.01, kl="k3"), size)
     assert float(metrics["policy_loss"]) == pytest.approx(-1.6524187, abs=1e-6)
     assert 3 * float(metrics["kl"]) == pytest.approx(0.0942217, abs=1e-6)

@@ -60,8 +60,8 @@ def test_options_win_over_the_preset() -> None:
 
 
 def test_without_an_upper_range_the_lower_one_serves_both() -> None:
-    assert AlgorithmConfig(epsilon=0.1).upper_epsilon == 0.1
-    assert AlgorithmConfig(epsilon=0.1, epsilon_high=0.3).upper_epsilon == 0.3
+    assert AlgorithmConfig(epsilon=0.1).clip_range == (0.1, 0.1)
+    assert AlgorithmConfig(epsilon=0.1, epsilon_high=0.3).clip_range == (0.1, 0.3)
 
 
 @pytest.mark.parametrize(

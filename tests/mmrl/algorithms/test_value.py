@@ -7,7 +7,7 @@ from mmrl.algorithms import (
     BatchSize,
     ValueConfig,
     ValueInputs,
-    appraise,
+    compute_advantages,
     load_algorithm,
     value_loss,
 )
@@ -31,9 +31,9 @@ def loss_of(value: float, old: float, target: float, epsilon: float = 0.2) -> tu
     ("value", "old", "target", "loss", "gradient"),
     [
         (0.6, 0.5, 1.0, 0.08, -0.4),  # within reach: half the squared error
-        (0.9, 0.5, 1.0, 0.045, 0.0),  # 0.7 held: (0.7 - 1)^2 / 2, so no more pull towards 1
-        (1.4, 0.5, 0.6, 0.32, 0.8),  # beyond the return: the error itself is larger, and pulls back
-        (0.1, 0.5, 1.0, 0.405, -0.9),  # on the wrong side: the error itself pulls
+        (0.9, 0.5, 1.0, 0.045, 0.0),  # 0.7 held: (0.7 - 1)^2 / 2, so no gradient towards 1
+        (1.4, 0.5, 0.6, 0.32, 0.8),  # beyond the return: the error itself is larger, towards it
+        (0.1, 0.5, 1.0, 0.405, -0.9),  # on the wrong side: the error itself counts
     ],
 )
 def test_the_loss_of_a_token_by_hand(
@@ -74,7 +74,7 @@ def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:
     scored = torch.ones(2, 3, 1, dtype=torch.bool)
     values = torch.full((2, 3, 1), 0.5)
     outcomes = torch.tensor([[1.0], [torch.nan], [0.0]])
-    returns, advantages = appraise(values, outcomes, scored, ValueConfig())
+    returns, advantages = compute_advantages(values, outcomes, scored, ValueConfig())
     assert returns[:, :, 0].tolist() == [[1, 0, 0]] * 2
     assert advantages[:, :, 0].tolist() == [[0.5, 0, -0.5]] * 2
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.algorithms import AlgorithmConfig
+from mmrl.estimators import BOUNDS, MASKS, score
 from mmrl.types import Passes, Rollout
 from tests.mmrl.canvases import VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -40,7 +41,7 @@ def table(n: int) -> Tensor:
     hidden = torch.zeros(2**n, *rollout.canvas.tokens.shape, dtype=torch.bool)
     hidden[:, 0, FIRST : FIRST + n] = bits.bool()
     with torch.no_grad():
-        logprobs, _ = score(policy, rollout.canvas, Passes(hidden, hidden, hidden.float()))
+        logprobs, *_ = score(policy, rollout.canvas, Passes(hidden, hidden, hidden.float()))
     return logprobs[:, 0, FIRST : FIRST + n]
 
 
@@ -53,12 +54,11 @@ def looked_up(passes: Passes, n: int) -> Tensor:
     return logprobs * passes.scored
 
 
-def drawn(name: str, n: int, rows: int, **options: Any) -> Passes:
+def drawn(name: str, n: int, rows: int, iteration: int = 0, **options: Any) -> Passes:
     """Passes of a strategy over many copies of that rollout."""
     _, rollout = network_and_rollout(n)
     copies = rollout[torch.zeros(rows, dtype=torch.long)]
-    defaults = {"iteration": 0, "num_iterations": 1, "num_draws": 1, "min_mask_rate": 0.0}
-    return MASKS[name](copies, Draw(**{**defaults, **options}, generators=generators(rows)))
+    return MASKS[name](copies, AlgorithmConfig(**options), generators(rows), iteration)
 
 
 def estimates(name: str, n: int, rows: int = 2500, **options: Any) -> Tensor:

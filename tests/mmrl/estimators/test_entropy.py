@@ -2,7 +2,7 @@
 
 import torch
 
-from mmrl.estimators import highest
+from mmrl.estimators import highest_entropy
 from mmrl.types import Passes
 
 
@@ -17,7 +17,7 @@ def random_passes(rows: int, seed: int = 0) -> tuple[torch.Tensor, Passes]:
 def test_each_rollout_keeps_its_share_of_the_most_uncertain_tokens_of_all_passes() -> None:
     entropy, passes = random_passes(3)
     for share in (0.01, 0.25, 0.5, 1.0):
-        kept = highest(entropy, passes.scored, share)
+        kept = highest_entropy(entropy, passes.scored, share)
         for row in range(3):
             among = passes.scored[:, row]
             number = -(-int(share * 100) * int(among.sum()) // 100)
@@ -27,22 +27,24 @@ def test_each_rollout_keeps_its_share_of_the_most_uncertain_tokens_of_all_passes
 
 def test_what_is_kept_of_a_rollout_does_not_depend_on_the_others() -> None:
     entropy, passes = random_passes(4)
-    together = highest(entropy, passes.scored, 0.3)
-    alone = [highest(entropy[:, r : r + 1], passes.scored[:, r : r + 1], 0.3) for r in range(4)]
+    together = highest_entropy(entropy, passes.scored, 0.3)
+    alone = [
+        highest_entropy(entropy[:, r : r + 1], passes.scored[:, r : r + 1], 0.3) for r in range(4)
+    ]
     assert torch.equal(together, torch.cat(alone, 1))
 
 
 def test_of_equal_entropies_the_first_are_kept_and_no_share_is_rounded_up_by_a_float() -> None:
     scored = torch.ones(2, 1, 10, dtype=torch.bool)
-    kept = highest(torch.zeros(2, 1, 10), scored, 0.15)
+    kept = highest_entropy(torch.zeros(2, 1, 10), scored, 0.15)
     assert kept[0, 0].tolist() == [True] * 3 + [False] * 7 and not kept[1].any()
     nothing = torch.zeros_like(scored)
-    assert not highest(torch.zeros(2, 1, 10), nothing, 0.5).any()
+    assert not highest_entropy(torch.zeros(2, 1, 10), nothing, 0.5).any()
 
 
 def test_kept_tokens_are_scored_in_the_states_they_were_and_empty_draws_are_dropped() -> None:
     entropy, passes = random_passes(3)
-    kept = highest(entropy, passes.scored, 0.05)
+    kept = highest_entropy(entropy, passes.scored, 0.05)
     left = passes.restrict_to(kept)
     assert len(left) == int(kept.any(-1).sum(0).max()) < len(passes)
     for row in range(3):

@@ -1,15 +1,16 @@
 """Mask draws: the published rates and masks, and independence of everything around a row."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Generator, Tensor
 
-from mmrl.estimators import BOUNDS, MASKS, Draw
-from mmrl.estimators.masks import row_uniforms
-from mmrl.samplers.ending import valid
+from mmrl.algorithms import AlgorithmConfig
+from mmrl.estimators import BOUNDS, MASKS
+from mmrl.estimators.masks.strategy import row_uniforms
+from mmrl.samplers.denoise import counted
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
 
@@ -31,13 +32,11 @@ def draw(
     name: str = "random",
     iteration: int = 0,
     num_iterations: int = 4,
-    num_draws: int = 1,
-    min_mask_rate: float = 0.5,
     **options: Any,
 ) -> Passes:
-    options = {**NEEDS.get(name, {}), **options}
-    settings = Draw(iteration, num_iterations, num_draws, min_mask_rate, seeds, **options)
-    return MASKS[name](rollout_of(canvas), settings)
+    values = {"min_mask_rate": 0.5, **NEEDS.get(name, {}), **options}
+    config = AlgorithmConfig(num_iterations=num_iterations, **values)
+    return MASKS[name](rollout_of(canvas), config, seeds, iteration)
 
 
 def behind(seed: int, used: int) -> Generator:
@@ -77,7 +76,7 @@ def test_the_rate_rises_from_the_lowest_to_almost_one() -> None:
 
 def ending_at_30(canvas: Canvas) -> Canvas:
     canvas = replace(canvas, stop_ids=(30,))
-    return replace(canvas, valid=valid(canvas))
+    return replace(canvas, valid=counted(canvas))
 
 
 @pytest.mark.parametrize("name", sorted(MASKS))
@@ -87,7 +86,7 @@ def test_only_hidden_response_positions_are_scored_and_nothing_after_the_end(nam
     canvas.tokens[1, 6] = canvas.tokens[2, 8] = canvas.tokens[2, 9] = 30
     ended = ending_at_30(canvas)
     assert ended.scorable.sum(-1).tolist() == [7, 2, 3, 4]
-    number = MASKS[name].number(Draw(0, 1, 5, 0.0, []), 3, 7)
+    number = MASKS[name].number(AlgorithmConfig(num_draws=5), 3, 7)
     passes = draw(ended, generators(4), name, num_draws=5)
     assert passes.hidden.shape == (number, *canvas.tokens.shape)
     assert not bool((passes.hidden & ~canvas.response).any())
@@ -216,4 +215,5 @@ def test_a_strategy_reads_what_it_says_it_reads(name: str, setting: str) -> None
     changed = {setting: CHANGED[setting]}
     one, other = (draw(canvas, generators(2), name, **options) for options in ({}, changed))
     same = one.hidden.shape == other.hidden.shape and torch.equal(one.hidden, other.hidden)
-    assert same != (setting in MASKS[name].reads)
+    declared = {field.name for field in fields(MASKS[name].Config)}
+    assert same != (setting in declared)

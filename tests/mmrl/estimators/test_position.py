@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
-from mmrl.estimators import MASKS, Draw, score
-from mmrl.estimators.position import plackett_luce
+from mmrl.estimators import MASKS, score
+from mmrl.estimators.masks.trace import TraceConfig
+from mmrl.estimators.scoring import plackett_luce
 from mmrl.samplers import SamplerConfig, sample
 from tests.mmrl.canvases import generators, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -43,21 +44,21 @@ def test_positions_compete_within_their_block_and_only_while_hidden() -> None:
 def test_it_is_added_to_the_log_prob_of_the_token_with_its_gradient() -> None:
     policy = bare_policy(small_network())
     done = sample(policy, small_canvas(2, 5), SamplerConfig(steps=3), generators(2))
-    plain = MASKS["trace"](done, Draw(0, 1, 1, 0.0, []))
-    placed = MASKS["trace"](done, Draw(0, 1, 1, 0.0, [], position=True))
-    without, _ = score(policy, done.canvas, plain)
-    with_term, _ = score(policy, done.canvas, placed)
+    plain = MASKS["trace"](done, TraceConfig(), [])
+    ordered = MASKS["trace"](done, TraceConfig(position_term="plackett_luce"), [])
+    without, *_ = score(policy, done.canvas, plain)
+    with_term, *_ = score(policy, done.canvas, ordered)
     difference = (with_term - without).detach()
-    assert placed.order is not None and bool((difference[~placed.scored] == 0).all())
-    for k, row in itertools.product(range(len(placed)), range(2)):
-        tokens = done.canvas.tokens[row].masked_fill(placed.hidden[k, row], 39)
+    assert ordered.order is not None and bool((difference[~ordered.scored] == 0).all())
+    for k, row in itertools.product(range(len(ordered)), range(2)):
+        tokens = done.canvas.tokens[row].masked_fill(ordered.hidden[k, row], 39)
         logits = policy.model(input_ids=tokens[None]).logits[0, :, 12:36]
         confidence = logits.log_softmax(-1).amax(-1).detach()
-        open_now = placed.hidden[k, row] & done.canvas.response[row]
+        open_now = ordered.hidden[k, row] & done.canvas.response[row]
         ranked = open_now.nonzero().flatten().tolist()
-        ranked = sorted(ranked, key=lambda place: int(placed.order[row, place]))
+        ranked = sorted(ranked, key=lambda place: int(ordered.order[row, place]))
         for n, place in enumerate(ranked):
-            if placed.scored[k, row, place]:
+            if ordered.scored[k, row, place]:
                 rest = torch.logsumexp(confidence[ranked[n:]], 0)
                 expected = float(confidence[place] - rest)
                 assert float(difference[k, row, place]) == pytest.approx(expected, abs=1e-4)

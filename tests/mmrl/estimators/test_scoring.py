@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.estimators import BOUNDS, MASKS, Draw, score
+from mmrl.algorithms import AlgorithmConfig
+from mmrl.estimators import BOUNDS, MASKS, score
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, mmada_canvas, small_canvas
@@ -72,7 +73,7 @@ def test_scores_and_gradients_equal_the_naive_ones(
     results = []
     for compute in (score, naive):
         policy.model.zero_grad()
-        logprobs, entropy = compute(policy, canvas, passes, cfg_scale, temperature)
+        logprobs, entropy, *_ = compute(policy, canvas, passes, cfg_scale, temperature)
         (logprobs * weight).sum().backward()
         gradients = [parameter.grad.clone() for parameter in policy.model.parameters()]
         results.append([logprobs.detach(), entropy.detach(), *gradients])
@@ -84,7 +85,7 @@ def test_only_scored_positions_carry_a_value_or_a_gradient() -> None:
     policy, canvas = bare_policy(small_network()), finished().canvas
     passes = draw(canvas, generators(3), num_draws=2)
     passes.scored = passes.hidden & (torch.arange(canvas.tokens.shape[1]) % 2 == 0)
-    logprobs, entropy = score(policy, canvas, passes)
+    logprobs, entropy, _ = score(policy, canvas, passes)
     assert bool((logprobs[~passes.scored] == 0).all() and (entropy[~passes.scored] == 0).all())
     assert bool((logprobs[passes.scored] < 0).all()) and not entropy.requires_grad
     logprobs.masked_fill(passes.scored, 0).sum().backward()
@@ -100,19 +101,19 @@ def test_only_scored_positions_carry_a_value_or_a_gradient() -> None:
 def test_the_same_weights_give_the_same_scores_bit_for_bit_with_and_without_gradient() -> None:
     policy, canvas = bare_policy(small_network()), finished().canvas
     passes = draw(canvas, generators(3), num_draws=2)
-    new, _ = score(policy, canvas, passes)
+    new, *_ = score(policy, canvas, passes)
     with torch.no_grad():
-        old, _ = score(policy, canvas, passes)
+        old, *_ = score(policy, canvas, passes)
     assert torch.equal((new - old).exp(), torch.ones_like(new))
 
 
 def test_scores_do_not_depend_on_the_other_rows_of_the_batch() -> None:
     policy, canvas = bare_policy(small_network()), finished(padding=True).canvas
     passes = draw(canvas, generators(3), num_draws=2)
-    whole, _ = score(policy, canvas, passes)
+    whole, *_ = score(policy, canvas, passes)
     for row in range(3):
         one = slice(row, row + 1)
-        alone, _ = score(policy, canvas[one], passes[one])
+        alone, *_ = score(policy, canvas[one], passes[one])
         torch.testing.assert_close(alone, whole[:, one], atol=1e-5, rtol=0)
 
 
@@ -131,8 +132,8 @@ def test_the_mean_over_draws_is_the_exact_sum_over_all_masks() -> None:
     # a draw that hides nothing hides one position instead, each equally likely
     exact += (1 - rate) ** 3 * sum(singles) / 3
     canvas = row[torch.zeros(draws, dtype=torch.long)]
-    settings = Draw(1, 5, 1, 0.0, generators(draws))
-    passes = MASKS["random"](rollout_of(canvas), settings)
+    config = AlgorithmConfig(num_iterations=5)
+    passes = MASKS["random"](rollout_of(canvas), config, generators(draws), 1)
     values = BOUNDS["elbo"](score(policy, canvas, passes)[0], passes).values.flatten()
     error = float(values.std()) / draws**0.5
     assert abs(float(values.mean()) - exact) < 3 * error
@@ -143,7 +144,7 @@ def test_the_mean_over_draws_is_the_exact_sum_over_all_masks() -> None:
 def test_hiding_everything_scores_every_token_given_the_prompt() -> None:
     policy, canvas = bare_policy(small_network()), finished().canvas
     passes = draw(canvas, [], "full", num_draws=2)
-    logprobs, _ = score(policy, canvas, passes)
+    logprobs, *_ = score(policy, canvas, passes)
     assert torch.equal(logprobs[0], logprobs[1])
     assert torch.equal(logprobs[0] < 0, canvas.response)
 
@@ -154,7 +155,7 @@ def test_a_canvas_written_in_one_step_scores_as_the_sampler_recorded() -> None:
     config = SamplerConfig(steps=1, cfg_scale=1.0, temperature=0.8)
     done = sample(policy, small_canvas(4, 6), config, generators(4))
     passes = draw(done.canvas, [], "full")
-    logprobs, _ = score(policy, done.canvas, passes, cfg_scale=1.0, temperature=0.8)
+    logprobs, *_ = score(policy, done.canvas, passes, cfg_scale=1.0, temperature=0.8)
     torch.testing.assert_close(logprobs[0], done.logprobs, atol=1e-5, rtol=0)
 
 
@@ -165,10 +166,10 @@ def test_rows_that_a_pass_does_not_score_are_not_asked() -> None:
         lambda module, args, kwargs: asked.append(len(kwargs["input_ids"])), with_kwargs=True
     )
     passes = draw(canvas, generators(3), num_draws=3)
-    whole, _ = score(bare_policy(network), canvas, passes)
+    whole, *_ = score(bare_policy(network), canvas, passes)
     passes.scored[1, :2] = False
     passes.scored[2] = False
-    some, entropy = score(bare_policy(network), canvas, passes)
+    some, entropy, _ = score(bare_policy(network), canvas, passes)
     assert asked == [3, 3, 3, 3, 1, 1]
     assert torch.equal(some[0], whole[0]) and bool((some[2] == 0).all())
     torch.testing.assert_close(some[1, 2], whole[1, 2])

@@ -20,12 +20,12 @@ from mmrl.algorithms import (
     ValueConfig,
     ValueInputs,
     Weights,
-    appraise,
+    compute_advantages,
     load_algorithm,
     policy_loss,
     value_loss,
 )
-from mmrl.estimators import MASKS, score, score_with_values, state_values
+from mmrl.estimators import MASKS, predict_values, score
 from mmrl.types import Passes, Rollout
 from models.network.core import MaskedTokenModel
 from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
@@ -63,14 +63,14 @@ def finished(**options: Any) -> tuple[Rollout, Passes]:
     )
     steps = torch.randint(0, 4, canvas.tokens.shape, generator=draw)
     rollout = Rollout(canvas, steps.masked_fill(~canvas.response, -1), torch.zeros(3, 11), {})
-    return rollout, MASKS["trace"](rollout, METHOD.draw(0, generators(3)))
+    return rollout, MASKS["trace"](rollout, METHOD, generators(3))
 
 
 @torch.no_grad()
 def test_a_value_is_the_head_on_the_hidden_state_of_its_own_position() -> None:
     rollout, passes = finished()
     network, canvas = headed(), rollout.canvas
-    values = state_values(value_network(), canvas, passes)
+    values = predict_values(value_network(), canvas, passes)
     assert values.dtype == torch.float32 and not bool(values[~passes.scored].any())
     for k, row in itertools.product(range(len(passes)), range(3)):
         tokens = canvas.tokens[row].masked_fill(passes.hidden[k, row], canvas.mask_id)
@@ -89,25 +89,27 @@ def test_a_head_on_the_policy_gives_the_same_values_beside_the_same_log_probs(
     rollout, passes = finished()
     if position:
         method = replace(METHOD, position_term="plackett_luce")
-        passes = MASKS["trace"](rollout, method.draw(0, generators(3)))
+        passes = MASKS["trace"](rollout, method, generators(3))
     with_head: Any = bare_policy(headed())
     without: Any = bare_policy(small_network(1))
-    found = score_with_values(with_head, rollout.canvas, passes, cfg_scale, 0.7)
-    plain = score_with_values(without, rollout.canvas, passes, cfg_scale, 0.7)
+    found = score(with_head, rollout.canvas, passes, cfg_scale, 0.7)
+    plain = score(without, rollout.canvas, passes, cfg_scale, 0.7)
     assert plain.values is None and found.values is not None
     assert torch.equal(found.logprobs, plain.logprobs)
     assert torch.equal(found.entropy, plain.entropy)
-    torch.testing.assert_close(found.values, state_values(value_network(), rollout.canvas, passes))
+    torch.testing.assert_close(
+        found.values, predict_values(value_network(), rollout.canvas, passes)
+    )
 
 
 @torch.no_grad()
 def test_a_value_knows_nothing_of_what_is_still_to_be_written() -> None:
     rollout, passes = finished()
-    before = state_values(value_network(), rollout.canvas, passes)
+    before = predict_values(value_network(), rollout.canvas, passes)
     for k in range(len(passes)):
         changed = rollout.canvas.tokens.masked_fill(passes.hidden[k], rollout.canvas.vocab[0])
         canvas = replace(rollout.canvas, tokens=changed)
-        assert torch.equal(state_values(value_network(), canvas, passes)[k], before[k])
+        assert torch.equal(predict_values(value_network(), canvas, passes)[k], before[k])
 
 
 def world() -> tuple[Rollout, Passes, Tensor]:
@@ -120,7 +122,7 @@ def world() -> tuple[Rollout, Passes, Tensor]:
     written_at[:, FIRST : FIRST + NUMBER] = torch.tensor([0, 0, 1])
     rollout = Rollout(canvas, written_at, torch.zeros(canvas.tokens.shape), {})
     rewards = torch.randn(ROWS, generator=torch.Generator().manual_seed(4))
-    return rollout, MASKS["trace"](rollout, METHOD.draw(0, generators(ROWS))), rewards
+    return rollout, MASKS["trace"](rollout, METHOD, generators(ROWS)), rewards
 
 
 def chances(policy: Any, rollout: Rollout, passes: Passes) -> Tensor:
@@ -135,8 +137,8 @@ def expected_gradient(policy: Any, advantages: Tensor) -> Tensor:
     """The exact expectation of the policy's gradient over all trajectories."""
     rollout, passes, _ = world()
     weights = chances(policy, rollout, passes)[:, None] * passes.scored
-    new, entropy = score(policy, rollout.canvas, passes)
-    inputs = LossInputs(passes, new, new.detach(), None, entropy, advantages)
+    new, entropy, _ = score(policy, rollout.canvas, passes)
+    inputs = LossInputs(passes, new, advantages, entropy=entropy)
     inputs.weights = Weights(weights, weights)
     loss, _ = policy_loss(inputs, METHOD, BatchSize(ROWS, 1, 1, NUMBER))
     gradients = torch.autograd.grad(loss, list(policy.network.parameters()))
@@ -166,9 +168,11 @@ def test_a_baseline_leaves_the_expected_gradient_as_it_is() -> None:
     policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
     expected = expected_gradient(policy, rewards)
     with torch.no_grad():
-        values = state_values(value_network(), rollout.canvas, passes)
+        values = predict_values(value_network(), rollout.canvas, passes)
     assert float(values.std()) > 0.5
-    advantages = appraise(values, outcome(rewards, passes), passes.scored, ValueConfig()).advantages
+    advantages = compute_advantages(
+        values, outcome(rewards, passes), passes.scored, ValueConfig()
+    ).advantages
     found = expected_gradient(policy, advantages)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
     assert float(expected.abs().max()) > 0.01
@@ -178,20 +182,20 @@ def test_a_baseline_leaves_the_expected_gradient_as_it_is() -> None:
 def test_with_a_shorter_reach_it_does_so_if_the_values_are_right(lam: float) -> None:
     policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
     expected, settings = expected_gradient(policy, rewards), ValueConfig(lam=lam)
-    right = appraise(
+    right = compute_advantages(
         exact_values(policy), outcome(rewards, passes), passes.scored, settings
     ).advantages
     torch.testing.assert_close(expected_gradient(policy, right), expected, atol=1e-4, rtol=0)
     with torch.no_grad():
-        values = state_values(value_network(), rollout.canvas, passes)
-    wrong = appraise(values, outcome(rewards, passes), passes.scored, settings).advantages
+        values = predict_values(value_network(), rollout.canvas, passes)
+    wrong = compute_advantages(values, outcome(rewards, passes), passes.scored, settings).advantages
     assert float((expected_gradient(policy, wrong) - expected).abs().max()) > 0.01
 
 
 def test_right_values_take_variance_out_of_the_gradient() -> None:
     policy, (rollout, passes, rewards) = bare_policy(small_network(3)), world()
     likely = chances(policy, rollout, passes)
-    right = appraise(
+    right = compute_advantages(
         exact_values(policy), outcome(rewards, passes), passes.scored, ValueConfig()
     ).advantages
     plain = rewards[None, :, None] * passes.scored
@@ -206,11 +210,11 @@ def test_the_value_of_a_state_becomes_its_expected_reward() -> None:
     torch.nn.init.zeros_(model.head.weight)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=200)
-    returns = appraise(
+    returns = compute_advantages(
         torch.zeros_like(weights), outcome(rewards, passes), passes.scored, ValueConfig()
     ).returns
     for _ in range(200):
-        values = state_values(model, rollout.canvas, passes)
+        values = predict_values(model, rollout.canvas, passes)
         inputs = ValueInputs(values, values.detach(), returns, weights)
         loss, _ = value_loss(inputs, 0.2, size)
         optimizer.zero_grad()
@@ -218,6 +222,6 @@ def test_the_value_of_a_state_becomes_its_expected_reward() -> None:
         optimizer.step()
         schedule.step()
     with torch.no_grad():
-        values = state_values(model, rollout.canvas, passes)
+        values = predict_values(model, rollout.canvas, passes)
     off = (values - exact_values(policy)).abs() * (weights > 0.01)
     assert float(off.max()) < 0.05

@@ -14,8 +14,7 @@ from PIL import Image
 from torch import Generator, Tensor
 
 from mmrl.data.lazy_images import LazyImage, LazyImages
-from mmrl.estimators import score
-from mmrl.estimators.values import state_values
+from mmrl.estimators import predict_values, score
 from mmrl.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample
@@ -210,7 +209,7 @@ def test_gradients_reach_the_projector_and_if_wanted_the_tower(
     policy = load(directory, train_vision_tower=tower)
     done = rolled_out(policy, PROMPTS)
     with counted(eyes(policy).tower.encoder) as looked:
-        logprobs, _ = score(policy, done.canvas, halves(done.canvas))
+        logprobs, *_ = score(policy, done.canvas, halves(done.canvas))
     # once per image for both passes where the tower may change, and never where it may not
     assert len(looked) == (2 if tower else 0)
     logprobs.sum().backward()
@@ -286,9 +285,9 @@ def test_under_an_adapter_embeddings_are_final_and_the_reference_sees_them_too(
     policy.model = add_adapter(policy.network, LoraConfig(r=2), seed=0)
     done = rolled_out(policy, PROMPTS)
     assert done.canvas.features is not None and done.canvas.features.source is None
-    logprobs, _ = score(policy, done.canvas, halves(done.canvas))
+    logprobs, *_ = score(policy, done.canvas, halves(done.canvas))
     with adapter_off(policy.model):
-        reference, _ = score(policy, done.canvas, halves(done.canvas))
+        reference, *_ = score(policy, done.canvas, halves(done.canvas))
     assert torch.equal(logprobs, reference)
     logprobs.sum().backward()
     moved = {n for n, p in policy.network.named_parameters() if p.grad is not None and p.grad.any()}
@@ -302,9 +301,9 @@ def test_a_value_model_reads_the_same_embeddings_without_eyes_of_its_own(policy:
     head = ValueHead(32, "cpu", torch.float32)
     head.weight.fill_(1.0)
     done = rolled_out(policy, PROMPTS)
-    values = state_values(ValueNetwork(backbone, head), done.canvas, halves(done.canvas))
+    values = predict_values(ValueNetwork(backbone, head), done.canvas, halves(done.canvas))
     blind = replace(done.canvas, features=None)
-    others = state_values(ValueNetwork(backbone, head), blind, halves(done.canvas))
+    others = predict_values(ValueNetwork(backbone, head), blind, halves(done.canvas))
     assert bool((values != others)[halves(done.canvas).scored].all())
 
 
@@ -314,10 +313,10 @@ def test_micro_batches_score_as_the_whole_batch_and_compute_only_what_they_show(
     policy = load(directory, train_vision_tower=True)
     done = rolled_out(policy, [*PROMPTS, PROMPTS[0]])
     passes = halves(done.canvas)
-    whole, _ = score(policy, done.canvas, passes)
+    whole, *_ = score(policy, done.canvas, passes)
     for rows, images in ((slice(0, 1), 1), (slice(1, 2), 1), (slice(1, 3), 2)):
         with counted(eyes(policy).tower.encoder) as looked:
-            part, _ = score(policy, done.canvas[rows], passes[rows])
+            part, *_ = score(policy, done.canvas[rows], passes[rows])
         assert len(looked) == images
         torch.testing.assert_close(part, whole[:, rows], atol=1e-5, rtol=0)
 

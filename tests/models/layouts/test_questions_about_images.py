@@ -135,11 +135,11 @@ def test_a_picture_of_a_file_is_measured_unopened_and_opened_once_for_its_group(
 def test_batches_of_different_widths_join_as_if_sampled_together(policy: Policy) -> None:
     parts = [rolled_out(policy, [prompt]) for prompt in (*PROMPTS, PROMPTS[0])]
     joined = concatenate(parts)
-    logprobs, _ = score(policy, joined.canvas, halves(joined.canvas))
+    logprobs, *_ = score(policy, joined.canvas, halves(joined.canvas))
     for row, part in enumerate(parts):
         width = part.canvas.tokens.shape[1]
         hidden = halves(joined.canvas).hidden[:, row : row + 1, -width:]
-        own, _ = score(policy, part.canvas, Passes(hidden, hidden, hidden.float()))
+        own, *_ = score(policy, part.canvas, Passes(hidden, hidden, hidden.float()))
         torch.testing.assert_close(logprobs[:, row, -width:], own[:, 0], atol=1e-4, rtol=0)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, BatchSize, LossInputs, policy_loss
-from mmrl.estimators import BOUNDS, View
+from mmrl.estimators import BOUNDS
 from mmrl.types import Passes
 from tests.mmrl.estimators.exact import every_mask, evidence_bound
 
@@ -18,7 +18,7 @@ PASSES = Passes(SCORED, SCORED, WEIGHT)
 
 
 def test_the_mean_over_every_mask_is_the_exact_evidence_bound() -> None:
-    quantity = BOUNDS["additive"](*every_mask(4), View())
+    quantity = BOUNDS["additive"](*every_mask(4))
     assert float(quantity.values.mean()) == pytest.approx(evidence_bound(4), rel=1e-5)
 
 
@@ -27,7 +27,7 @@ def loss(new: Tensor, advantages: list[float], bound: str) -> Tensor:
     level = "step" if bound == "additive" else "sequence"
     row = AlgorithmConfig(bound=bound, ratio_level=level, epsilon=1e9)
     entries = 4 if bound == "additive" else 2
-    given = LossInputs(PASSES, new, OLD, None, OLD, torch.tensor(advantages))
+    given = LossInputs(PASSES, new, torch.tensor(advantages), OLD)
     return policy_loss(given, row, BatchSize(2, 8, entries, 2))[0]
 
 

@@ -5,11 +5,16 @@ import math
 import pytest
 import torch
 
-from mmrl.estimators import BOUNDS, View
+from mmrl.estimators import BOUNDS
+from mmrl.estimators.bounds import UpperBoundConfig
 from mmrl.types import Passes
 from tests.mmrl.estimators.exact import drawn, every_mask, looked_up, table
 
 N = 3
+
+
+def upper(beta: float) -> UpperBoundConfig:
+    return UpperBoundConfig(eubo_beta=beta)
 
 
 def exact(beta: float) -> float:
@@ -28,27 +33,27 @@ def exact(beta: float) -> float:
 
 @pytest.mark.parametrize("beta", [1.0, 1.5, 2.0])
 def test_with_every_mask_as_a_pass_it_is_the_exact_bound(beta: float) -> None:
-    value = BOUNDS["eubo"](*every_mask(N), View(eubo_beta=beta)).values
+    value = BOUNDS["eubo"](*every_mask(N), upper(beta)).values
     assert float(value) == pytest.approx(exact(beta), rel=1e-5)
 
 
 def test_many_draws_come_close_to_the_exact_bound() -> None:
     passes = drawn("uniform", N, 2, num_draws=500)
-    value = BOUNDS["eubo"](looked_up(passes, N), passes, View(eubo_beta=1.5)).values.flatten()
+    value = BOUNDS["eubo"](looked_up(passes, N), passes, upper(1.5)).values.flatten()
     assert float((value / exact(1.5) - 1).abs().max()) < 0.05
 
 
 def test_it_lies_above_the_evidence_bound_and_rises_with_beta() -> None:
     lower = float(BOUNDS["elbo"](*every_mask(N)).values)
-    upper = [float(BOUNDS["eubo"](*every_mask(N), View(eubo_beta=b)).values) for b in (1, 1.5, 3)]
-    assert lower < upper[0] < upper[1] < upper[2]
+    values = [float(BOUNDS["eubo"](*every_mask(N), upper(b)).values) for b in (1, 1.5, 3)]
+    assert lower < values[0] < values[1] < values[2]
 
 
 def test_by_hand_with_a_token_that_was_never_hidden() -> None:
     logprobs = torch.tensor([[[-1.0, -2.0, 0.0]], [[-3.0, 0.0, 0.0]]])
     scored = logprobs < 0
     passes = Passes(scored, scored, scored * torch.tensor([2.0, 4.0, 1.0]))
-    value = BOUNDS["eubo"](logprobs, passes, View(eubo_beta=2.0)).values
+    value = BOUNDS["eubo"](logprobs, passes, upper(2.0)).values
     first = math.log((2 * math.exp(-2.0) + 2 * math.exp(-6.0)) / 2) / 2
     second = math.log(4 * math.exp(-4.0) / 2) / 2
     assert float(value) == pytest.approx(first + second, rel=1e-5)
@@ -58,7 +63,7 @@ def test_its_gradient_is_finite_and_only_at_scored_tokens() -> None:
     logprobs = torch.tensor([[[-1.0, -200.0, 0.0]], [[-3.0, 0.0, 0.0]]], requires_grad=True)
     scored = logprobs.detach() < 0
     passes = Passes(scored, scored, scored.float())
-    BOUNDS["eubo"](logprobs, passes, View(eubo_beta=1.5)).values.sum().backward()
+    BOUNDS["eubo"](logprobs, passes, upper(1.5)).values.sum().backward()
     assert logprobs.grad is not None
     assert torch.equal(logprobs.grad > 0, scored)
     torch.testing.assert_close(logprobs.grad.sum(0)[0], torch.tensor([1.0, 1.0, 0.0]))

@@ -1,9 +1,10 @@
-"""sandwich: one bound for what is to become likelier, the other for the rest."""
+"""sandwich: one bound for what is to become more likely, the other for the rest."""
 
 import pytest
 import torch
 
-from mmrl.estimators import BOUNDS, View
+from mmrl.algorithms import AlgorithmConfig
+from mmrl.estimators import BOUNDS
 from mmrl.types import Passes
 from tests.mmrl.estimators.exact import every_mask
 
@@ -13,14 +14,15 @@ N = 3
 def values(advantages: list[float], omega: float) -> list[float]:
     logprobs, passes = every_mask(N)
     copies = torch.zeros(len(advantages), dtype=torch.long)
-    view = View(torch.tensor(advantages), 1.5, omega)
-    return BOUNDS["sandwich"](logprobs[:, copies], passes[copies], view).values.flatten().tolist()
+    config, given = AlgorithmConfig(eubo_beta=1.5, eubo_weight=omega), torch.tensor(advantages)
+    quantity = BOUNDS["sandwich"](logprobs[:, copies], passes[copies], config, given)
+    return quantity.values.flatten().tolist()
 
 
 @pytest.mark.parametrize("omega", [0.0, 0.3, 1.0])
 def test_the_sign_of_the_advantage_chooses_the_bound(omega: float) -> None:
     lower = float(BOUNDS["elbo"](*every_mask(N)).values)
-    upper = float(BOUNDS["eubo"](*every_mask(N), View(eubo_beta=1.5)).values)
+    upper = float(BOUNDS["eubo"](*every_mask(N), AlgorithmConfig(eubo_beta=1.5)).values)
     mixed = omega * upper + (1 - omega) * lower
     found = values([2.0, 0.0, -1.0], omega)
     assert found == pytest.approx([lower, lower, mixed], rel=1e-5)

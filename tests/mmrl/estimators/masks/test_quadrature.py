@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mmrl.estimators.masks.quadrature import nodes
-from mmrl.estimators.masks.strategy import Draw
+from mmrl.estimators.masks.strategy import RateRangeConfig
 from tests.mmrl.estimators.exact import assert_mean, drawn, estimates, evidence_bound, table
 
 
@@ -19,12 +19,12 @@ def at_rate(n: int, t: float) -> float:
 
 @pytest.mark.parametrize(("n", "number"), [(2, 1), (4, 2), (4, 3)])
 def test_k_nodes_are_exact_up_to_twice_as_many_positions(n: int, number: int) -> None:
-    total = sum(share * at_rate(n, t) for t, share in nodes(Draw(0, 1, number, 0.0, [])))
+    total = sum(share * at_rate(n, t) for t, share in nodes(RateRangeConfig(num_draws=number)))
     assert total == pytest.approx(evidence_bound(n), rel=1e-5)
 
 
 def test_one_node_is_not_exact_for_four_positions() -> None:
-    [(t, share)] = nodes(Draw(0, 1, 1, 0.0, []))
+    [(t, share)] = nodes(RateRangeConfig())
     assert (t, share) == (0.5, 1.0)
     assert abs(at_rate(4, t) / evidence_bound(4) - 1) > 1e-4
 
@@ -34,7 +34,7 @@ def test_the_estimate_is_unbiased() -> None:
 
 
 def test_nodes_lie_in_the_range_of_rates() -> None:
-    found = nodes(Draw(0, 1, 3, 0.6, [], max_mask_rate=0.8))
+    found = nodes(RateRangeConfig(num_draws=3, min_mask_rate=0.6, max_mask_rate=0.8))
     assert all(0.6 < t < 0.8 for t, _ in found)
     assert sum(share for _, share in found) == pytest.approx(1.0)
 
@@ -42,5 +42,5 @@ def test_nodes_lie_in_the_range_of_rates() -> None:
 def test_a_pass_hides_at_the_rate_of_its_node_in_all_rows() -> None:
     passes = drawn("quadrature", 8, 1500, num_draws=2)
     rates = passes.hidden[..., 4:12].float().mean((1, 2))
-    expected = torch.tensor([t for t, _ in nodes(Draw(0, 1, 2, 0.0, []))])
+    expected = torch.tensor([t for t, _ in nodes(RateRangeConfig(num_draws=2))])
     assert bool(((rates - expected).abs() < 0.03).all())

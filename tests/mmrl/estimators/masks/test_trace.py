@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.estimators import BOUNDS, MASKS, Draw, score
-from mmrl.estimators.masks.slices import slice_ids
-from mmrl.estimators.masks.trace import writing_order
+from mmrl.estimators import BOUNDS, MASKS, score
+from mmrl.estimators.masks.trace import TraceConfig, slice_ids, writing_order
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
@@ -17,8 +16,8 @@ from tests.mmrl.text_canvases import canvas_of, wants_to_end
 from tests.models.networks import bare_policy, small_network
 
 
-def settings(rows: int = 1, **options: object) -> Draw:
-    return Draw(0, 1, 1, 0.0, generators(rows), **options)  # type: ignore[arg-type]
+def trace(rollout: Rollout, **options: Any) -> Passes:
+    return MASKS["trace"](rollout, TraceConfig(**options), generators(len(rollout)))
 
 
 def rollout(steps: list[int], counted: int | None = None) -> Rollout:
@@ -43,14 +42,14 @@ def shown(passes: Passes) -> list[tuple[str, str]]:
 )
 def test_slices_are_those_of_the_public_code(size: int, expected: list[int]) -> None:
     order = torch.tensor([[0, 3, 1, 3, 4, 2, 2, 7]])
-    ids = slice_ids(order, settings(slice_size=size))[0]
+    ids = slice_ids(order, TraceConfig(slice_size=size))[0]
     # there a slice is named by its last step
     last = [int(order[0, ids == i].max()) for i in ids.tolist()]
     assert last == expected
 
 
 def test_the_rows_of_a_short_text_are_those_of_the_public_code() -> None:
-    passes = MASKS["trace"](rollout([0, 2, 1, 1, 2, 3, 3, 3], counted=6), settings())
+    passes = trace(rollout([0, 2, 1, 1, 2, 3, 3, 3], counted=6))
     assert shown(passes) == [
         ("########", "x......."),
         (".#######", "..xx...."),
@@ -60,31 +59,31 @@ def test_the_rows_of_a_short_text_are_those_of_the_public_code() -> None:
 
 
 def test_a_slice_in_which_nothing_counts_has_no_pass() -> None:
-    passes = MASKS["trace"](rollout([0, 2, 1, 1, 2, 3, 3, 3], counted=5), settings())
+    passes = trace(rollout([0, 2, 1, 1, 2, 3, 3, 3], counted=5))
     assert len(passes) == 3 and bool(passes.scored.any(-1).all())
 
 
 def test_cuts_divide_the_recorded_steps_evenly() -> None:
     order = torch.tensor([[0, 2, 4, 6, 8, 10, 12]])
-    ids = slice_ids(order, settings(num_slices=3))[0].tolist()
+    ids = slice_ids(order, TraceConfig(num_slices=3))[0].tolist()
     assert ids == [0, 0, 0, 1, 1, 2, 2]
-    assert slice_ids(order, settings(num_slices=20))[0].tolist() == list(range(7))
+    assert slice_ids(order, TraceConfig(num_slices=20))[0].tolist() == list(range(7))
 
 
 def test_slices_cover_every_position_that_counts_once() -> None:
     for options in ({"slice_size": 2}, {"num_slices": 3}):
-        passes = MASKS["trace"](rollout([5, 0, 3, 3, 1, 4, 4], counted=6), settings(**options))
+        passes = trace(rollout([5, 0, 3, 3, 1, 4, 4], counted=6), **options)
         assert passes.scored.sum(0)[0].tolist() == [1, 1, 1, 1, 1, 1, 0]
 
 
 def test_a_given_position_is_neither_hidden_nor_scored() -> None:
-    passes = MASKS["trace"](rollout([-1, 0, 1]), settings())
+    passes = trace(rollout([-1, 0, 1]))
     assert shown(passes) == [(".##", ".x."), ("..#", "..x")]
 
 
 def test_without_a_trace_the_reason_is_said() -> None:
     with pytest.raises(ValueError, match=r"1 of 1 have no trace.*another mask strategy"):
-        MASKS["trace"](rollout([-1, -1]), settings())
+        trace(rollout([-1, -1]))
 
 
 @torch.no_grad()
@@ -94,8 +93,8 @@ def test_replaying_the_trace_gives_the_samplers_own_log_probs(name: str, padding
     policy = bare_policy(small_network())
     config = SamplerConfig(name=name, steps=5)
     done = sample(policy, small_canvas(6, 12, padding=padding), config, generators(6))
-    passes = MASKS["trace"](done, settings(6))
-    logprobs, _ = score(policy, done.canvas, passes)
+    passes = trace(done)
+    logprobs, *_ = score(policy, done.canvas, passes)
     torch.testing.assert_close(logprobs.sum(0), done.logprobs, atol=1e-5, rtol=0)
     whole = BOUNDS["elbo"](logprobs, passes).values.flatten()
     torch.testing.assert_close(whole, done.logprobs.sum(-1), atol=1e-4, rtol=0)
@@ -115,7 +114,7 @@ def test_replaying_a_text_gives_the_samplers_log_probs_up_to_its_end(name: str, 
     done = sample(policy, canvas_of([3, 5, 4, 2]), config, generators(4))
     counted = done.canvas.scorable
     assert 4 < int(counted.sum()) < int(done.canvas.response.sum())
-    logprobs, _ = score(policy, done.canvas, MASKS["trace"](done, settings(4)))
+    logprobs, *_ = score(policy, done.canvas, trace(done))
     torch.testing.assert_close(logprobs.sum(0), done.logprobs * counted, atol=1e-5, rtol=0)
 
 
@@ -123,7 +122,7 @@ def test_replaying_a_text_gives_the_samplers_log_probs_up_to_its_end(name: str, 
 def test_merged_slices_do_not_give_the_samplers_log_probs() -> None:
     policy = bare_policy(small_network())
     done = sample(policy, small_canvas(2, 12), SamplerConfig(steps=6), generators(2))
-    logprobs, _ = score(policy, done.canvas, MASKS["trace"](done, settings(2, slice_size=3)))
+    logprobs, *_ = score(policy, done.canvas, trace(done, slice_size=3))
     assert float((logprobs.sum(0) - done.logprobs).abs().max()) > 1e-2
 
 

@@ -1,63 +1,78 @@
-"""Columns that cannot go together, and settings without effect: known before anything loads."""
+"""The preset of a method with what differs from it, and which columns cannot go together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
-from mmrl.config import ConfigError
-from mmrl.estimators import BOUNDS, MASKS, bounds
+from omegaconf import OmegaConf
 
-if TYPE_CHECKING:
-    from mmrl.algorithms import AlgorithmConfig
+from mmrl.algorithms.algorithm_config import AlgorithmConfig
+from mmrl.config import ConfigError, check_choice, merge
+from mmrl.config.options import unread_options
+from mmrl.config.shipped import configs
+from mmrl.estimators import BOUNDS, MASKS
 
 
-def check_combination(row: AlgorithmConfig) -> None:
-    """Check a row of the table whose columns are valid one by one.
+def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:
+    """The preset named by `options["name"]` with the other options on top.
 
     Raises:
-        ConfigError: naming the first impossible combination, why it is one, and what to do.
+        ConfigError: an unknown preset, option or column value, or columns that cannot go together.
     """
-    for message in (*_masks(row), *_ratios(row), *_entropies(row), *_values(row)):
-        raise ConfigError(f"algorithm.{message}")
+    presets = {path.stem: path for path in sorted(configs().glob("algorithm/*.yaml"))}
+    name = options.get("name", "mask_grpo")
+    check_choice(f"{where}.name", name, presets)
+    return deepcopy(_load(presets[name], json.dumps(dict(options), default=_to_json), where))
+
+
+def _to_json(value: Any) -> Any:
+    """What JSON takes in the place of a section that is an OmegaConf container or a dataclass."""
+    return OmegaConf.to_container(value if OmegaConf.is_config(value) else OmegaConf.create(value))
+
+
+@functools.cache
+def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
+    """A preset with the options, as JSON, on top. Kept, because a run asks many times, and merging
+    is slow."""
+    try:
+        row = merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
+        for message in (*_masks(row), *_ratios(row), *_entropies(row), *_values(row)):
+            raise ConfigError(f"algorithm.{message}")
+    except ConfigError as error:
+        message = str(error)
+        if not message.startswith("algorithm."):
+            raise
+        raise ConfigError(where + message.removeprefix("algorithm")) from error
+    return row
 
 
 def unread(row: AlgorithmConfig) -> list[str]:
-    """Settings that were changed and that no column of the row ever looks at.
+    """Settings that were changed and that no column of the row ever reads.
 
     They are no error: a row starts from a preset, and may have them from there.
     """
     defaults = {field.name: field.default for field in fields(row)}
+    by_others = [
+        (key, f"{column}: {getattr(row, column)} does not read it ({', '.join(users)} would)")
+        for column, registry in (("mask", MASKS), ("bound", BOUNDS))
+        for key, users in unread_options(row, registry, getattr(row, column)).items()
+    ]
     return [
         f"{key} is {getattr(row, key)}, and {why}"
-        for key, why in (*_read_by_others(row), *_read_by_nothing(row))
+        for key, why in (*by_others, *_read_by_nothing(row))
         if getattr(row, key) != defaults[key]
     ]
 
 
-def follows_blocks(row: AlgorithmConfig) -> bool:
-    """Whether masks, ratios or the position term go by blocks, which should be the sampler's."""
-    in_blocks = MASKS[row.mask].needs_blocks or row.ratio_level == "block"
-    return in_blocks or row.position_term != "none"
-
-
-def _read_by_others(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-    """Settings that other mask strategies or bounds than the row's look at, and which."""
-    for column, reads in (
-        ("mask", {name: strategy.reads for name, strategy in MASKS.items()}),
-        ("bound", {name: bounds.READS.get(name, ()) for name in BOUNDS}),
-    ):
-        chosen = getattr(row, column)
-        for key in dict.fromkeys(key for keys in reads.values() for key in keys):
-            if key not in reads[chosen]:
-                users = ", ".join(name for name, keys in reads.items() if key in keys)
-                yield key, f"{column}: {chosen} does not read it ({users} would)"
-
-
 def _read_by_nothing(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
     """Settings of what the row leaves out: blocks, the clip and the KL."""
-    if not follows_blocks(row):
+    if not row.follows_blocks:
         yield (
             "block_size",
             f"mask: {row.mask}, ratio_level: {row.ratio_level} and position_term:"
@@ -85,11 +100,6 @@ def _masks(row: AlgorithmConfig) -> Iterator[str]:
         yield (
             f"prompt_mask_rate is {row.prompt_mask_rate:g}, and mask: {row.mask} scores the states"
             " in which tokens were written, with the whole prompt; set it to 0."
-        )
-    if row.num_slices is not None and row.slice_size != 1:
-        yield (
-            f"num_slices is {row.num_slices} and slice_size {row.slice_size}: both say how a trace"
-            " is cut; set num_slices to null or slice_size to 1."
         )
     if row.position_term != "none" and not strategy.reads_trace:
         yield (
