@@ -85,14 +85,6 @@ mmrl.preflight
 imported by nobody."""
 
 KNOWN_ON_CIRCLES: set[str] = {
-    "mmrl.algorithms",
-    "mmrl.algorithms.algorithm_config",
-    "mmrl.algorithms.combinations",
-    "mmrl.algorithms.forwards",
-    "mmrl.algorithms.loss",
-    "mmrl.samplers.prediction",
-    "mmrl.samplers.rules",
-    "mmrl.samplers.settings",
     "mmrl.training.supervised_trainer",
     "mmrl.training.trainer",
     "mmrl.training.trainer_state",
