@@ -33,7 +33,7 @@ from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import check_launch, is_sharded
 from mmrl.runtime.sharding import shard_policy
-from mmrl.samplers.blocks import check_blocks
+from mmrl.samplers import check_blocks
 from mmrl.types import Prompt
 from models import Policy, load_policy
 from models.task_names import writes_images

@@ -133,7 +133,7 @@ class EvalConfig:
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
         self._check_rewards()
-        _check_setting(Setting(self.sampler))
+        check_sampler(self.sampler)
         self.rows()
 
     def _check_rewards(self) -> None:
