@@ -1,7 +1,7 @@
-"""A small tokenizer for the texts of a data set: byte-level BPE with LLaDA's special tokens.
+"""A small tokenizer for the texts of a folder here: byte-level BPE with LLaDA's special tokens.
 
-Every given word is one token, every digit is one, and other text is split into bytes. The special
-tokens have the names of LLaDA's tokenizer, so that the layouts find them.
+Every word given becomes one token, every digit stays one, and any other text is spelled in bytes.
+The special tokens carry the names LLaDA's tokenizer gives them, so the layouts find them.
 """
 
 from __future__ import annotations

@@ -10,24 +10,21 @@ reads so). Rewards work in the background from the first group that is sampled.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mmrl import begin
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.model_config import policy_options
 from mmrl.rl_config import RLConfig
-from mmrl.run.checkpoint import CheckpointError, recover_checkpoints
+from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.interrupt import Interrupted, StopRequest, check
-from mmrl.runtime.peers import PeerLostError, end_with_launcher, explain_lost_peers
-from mmrl.training.reward_versions import read_versions
+from mmrl.runtime.peers import PeerLostError
 from rewards.scoring.failures import RewardError
 
 if TYPE_CHECKING:
@@ -56,59 +53,36 @@ def train(config: RLConfig) -> Path:
         FileNotFoundError, ValueError: a checkpoint that is missing or damaged.
         RewardError, CheckpointError, DivergenceError: see there; the last checkpoint is intact.
     """
-    # here, so that a question for help and a misspelt key do not wait for torch
-    with activity("importing torch"):
-        import torch
-        from accelerate import Accelerator
-        from accelerate.utils import ProjectConfiguration
+    with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
+        from mmrl.training.start import open_directory, start_processes
 
-        from mmrl.run.run_directory import RunDirectory
-        from mmrl.runtime.compilation import check_compiler
-        from mmrl.runtime.launch import check_launch
-
-    begin()
-    end_with_launcher()
-    check_launch(config.optimizer)
-    check_compiler(config.torch_compile)
-    accelerator = Accelerator(
-        # without a device, launched processes find each other only where the CPU is asked for
-        cpu=not torch.accelerator.is_available(),
-        mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
-        log_with=list[Any](config.report_to) or None,
-        project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
-    )
-    run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    with run.locked(), explain_lost_peers():
-        _learn(config, accelerator, run)
+    accelerator = start_processes(config)
+    with open_directory(config, accelerator) as (run, checkpoint):
+        _train(config, accelerator, run, checkpoint)
     return run.path
 
 
-def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> None:
-    """The run, in a directory that no other writes into."""
+def _train(
+    config: RLConfig, accelerator: Accelerator, run: RunDirectory, checkpoint: Path | None
+) -> None:
+    """The run, in a directory that no other run writes into."""
     from mmrl.preflight.checks import check_run
     from mmrl.rollouts.rollout import sample_groups, score_groups
-    from mmrl.run.run_log import RunLog
-    from mmrl.runtime.computation import choose_together
     from mmrl.runtime.launch import any_process
-    from mmrl.training.progress import Progress
+    from mmrl.training.reward_versions import read_versions
+    from mmrl.training.rl_progress import RLProgress
+    from mmrl.training.start import open_log
     from mmrl.training.trainer import Trainer
     from models import load_policy
     from rewards.scoring.overlap import Overlap
 
-    rank, world_size = accelerator.process_index, accelerator.num_processes
-    recover_checkpoints(run.checkpoints)
-    checkpoint = run.starting_point(config.resume_from_checkpoint)
+    rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
     tasks = check_run(config, world_size)
     with activity("building the rewards"):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
-        accelerator.wait_for_everyone()
-    with RunLog(run, rank):
-        model = config.model
-        computation = choose_together(config, accelerator, model.attn_implementation, model.dtype)
-        computation.log()
-        run.create(config, computation.reasons)
+    with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
         with activity("loading the model"):
-            policy = load_policy(**policy_options(config.model), device=accelerator.device)
+            policy = load_policy(**policy_options(model), device=accelerator.device)
             for task in tasks.values():
                 task.leave_out_long_prompts(policy)
                 task.bind_policy(policy, config.seed)
@@ -119,16 +93,16 @@ def _learn(config: RLConfig, accelerator: Accelerator, run: RunDirectory) -> Non
         with (
             StopRequest(any_process),
             Overlap(scorers, config.overlap_rewards, check),
-            Progress(config, run, trainer, tasks) as progress,
+            RLProgress(run, trainer, tasks) as progress,
         ):
             with suppress(Interrupted):  # what is half done leaves no trace
-                progress.evaluate_when_due()  # the first, or one that a stop cut short
+                progress.evaluate_when_due()  # the first, or one that a stop interrupted
                 while trainer.step < config.max_steps:
                     place = trainer.step, config.seed, rank, world_size
                     groups = {n: sample_groups(task, policy, *place) for n, task in tasks.items()}
                     batches = {name: score_groups(some) for name, some in groups.items()}
                     metrics = trainer.update({n: (tasks[n], batches[n]) for n in batches})
-                    progress.record(metrics, batches)
+                    progress.record_step(metrics, batches)
                     progress.evaluate_when_due()
                     progress.checkpoint_when_due()
             if not progress.finish():
@@ -143,16 +117,13 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> None:
     config = load_ready(RLConfig, arguments)
-    if config.dry_run:
-        from mmrl.preflight.plan import describe
-        from mmrl.runtime.compilation import check_compiler
-        from mmrl.runtime.launch import check_launch
-
-        check_launch(config.optimizer)
-        check_compiler(config.torch_compile)
-        sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
-    else:
+    if not config.dry_run:
         train(config)
+        return
+    from mmrl.preflight.plan import describe
+    from mmrl.training.start import print_plan
+
+    print_plan(config, describe)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ DIR holds `llada_8b_instruct_{gsm8k,math500,countdown,sudoku}_256.jsonl`: one ge
 `correct_cells`. Prints one line per disagreement and one per file, and ends with status 1 if a
 disagreement is not explained in FILE (`recorded_generations.yaml` beside this script) or an
 explained one no longer occurs. Rows without a reference are left out. The publisher's parser of
-GSM8K and MATH reads a box or a tag and no last number: for these the agreement without that source
-is printed too, and the number of answers that it accepts and the reward here rejects.
+GSM8K and MATH reads a box or a tag and no last number: of these the agreement without that source
+stands beside it, and how many answers it has as right that are wrong here.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     python scripts/compare_methods.py config=COMPARISON.yaml workers=1 seeds="[0]"
 
 A run is `python -m mmrl.rl` with a task's configuration, a row of the methods and a seed, in a
-process of its own on one thread. Finished runs are not repeated and interrupted ones are resumed,
-so the script may be stopped and called again. It prints the table and writes it
+process of its own on one thread. Runs that are finished are not repeated and interrupted ones go on
+where they stopped, so the script may be stopped and called again. It prints the table and writes it
 to `<output_dir>/table.md`. Scores are of held-out prompts: means over the seeds; the change has its
 standard error over the seeds.
 """
@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +79,7 @@ USAGE = Usage("python scripts/compare_methods.py", __doc__, Config, "compare")
 
 
 class Run(NamedTuple):
-    """One run: its cell of the table, and its command."""
+    """One run: where it stands in the table, and how it is called."""
 
     task: str
     method: str
@@ -99,7 +99,7 @@ class Run(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Number of logged steps."""
+        """How many it has logged."""
         if self.finished:
             return self.config.max_steps
         lines = read_metrics(self.folder / "metrics.jsonl")
@@ -141,10 +141,10 @@ def _runs(config: Config, path: str, name: str, seed: int) -> Iterator[Run]:
 
 
 def execute(run: Run, running: dict[str, tuple[Run, float]]) -> None:
-    """Run it in a separate process, listed in `running` with its start time meanwhile.
+    """Run it in a process of its own; it stands among those that are running, with its start.
 
     Raises:
-        RuntimeError: the process failed, with the end of its standard error.
+        RuntimeError: the process failed; with the end of what it said.
     """
     run.folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "mmrl.rl", *run.words]
@@ -258,29 +258,18 @@ def table(found: Sequence[Run]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def compare(
-    usage: Usage,
-    arguments: Sequence[str],
-    list_runs: Callable[[Any], list[Run]],
-    make_table: Callable[[list[Run]], str],
-) -> int:
-    """Run a comparison and write its table; return the exit status."""
+def main(arguments: Sequence[str]) -> int:
+    """Compare what the command line says; return the exit status."""
 
     def work() -> None:
-        assert isinstance(usage.config, type)
-        config = load_config(usage.config, arguments)
-        wanted = list_runs(config)
+        config = load_config(Config, arguments)
+        wanted = runs(config)
         execute_all(wanted, config.workers)
-        text = make_table(wanted)
+        text = table(wanted)
         (Path(config.output_dir) / "table.md").write_text(text, encoding="utf-8")
         print(text, end="")
 
-    return run_command(usage, arguments, work, RuntimeError)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the comparison of the command line; return the exit status."""
-    return compare(USAGE, arguments, runs, table)
+    return run_command(USAGE, arguments, work, RuntimeError)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@
 
 For every seed the configuration runs as it is, and once more for each task with the others left
 out: the same rollouts and steps for the task, the same settings. Runs are processes of their own on
-one thread; finished ones are not repeated and interrupted ones are resumed. The table is printed
-and written to `<output_dir>/table.md`. Scores are of held-out prompts, means over the seeds; a
-change has its standard error over the seeds.
+one thread; finished ones are not repeated and interrupted ones go on where they stopped. The table
+is printed and written to `<output_dir>/table.md`. Scores are of held-out prompts, means over the
+seeds; changes have their standard error over the seeds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from statistics import fmean
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from compare_methods import Run, change, compare, held_out  # noqa: E402
+from compare_methods import Run, change, execute_all, held_out  # noqa: E402
 
 from mmrl.config import check, load_config  # noqa: E402
-from mmrl.config.command import Usage  # noqa: E402
+from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.run.metrics_file import read_metrics  # noqa: E402
 
@@ -112,8 +112,17 @@ def table(found: Sequence[Run]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the comparison of the command line; return the exit status."""
-    return compare(USAGE, arguments, runs, table)
+    """Compare what the command line says; return the exit status."""
+
+    def work() -> None:
+        config = load_config(Config, arguments)
+        wanted = runs(config)
+        execute_all(wanted, config.workers)
+        text = table(wanted)
+        (Path(config.output_dir) / "table.md").write_text(text, encoding="utf-8")
+        print(text, end="")
+
+    return run_command(USAGE, arguments, work, RuntimeError)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Images from prompts: a captioned grid and an animation of the denoising.
+"""Images from prompts: a captioned grid and a film of the denoising.
 
     python scripts/generate_images.py prompt="a red circle and a blue square"
     python scripts/generate_images.py model=Gen-Verse/MMaDA-8B-MixCoT vq=showlab/magvitv2 \
@@ -6,8 +6,8 @@
 
 Writes `grid.png`, `film.gif` and `film.png` (one row per image, the steps side by side) into `out`,
 all with the prompts above their images.
-The animation is drawn from the step at which each token was written: the finished image, with the
-cells that are still masked after a step in grey.
+The film comes from the step at which each token was written: the finished image, with the cells
+that were still masked after a step painted grey.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
 
 @dataclass(kw_only=True)
 class Config(SamplerConfig):
-    """Sampler settings, model, prompts and output."""
+    """Sampler settings and where prompts, model and pictures are."""
 
     model: str = str(CHECKPOINTS / "mmada")
     """Path or hub id."""
@@ -73,15 +73,15 @@ class Config(SamplerConfig):
     device: str = "auto"
     """`auto` takes the GPU if there is one."""
     seed: int = 0
-    """Seed of every draw."""
+    """Names every draw."""
     out: str = "runs/images"
-    """Folder of the images."""
+    """Folder of the pictures."""
     cell: int = 128
-    """Smallest side of an image in the grid, and side of one in the animation, in pixels."""
+    """Smallest side of an image in the grid and side of one in the film, in pixels."""
     film_images: int | None = None
-    """Images in the animation; null shows all."""
+    """Images in the film; null shows all."""
     film_columns: int = 10
-    """Steps in `film.png`."""
+    """Steps in the still film."""
     dry_run: bool = False
     """Check everything, print the plan, and exit."""
 
@@ -112,7 +112,7 @@ USAGE = Usage("python scripts/generate_images.py", __doc__, Config)
 
 
 def generate(config: Config) -> list[Path]:
-    """Sample and write the images; return their paths."""
+    """Sample and write the pictures; return their paths."""
     from mmrl.runtime.device import find_device
     from models import load_policy
 
@@ -160,7 +160,7 @@ def plan_of(config: Config) -> str:
 def _sampled(
     policy: Policy, prompts: list[Prompt], config: Config
 ) -> tuple[list[Image.Image], list[list[Image.Image]]]:
-    """Finished images, and the frames of those in the animation."""
+    """Finished images, and the frames of those in the film."""
     rows = [(prompt, n) for prompt in prompts for n in range(config.num_images)]
     images: list[Image.Image] = []
     frames: list[list[Image.Image]] = []

@@ -35,9 +35,9 @@ class Config:
     metric: str = "eval/shapes/strict"
     """Name in metrics.jsonl."""
     name: str = "trained"
-    """Name of the runs in the legend."""
+    """What the legend calls the runs."""
     control_name: str = "shuffled advantages"
-    """Name of the control in the legend."""
+    """What it calls the control."""
     out: str = "curves.svg"
     """The file to write, an .svg."""
 
@@ -72,7 +72,7 @@ def curves(runs: list[str], metric: str, name: str, color: str) -> list[Series]:
 
 
 def main(arguments: list[str]) -> int:
-    """Draw the curves of the command line; return the exit status."""
+    """Draw what the command line says; return the exit status."""
 
     def work() -> None:
         config = load_config(Config, arguments)

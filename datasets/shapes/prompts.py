@@ -219,8 +219,8 @@ def prompt_rows(split: str) -> list[dict[str, Any]]:
             for c in split_compositions(tag)[split]
         ]
         deepest = max(len(options) for options in worded)
-        turns = [options[i] for i in range(deepest) for options in worded if i < len(options)]
-        rows += turns[: ROWS[split]]
+        dealt = [options[i] for i in range(deepest) for options in worded if i < len(options)]
+        rows += dealt[: ROWS[split]]
     return [{"id": f"shapes-{split}-{i:05d}", **row} for i, row in enumerate(rows)]
 
 

@@ -1,15 +1,16 @@
-"""Supervised pairs about scenes of the shapes world: questions, and descriptions of the scene.
+"""Supervised pairs about scenes of the shapes world: questions, and descriptions of what is seen.
 
 A description names every object with its cell, line by line as one reads, and the background:
 
     small red ring 25, large blue cross 41 on tan        (column 2, row 5; column 4, row 1)
 
-An answer begins with the objects of the question and their cells:
+An answer begins with what is asked about and its cells:
 
     blue cross 41 52 answer: 2        red ring 25, blue cross 41 answer: left        none answer: no
 
-A careless answer does not, and ignores half of the question: it counts or finds a shape in every
-colour, names the colour of the other shape, or the opposite side.
+A careless one does not, and says what somebody says who looked at half of what was asked: all of
+the shape are counted or found whatever their colour, the colour is that of the other shape, the
+side is the opposite one.
 
     answer: 3
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from questions import LETTERS, encode_png, question_rows
+from questions import LETTERS, picture, question_rows
 from render import SIZES
 
 Row = dict[str, Any]
@@ -60,7 +61,7 @@ def pairs(
         described, hurried = rng.random(2) < (descriptions, careless)
         lettered = row["form"] == "choice" and spoken.random() < letters
         values = (
-            {"bytes": encode_png(row["scene"], size), "path": None},
+            {"bytes": picture(row["scene"], size), "path": None},
             DESCRIBE if described else row["question"],
             description(row["scene"]) if described else answer(row, bool(hurried), lettered),
             "description" if described else row["tag"],

@@ -181,7 +181,7 @@ def _pick(options: Any, rng: np.random.Generator) -> Any:
     return options[int(rng.random() * len(options))]
 
 
-def encode_png(scene: Row, size: int = 32) -> bytes:
+def picture(scene: Row, size: int = 32) -> bytes:
     """The rendered scene as a PNG of a few colours."""
     buffer = io.BytesIO()
     render(scene, size).quantize(16).save(buffer, "PNG", optimize=True)

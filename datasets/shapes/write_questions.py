@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from question_pairs import pairs  # noqa: E402
-from questions import ROWS, data_url, encode_png, question_rows  # noqa: E402
+from questions import ROWS, data_url, picture, question_rows  # noqa: E402
 
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
@@ -59,7 +59,7 @@ class Config:
 def file_rows(split: str) -> list[dict[str, Any]]:
     """The rows of a committed file: dLLM-RL's vision schema, the image as a data URL."""
     rows = question_rows(split, ROWS[split])
-    images = [data_url(encode_png(row.pop("scene"))) for row in rows]
+    images = [data_url(picture(row.pop("scene"))) for row in rows]
     return [{**row, "image": image} for row, image in zip(rows, images, strict=True)]
 
 

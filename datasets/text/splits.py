@@ -24,7 +24,7 @@ def split_of(key: str) -> str:
 
 
 def deal(keys: Sequence[str], held_out: dict[str, int]) -> dict[str, list[str]]:
-    """Split few problems by the rank of their hash, so that every split has its number of them."""
+    """Few problems, dealt by the rank of their hash so that every split has its number of them."""
     ranked = sorted(keys, key=digest)
     test, validation = held_out["test"], held_out["validation"]
     return {

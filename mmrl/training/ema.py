@@ -1,14 +1,19 @@
-"""Exponential moving average of trained parameters, `ema <- decay * ema + (1 - decay) * value`."""
+"""Exponential moving average of trained parameters, `ema <- decay * ema + (1 - decay) * value`.
+
+torch's `AveragedModel` does not fit: it takes over the parameters at its first update, and copies
+the module, which a sharded one refuses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mmrl.runtime.sharding import like
+from mmrl.training.trainable import exchanged
 
 
 class ExponentialAverage:
@@ -19,7 +24,7 @@ class ExponentialAverage:
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
-        self.decay, self.updates = decay, 0
+        self.module, self.decay, self.updates = module, decay, 0
         self.parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
         self.average = {n: p.detach().float().clone() for n, p in self.parameters.items()}
 
@@ -31,28 +36,16 @@ class ExponentialAverage:
         for name, parameter in self.parameters.items():
             self.average[name].lerp_(parameter.detach().float(), 1 - decay)
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> AbstractContextManager[None]:
         """Put the average into the module while the context is open."""
-        kept = {name: p.detach().clone() for name, p in self.parameters.items()}
-        self._copy(self.average)
-        try:
-            yield
-        finally:
-            self._copy(kept)
+        return exchanged(self.module, self.average)
 
     def state_dict(self) -> dict[str, object]:
         """Return the average and the number of updates."""
         return {"average": self.average, "updates": self.updates}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()` of an average over the same parameters."""
-        average: dict[str, Tensor] = state["average"]  # type: ignore[assignment]
-        self.updates = int(state["updates"])  # type: ignore[call-overload]
+        self.updates = int(state["updates"])
         for name, value in self.average.items():
-            value.copy_(like(average[name], value))
-
-    @torch.no_grad()
-    def _copy(self, values: dict[str, Tensor]) -> None:
-        for name, parameter in self.parameters.items():
-            parameter.copy_(values[name])
+            value.copy_(like(state["average"][name], value))

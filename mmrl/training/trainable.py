@@ -7,15 +7,19 @@ peft's `modules_to_save` are.
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from mmrl.model_config import ModelConfig, matches, part_of
+from mmrl.runtime.launch import is_sharded
+from mmrl.runtime.sharding import shard
 from mmrl.training.adapter import add_adapter
 
 if TYPE_CHECKING:
@@ -73,6 +77,17 @@ def in_common(
     """
     trained = {} if sharded else trained_in_full(network, model)
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
+
+
+def freeze_copy(
+    network: MaskedTokenModel, model: ModelConfig, accelerator: Accelerator
+) -> MaskedTokenModel:
+    """A frozen copy of what will be trained, on the rest of the network's own weights."""
+    frozen = copy.deepcopy(network, in_common(network, model, is_sharded(accelerator)))
+    shard(frozen, accelerator)
+    frozen.requires_grad_(False).eval()
+    frozen.set_attention(model.attn_implementation)
+    return frozen
 
 
 def trained_counts(network: nn.Module) -> Iterator[str]:

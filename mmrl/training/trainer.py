@@ -1,4 +1,4 @@
-"""The trained policy: its adapter or weights, reference, optimiser, and one update.
+"""The update of an RL run: masks and frozen log-probs, then inner iterations of the policy.
 
 The gradient of a batch is a sum over parts (`mmrl.training.micro_batches`) whose terms are already
 divided by counts of the whole batch, so neither the micro-batch size nor the number of processes
@@ -7,7 +7,6 @@ changes it.
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections import defaultdict
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -24,58 +23,53 @@ from torch import Tensor
 from mmrl.algorithms import BatchSize, count_batch, draw_masks
 from mmrl.estimators import TokenScores, highest_entropy, score
 from mmrl.randomness import generator
-from mmrl.rl_config import MAX_AUTO_BATCH
+from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
-from mmrl.run.metric_window import MetricWindow
 from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
-from mmrl.runtime.compilation import compile_blocks
-from mmrl.runtime.computation import follow_device
-from mmrl.runtime.divergence import DivergenceError
-from mmrl.runtime.finiteness import check_finite, moments
 from mmrl.runtime.interrupt import Interrupted, leaving_together
-from mmrl.runtime.launch import is_sharded, takes_part
-from mmrl.runtime.precision import autocast_forward
-from mmrl.runtime.sharding import prepare, shard, shard_policy, whole
+from mmrl.runtime.launch import takes_part
+from mmrl.runtime.sharding import assign, load_moments, prepare, shard_policy
 from mmrl.training.adapter import adapter_off, plain_state
 from mmrl.training.micro_batches import Part, Prepared, parts
 from mmrl.training.optimizers import build_optimizers
+from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import (
     exchanged,
-    in_common,
+    freeze_copy,
     starting_values,
     train_parts,
     trained_counts,
 )
-from mmrl.training.trainer_state import read_state, write_state
 from mmrl.training.value_model import ValueModel
 from mmrl.types import Canvas, Passes
 from models import Policy
 
-if TYPE_CHECKING:
-    from mmrl.rl_config import RLConfig
-
 logger = logging.getLogger(__name__)
 
 
-class Trainer:
-    """Everything of a run that changes from step to step."""
+class Trainer(RunTrainer[RLConfig]):
+    """The policy of an RL run with its reference, value model, optimiser and schedule.
+
+    Attributes:
+        trained: the policy's model, not wrapped for several processes.
+        frozen: a copy of it as it was, the reference; None with an adapter, or without a KL.
+        start: what an adapter's run trains in full, as it was, where there is a KL.
+        value: the value model, if there is one.
+    """
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
-        self.settings = config
-        config = follow_device(config, accelerator, config.model.dtype)
-        self.config, self.policy, self.accelerator = config, policy, accelerator
-        self.step, self.sharded = 0, is_sharded(accelerator)
-        policy.network.gradient_checkpointing = config.model.gradient_checkpointing
-        self.window = MetricWindow()
-        self.frozen = self._freeze_reference()
+        super().__init__(config, accelerator, config.model.dtype)
+        config, model, self.policy = self.config, config.model, policy
+        policy.network.gradient_checkpointing = model.gradient_checkpointing
+        self.frozen = None
+        if config.needs_reference and model.lora is None:
+            self.frozen = freeze_copy(policy.network, model, accelerator)
+            self.set_precision(self.frozen)
         self.value = None if config.value is None else ValueModel(config, policy, accelerator)
-        if config.bf16:
-            autocast_forward(policy.network, accelerator.device)
-        if config.torch_compile:
-            compile_blocks(policy.network)
-        policy.model = train_parts(policy.network, config.model, config.seed)
+        self.set_precision(policy.network)
+        self.trained = policy.model = train_parts(policy.network, model, config.seed)
         for line in trained_counts(policy.network):
             logger.info("trained: %s", line)
         self.micro_batch_size = config.micro_batch_size(accelerator.num_processes)
@@ -86,17 +80,17 @@ class Trainer:
                 self.micro_batch_size,
                 MAX_AUTO_BATCH,
             )
-        self.trained = policy.model
         shard_policy(policy, accelerator)
-        self.start = {}  # of what is trained in full, where the adapter off is the reference
-        if config.model.lora is not None and config.needs_reference:
-            self.start = starting_values(policy.network)
+        keeps_start = config.needs_reference and model.lora is not None
+        self.start = starting_values(policy.network) if keeps_start else {}
         [optimizer] = build_optimizers(policy.model, config)
+        self.modules = [self.trained]
         if self.value is not None:
             self.value.join(optimizer, config)
-        schedule = build_schedule(optimizer, config, config.optimizer_steps)
-        policy.model, [self.optimizer] = prepare(accelerator, policy.model, [optimizer])
-        self.schedule = schedule
+            self.modules.append(self.value.trained)
+        self.schedule = build_schedule(optimizer, config, config.optimizer_steps)
+        policy.model, self.optimizers = prepare(accelerator, policy.model, [optimizer])
+        [self.optimizer] = self.optimizers
         policy.model.eval()  # no dropout: new and old log-probs must come from the same function
 
     def update(self, batches: Mapping[str, tuple[Task, RolloutBatch]]) -> dict[str, float]:
@@ -240,7 +234,7 @@ class Trainer:
                     sums[prefix + name] += value
             if self.accelerator.sync_gradients:
                 for name, model in models.items():
-                    sums[name] += self._clip(model) / self.accelerator.num_processes
+                    sums[name] += self.clip_gradient(model) / self.accelerator.num_processes
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
 
@@ -293,19 +287,6 @@ class Trainer:
         everyone = torch.as_tensor(self.accelerator.gather(local))
         return BatchSize.over_processes(everyone.tolist())
 
-    def _clip(self, model: torch.nn.Module) -> Tensor:
-        """Clip the batch's gradient of a model; return its norm before."""
-        norm = self.accelerator.clip_grad_norm_(
-            model.parameters(), self.config.max_grad_norm or float("inf")
-        )
-        norm = whole(torch.as_tensor(0.0 if norm is None else norm))
-        if not torch.isfinite(norm):
-            raise DivergenceError(
-                f"the gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or"
-                " max_grad_norm, and resume from the last checkpoint."
-            )
-        return norm
-
     def _reduced(self, sums: Mapping[str, Tensor], iterations: int) -> dict[str, float]:
         """Sums of all processes, as means over the inner iterations."""
         names = sorted(sums)
@@ -326,54 +307,36 @@ class Trainer:
         finally:
             self.policy.model = trained
 
-    def _freeze_reference(self) -> torch.nn.Module | None:
-        """A frozen copy of what is trained, on the rest of the weights, where a KL is wanted and no
-        adapter can be switched off."""
-        if self.config.model.lora is not None or not self.config.needs_reference:
-            return None
-        network = self.policy.network
-        frozen = copy.deepcopy(network, in_common(network, self.config.model, self.sharded))
-        shard(frozen, self.accelerator)
-        frozen.requires_grad_(False).eval()
-        frozen.set_attention(self.config.model.attn_implementation)
-        if self.config.bf16:
-            autocast_forward(frozen, self.accelerator.device)
-        if self.config.torch_compile:
-            compile_blocks(frozen)
-        return frozen
-
-    def save_model(self, folder: Path) -> None:
-        """Write the model in its public format, the adapter merged into it. Rank 0 writes.
-
-        Raises:
-            DivergenceError: weights or the state of the optimiser are not finite.
-        """
-        check_finite(self.step, self._kept())
-        if takes_part(self.accelerator):
-            state = plain_state(self.policy.network, self.accelerator.is_main_process)
-            if self.accelerator.is_main_process:
-                self.policy.save(folder, self.config.save_dtype, state)
+    def write_model(self, folder: Path) -> None:
+        """Write the policy in its public format, the adapter merged into it."""
+        state = plain_state(self.policy.network, self.accelerator.is_main_process)
+        if self.accelerator.is_main_process:
+            self.policy.save(folder, self.config.save_dtype, state)
 
     def save(self, folder: Path) -> None:
         """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
-        self.save_model(folder)
-        if takes_part(self.accelerator):
-            write_state(self, folder)
+        super().save(folder)
+        if self.value is not None and takes_part(self.accelerator):
+            self.value.save(folder, self.accelerator.is_main_process)
 
-    def _kept(self) -> Iterator[tuple[str, Tensor]]:
-        """Everything trained, and what the optimiser knows of it."""
-        for model in (self.trained, *(() if self.value is None else (self.value.trained,))):
-            for name, parameter in model.named_parameters():
-                if parameter.requires_grad:
-                    yield f"the weight {name}", parameter.data
-        yield from moments(self.optimizer)
+    def state(self) -> dict[str, Any]:
+        """Trained weights, optimiser and schedule; a value model writes files instead."""
+        return {
+            "trained": self._trained_tensors(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+        }
 
-    def load(self, checkpoint: Path) -> None:
-        """Continue from a directory written by `save`.
+    def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
+        """Continue from `state` and from the files of the value model."""
+        assign(self._trained_tensors(), state["trained"])
+        if self.value is not None:
+            self.value.load(checkpoint)
+        load_moments(self.optimizer, state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
 
-        Raises:
-            ConfigError: it is damaged, belongs to another model or optimiser, or is of a run with
-                other settings.
-        """
-        read_state(self, checkpoint)
-        logger.info("resumed from %s at step %d", checkpoint, self.step)
+    def _trained_tensors(self) -> dict[str, Tensor]:
+        value = () if self.value is None else self.value.trained.parameters()
+        others = {id(p) for p in value}  # a head on the policy is kept with the value model
+        named = self.trained.named_parameters()
+        return {name: p.data for name, p in named if p.requires_grad and id(p) not in others}

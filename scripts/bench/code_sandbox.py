@@ -2,8 +2,8 @@
 
     python scripts/bench/code_sandbox.py data=mbpp.jsonl
 
-One JSON line: problems, problems passed, problems per second once warm, and problems with a test
-that passes with its assertion negated (there should be none).
+One JSON line: problems, problems passed, problems per second once warm, and problems of which any
+test passes with its assertion negated (none should).
 """
 
 import ast

@@ -1,15 +1,15 @@
-"""The cost of encoding an image for a group of rollouts, relative to one tower pass over its tiles.
+"""What looking at an image costs a group of rollouts, against one pass of the tower over its tiles.
 
     python scripts/bench/feature_sharing.py group=8
     python scripts/bench/feature_sharing.py image=[768,512] tower_width=1152
 
 A SigLIP tower of random weights with the public tiling (tiles of 384 pixels, patches of 14) sees an
 image of about 2,700 embeddings for a group of rollouts, in the real loop: it is rolled out, scored
-under a frozen reference, and trained on once, the tower frozen and the projector not. Everything
-between pixels and embeddings counts (tower, projector, tiling), forward and backward, in the policy
-and in the reference. The naive way encodes the image once for each rollout, and counts the rollouts
-alone. `largest_difference` is between the group's embeddings and those of each rollout encoded by
-itself. One JSON line; on a machine with other work `cpu_ratio` is the fairer measure.
+under a frozen reference, and trained on once, the tower frozen and the projector not. Counted is
+all that happens between pixels and embeddings (tower, projector, tiling), forward and backward,
+in the policy and in the reference. The naive way looks at the image once for each rollout, and that
+for the rollouts alone. `largest_difference` is that of the group's embeddings to those of each
+rollout looked at by itself. One JSON line; on a machine with other work `cpu_ratio` is the fairer.
 
 The projector runs again for every score and micro-batch, because it is trained. Counted in
 multiplications, once is 1.6 % of a pass of this tower, and 5 % with the public sizes (26 layers of
@@ -196,8 +196,8 @@ def configured(s: Setting, folder: Path) -> RLConfig:
     }
     save_model(new_model(config, generator("bench", "weights")), folder)
     tokenizer.save_pretrained(folder)
-    pixels = torch.randint(0, 256, (*reversed(s.image), 3), generator=generator("bench", "image"))
-    Image.fromarray(pixels.byte().numpy()).save(folder / "image.png")
+    picture = torch.randint(0, 256, (*reversed(s.image), 3), generator=generator("bench", "image"))
+    Image.fromarray(picture.byte().numpy()).save(folder / "image.png")
     row = {"image": "image.png", "prompt": "how many red rings are there?"}
     (folder / "prompts.jsonl").write_text(json.dumps(row) + "\n")
     task = TaskConfig(
@@ -233,7 +233,7 @@ def pass_of_tower(policy: Policy, tiles: Tensor) -> Seconds:
 
 
 def embeddings(batch: RolloutBatch, row: int) -> Tensor:
-    """[rows, D] embeddings of the image in the prompt of a rollout."""
+    """[rows, D] what stands for the image in the prompt of a rollout."""
     features = batch.rollout.canvas.features
     assert features is not None and features.rows is not None
     places = features.at[row]

@@ -51,7 +51,7 @@ def fuzzed(random: Random, canary: str = "/etc/hostname") -> Fuzzed:
 
     Args:
         random: decides everything.
-        canary: path of a file that must not be opened.
+        canary: path of a file that nobody may open.
     """
     kind = random.choice(list(KINDS))
     return KINDS[kind](random, kind, canary)
@@ -86,25 +86,25 @@ def png(image: Image.Image, **options: Any) -> bytes:
 
 def _base(random: Random) -> dict[str, Any]:
     """A right request with one to three items."""
-    items = [_item(f"i{n}", _png(random)) for n in range(random.randint(1, 3))]
+    items = [_item(f"i{n}", _picture(random)) for n in range(random.randint(1, 3))]
     reward = random.choice(("clip", "shapes"))
     return {"id": f"{random.getrandbits(64):x}", "reward": reward, "items": items}
 
 
 def _item(name: str, data: bytes) -> dict[str, Any]:
-    image = {"mime": "image/png", "data": base64.b64encode(data).decode()}
+    picture = {"mime": "image/png", "data": base64.b64encode(data).decode()}
     metadata = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
-    return {"id": name, "prompt": "a red circle", "images": [image], "metadata": metadata}
+    return {"id": name, "prompt": "a red circle", "images": [picture], "metadata": metadata}
 
 
-def _png(random: Random) -> bytes:
+def _picture(random: Random) -> bytes:
     size = (random.randint(1, 40), random.randint(1, 40))
     return png(Image.new("RGB", size, random.getrandbits(24)))
 
 
 def _http(content: Any, headers: Mapping[str, str] | None = None, cut: int = 0) -> bytes:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    headers = {
+    told = {
         "Host": "x",
         "Connection": "close",
         "Content-Type": "application/json",
@@ -112,7 +112,7 @@ def _http(content: Any, headers: Mapping[str, str] | None = None, cut: int = 0) 
         "Content-Length": str(len(body) + cut),
         **(headers or {}),
     }
-    lines = ["POST /v1/score HTTP/1.1", *(f"{key}: {value}" for key, value in headers.items())]
+    lines = ["POST /v1/score HTTP/1.1", *(f"{key}: {value}" for key, value in told.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
 
 
@@ -170,7 +170,7 @@ def _paths(random: Random, kind: str, canary: str) -> Fuzzed:
 
 
 def _damaged(random: Random, kind: str, canary: str) -> Fuzzed:
-    content, data = _base(random), bytearray(_png(random))
+    content, data = _base(random), bytearray(_picture(random))
     if random.random() < 0.5:
         del data[random.randrange(len(data)) :]
     else:
@@ -289,8 +289,8 @@ def _lengths(random: Random, kind: str, canary: str) -> Fuzzed:
 def _chunks(random: Random, kind: str, canary: str) -> Fuzzed:
     content = _base(random)
     body = json.dumps(content).encode()
-    headers = {"Transfer-Encoding": "chunked", "Content-Length": ""}
-    head = _http(b"", headers).replace(b"Content-Length: \r\n", b"")
+    told = {"Transfer-Encoding": "chunked", "Content-Length": ""}
+    head = _http(b"", told).replace(b"Content-Length: \r\n", b"")
     size = random.choice([b"%x" % len(body), b"-1", b"zz", b"ffffffffffffffff"])
     raw = head + size + b"\r\n" + body + b"\r\n0\r\n\r\n"
     return Fuzzed(kind, raw, _ids(content), may_stay_silent=True)
@@ -319,7 +319,7 @@ KINDS: dict[str, Callable[[Random, str, str], Fuzzed]] = {
     "right": _right,
     "wrong types": _changed,
     "paths": _paths,
-    "damaged images": _damaged,
+    "damaged pictures": _damaged,
     "bombs": _bomb,
     "huge counts": _counts,
     "numbers": _numbers,

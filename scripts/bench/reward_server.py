@@ -6,7 +6,7 @@
 One JSON line. Throughput: items per second here and served, their ratio, latencies of a request in
 milliseconds, and how many scores were lost, doubled or not those of this process. The
 requests of `served` are made beforehand; `client` is the reward in client mode, with `clients`
-requests under way, which encodes the images as well and spreads them over the servers.
+requests under way, which encodes the pictures as well and spreads them over the servers.
 Fuzz: the answers by status, what was wrong with any, the files and addresses that the server turned
 to meanwhile, and how far its memory grew.
 """
@@ -59,9 +59,9 @@ class Config:
     dtype: str = "float32"
     """Precision of its towers."""
     items: int = 2000
-    """Images scored."""
+    """Pictures scored."""
     side: int = 256
-    """Side of an image in pixels."""
+    """Side of a picture in pixels."""
     pictures: Literal["flat", "smooth"] = "flat"
     """Shapes on a ground, or colours that run into each other, whose files are large."""
     clients: int = 16
@@ -69,11 +69,11 @@ class Config:
     servers: int = 2
     """Server processes."""
     batch: int = 32
-    """Images in a batch of a server."""
+    """Pictures a server scores at once."""
     per_request: int = 8
-    """Images of a request."""
+    """Pictures of a request."""
     latency_ms: float = 20.0
-    """Longest wait of the first image of a batch for others."""
+    """How long the first picture of a batch waits for others."""
     repeats: int = 3
     """The fastest of so many counts."""
     threads: int = 0
@@ -81,7 +81,7 @@ class Config:
     fuzz: int = 0
     """Requests of the fuzz; 0 measures the throughput."""
     seed: int = 0
-    """Seed of the images and of the fuzz."""
+    """Names the pictures and the fuzz."""
 
     def __post_init__(self) -> None:
         for key in ("items", "side", "clients", "servers", "batch", "per_request", "repeats"):
@@ -96,8 +96,8 @@ class Config:
 USAGE = Usage("python scripts/bench/reward_server.py", __doc__, Config)
 
 
-def draw_images(c: Config) -> list[Sample]:
-    """Random images with a prompt each."""
+def pictures(c: Config) -> list[Sample]:
+    """Random pictures with a prompt each."""
     random = np.random.default_rng(c.seed)
     images = [PICTURES[c.pictures](random, c.side) for _ in range(c.items)]
     return [Sample(WORDS[n % len(WORDS)], image) for n, image in enumerate(images)]
@@ -184,7 +184,7 @@ def measure(c: Config) -> dict[str, Any]:
 
     if c.threads:
         torch.set_num_threads(c.threads)
-    samples = draw_images(c)
+    samples = pictures(c)
     reward = build_reward(c.reward)
     reward(samples[: c.batch])
     runs = [bodies(c, samples, run) for run in range(c.repeats + 1)]

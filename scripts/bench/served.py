@@ -1,4 +1,4 @@
-"""A reward server in a separate process, observed from outside."""
+"""A reward server in a process of its own, watched from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by two benchmarks: network, canvas, and two implementations in separate processes.
+"""What both benchmarks share: network, canvas, and two ways measured in processes of their own.
 
 The network has the vocabulary of MMaDA and random weights. A row is laid out as MMaDA's image
 prompts: padding up to `text_length`, the prompt, then the frame of the image. "Ours" goes through
@@ -65,7 +65,7 @@ class Setting:
     repeats: int = 1
     """The fastest of so many counts."""
     way: Literal["both", "ours", "straightforward"] = "both"
-    """Which implementation is measured; `both` in separate processes."""
+    """Which is measured; each in a process of its own with both."""
     checkpoint: str = ""
     """The network; empty writes one of random weights."""
 
@@ -102,7 +102,7 @@ def policy(s: Setting) -> Any:
 
 
 def group(s: Setting, way: str) -> Canvas:
-    """One unwritten group of one prompt; ours drops padding that all rows share."""
+    """One group of one prompt, nothing written; ours cuts what is padding in every row."""
     import torch
 
     pad, mask_id = 0, s.vocabulary - 1
@@ -144,7 +144,7 @@ def fastest(run: Callable[[], T], repeats: int) -> tuple[float, float, T]:
 def compare(
     name: str, ways: dict[str, Callable[[Setting], Measured]], quality: Callable[[Any, Any], Any]
 ) -> None:
-    """Measure each implementation in a separate process and print one JSON line.
+    """Measure each way in a process of its own and print one JSON line.
 
     Args:
         name: of the benchmark.

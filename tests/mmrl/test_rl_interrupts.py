@@ -78,7 +78,7 @@ class Interrupting:
         self.phase, self.after, self.step, self.told = phase, 0, 0, False
         patch.setattr("mmrl.rollouts.rollout.sample_groups", self._noting(sample_groups))
         patch.setattr(BlockNetwork, "__call__", self._calling("denoise", BlockNetwork.__call__))
-        patch.setattr("mmrl.training.progress.evaluate", self._evaluating(evaluate))
+        patch.setattr("mmrl.training.rl_progress.evaluate", self._evaluating(evaluate))
         patch.setattr(Trainer, "_score", self._calling("score", Trainer._score))
         patch.setattr(Trainer, "_inner_step", self._iterating(Trainer._inner_step))
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from mmrl.rl import main
-from mmrl.training.progress import Progress
+from mmrl.training.rl_progress import RLProgress
 from tests.mmrl.runs import command_line, loadable, metrics
 from tests.rewards.server.live import Live
 
@@ -47,14 +47,14 @@ def kill(*started: Live) -> None:
 
 def after_step(step: int, work: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do something when a step is done."""
-    original = Progress.record
+    original = RLProgress.record_step
 
-    def record(self: Progress, *args: object) -> None:
+    def record(self: RLProgress, *args: object) -> None:
         original(self, *args)  # type: ignore[arg-type]
         if self.trainer.step == step:
             work()  # type: ignore[operator]
 
-    monkeypatch.setattr(Progress, "record", record)
+    monkeypatch.setattr(RLProgress, "record_step", record)
 
 
 @pytest.mark.slow

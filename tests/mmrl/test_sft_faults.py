@@ -15,8 +15,8 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
+from mmrl.runtime.divergence import DivergenceError
 from mmrl.sft import main, train
-from mmrl.training.supervised_trainer import DivergenceError
 from models import load_vq
 from tests.mmrl.supervised_runs import (
     NETWORK,
@@ -91,7 +91,8 @@ def test_ctrl_c_leaves_the_micro_batch_and_the_run_resumes_exactly(
 
     with monkeypatch.context() as patch:
         patch.setattr(Reconstruction, phase, interrupting)
-        assert not train(config(images, tmp_path / "run", **changes))
+        with pytest.raises(KeyboardInterrupt):
+            train(config(images, tmp_path / "run", **changes))
     assert len(calls) == (3 if phase == "loss" else 1)
     assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [left_at]
     train(config(images, tmp_path / "run", resume_from_checkpoint="auto", **changes))

@@ -14,8 +14,9 @@ from mmrl.estimators import score
 from mmrl.model_config import ROLES
 from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
+from mmrl.runtime.divergence import DivergenceError
 from mmrl.training.adapter import adapter_off
-from mmrl.training.trainer import DivergenceError, Trainer
+from mmrl.training.trainer import Trainer
 from models import load_policy
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
 

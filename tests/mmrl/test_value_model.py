@@ -281,9 +281,9 @@ def test_the_plan_names_it_and_its_memory_is_that_of_the_trainer(
 def test_compiled_blocks_of_a_copy_change_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("trainer", "value_model"):
+    for module in ("run_trainer", "value_model"):
         traced = partial(compile_blocks, backend="eager")  # all of it but the C++ compiler
-        monkeypatch.setattr(f"mmrl.{module}.compile_blocks", traced)
+        monkeypatch.setattr(f"mmrl.training.{module}.compile_blocks", traced)
     results = []
     for compiled in (False, True):
         changes = {"torch_compile": compiled, "adam_epsilon": 1e-3, "lora": LORA}

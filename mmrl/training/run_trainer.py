@@ -1,0 +1,179 @@
+"""What the trainers of `mmrl.rl` and `mmrl.sft` share: clipping, saving, and resuming exactly.
+
+Random draws need no state: every generator is named by the seed and the step.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from mmrl.config import ConfigError
+from mmrl.run.checkpoint import verify_checksums
+from mmrl.run.metric_window import MetricWindow
+from mmrl.run.settings_changed import check_unchanged, dump_settings
+from mmrl.run_config import RunConfig
+from mmrl.runtime.compilation import compile_blocks
+from mmrl.runtime.computation import follow_device
+from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.finiteness import check_finite, moments
+from mmrl.runtime.launch import is_sharded, takes_part
+from mmrl.runtime.precision import autocast_forward, warn_of_change
+from mmrl.runtime.sharding import whole
+
+logger = logging.getLogger(__name__)
+Config = TypeVar("Config", bound=RunConfig)
+STATE_FILE = "trainer_state.pt"
+DAMAGE = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    EOFError,
+    pickle.UnpicklingError,
+)
+"""What reading a damaged or foreign file raises."""
+
+
+class RunTrainer(ABC, Generic[Config]):
+    """Everything of a run that changes from step to step.
+
+    Attributes:
+        settings: of the run, as given.
+        config: the same with what the device decides in the place of `auto`.
+        step: steps done.
+        window: metrics since the last line of `metrics.jsonl`.
+        modules: what holds the trained parameters.
+    """
+
+    modules: Sequence[nn.Module]
+    optimizers: Sequence[Any]
+
+    def __init__(self, config: Config, accelerator: Accelerator, dtype: str = "float32") -> None:
+        self.settings, self.accelerator = config, accelerator
+        self.config: Config = follow_device(config, accelerator, dtype)
+        self.sharded = is_sharded(accelerator)
+        self.step, self.window = 0, MetricWindow()
+
+    @abstractmethod
+    def write_model(self, folder: Path) -> None:
+        """Write the model in its public format; rank 0 writes what all gather."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Weights, optimisers and schedules, for `trainer_state.pt`."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
+        """Continue from `state`, whose tensors are whole, and other files of the checkpoint."""
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return the means since the last call."""
+        return self.window.take()
+
+    def set_precision(self, network: nn.Module) -> None:
+        """Let a network compute in the precision of the run, compiled where that is wanted."""
+        if self.config.bf16:
+            autocast_forward(network, self.accelerator.device)
+        if self.config.torch_compile:
+            compile_blocks(network)
+
+    def clip_gradient(self, model: nn.Module) -> Tensor:
+        """Clip the gradient of a model to `max_grad_norm`; return its norm before.
+
+        Raises:
+            DivergenceError: it is not finite; the weights are left as they were.
+        """
+        limit = self.config.max_grad_norm or float("inf")
+        norm = self.accelerator.clip_grad_norm_(model.parameters(), limit)
+        norm = whole(torch.as_tensor(0.0 if norm is None else norm))
+        if not torch.isfinite(norm):
+            raise DivergenceError(
+                f"the gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or"
+                " max_grad_norm, or raise warmup_steps, and resume from the last checkpoint."
+            )
+        return norm
+
+    def save_model(self, folder: Path) -> None:
+        """Write the model in its public format. Rank 0 writes.
+
+        Raises:
+            DivergenceError: weights or the state of the optimisers are not finite.
+        """
+        check_finite(self.step, self._saved_tensors())
+        if takes_part(self.accelerator):
+            self.write_model(folder)
+
+    def save(self, folder: Path) -> None:
+        """Write model and trainer state; `load` continues exactly. Rank 0 writes.
+
+        Tensors are whole, so a run continues with any number of processes, sharded or not.
+        """
+        self.save_model(folder)
+        if takes_part(self.accelerator):
+            state = {
+                "step": self.step,
+                "bf16": self.config.bf16,
+                "settings": dump_settings(self.settings),
+                "window": self.window.state_dict(),
+                **self.state(),
+            }
+            state = whole(state, self.accelerator.is_main_process)
+            if self.accelerator.is_main_process:
+                torch.save(state, folder / STATE_FILE)
+
+    def load(self, checkpoint: Path) -> None:
+        """Continue from a directory written by `save`; all processes call this.
+
+        Raises:
+            ConfigError: it is damaged, belongs to another model or optimiser, or is of a run with
+                other settings.
+        """
+        if self.accelerator.is_local_main_process:  # reading all files once per node is enough
+            verify_checksums(checkpoint)
+        path = checkpoint / STATE_FILE
+        with explain_damage(path):
+            # mapped where sharded: each process reads its parts of what is as large as all of them
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=self.sharded)
+            step, stored = state["step"], state.get("settings")
+            named = int(checkpoint.name) if checkpoint.name.isdigit() else step
+            if type(step) is not int or step < 0 or step != named:
+                raise ValueError(f"its step is {step!r}, and that of the directory {named!r}")
+        check_unchanged(stored, self.settings, self.settings.resume_with_changes)
+        with explain_damage(path):
+            self.restore(state, checkpoint)
+            self.window.load_state_dict(state["window"])
+        self.step = step
+        logger.info("resumed from %s at step %d", checkpoint, step)
+        warn_of_change(state.get("bf16"), bool(self.config.bf16))
+
+    def _saved_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for module in self.modules:
+            for name, parameter in module.named_parameters():
+                if parameter.requires_grad:
+                    yield f"the weight {name}", parameter.data
+        for optimizer in self.optimizers:
+            yield from moments(optimizer)
+
+
+@contextmanager
+def explain_damage(path: Path) -> Iterator[None]:
+    """Turn errors of a damaged or foreign file into a ConfigError that says what it must be."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise ConfigError(
+            f"'{path}' cannot be resumed from ({type(error).__name__}: {error}). It must be a"
+            " complete checkpoint of a run with the same model, objective and optimiser settings."
+        ) from error

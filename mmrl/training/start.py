@@ -1,0 +1,87 @@
+"""How a training run starts: its processes, its directory and its log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+
+from mmrl import begin
+from mmrl.run.checkpoint import recover_checkpoints
+from mmrl.run.run_directory import RunDirectory
+from mmrl.run.run_log import RunLog
+from mmrl.run_config import RunConfig
+from mmrl.runtime.compilation import check_compiler
+from mmrl.runtime.computation import choose_together
+from mmrl.runtime.launch import check_launch
+from mmrl.runtime.peers import end_with_launcher, explain_lost_peers
+
+
+def print_plan(config: RunConfig, describe: Callable[[Any, int], str]) -> None:
+    """Print what a run would do on the processes it was launched on."""
+    check_launch(config.optimizer)
+    check_compiler(config.torch_compile)
+    sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
+
+
+def start_processes(config: RunConfig) -> Accelerator:
+    """Join the processes that the run was launched on.
+
+    Raises:
+        ConfigError: a way of launching, or of compiling, that cannot run.
+    """
+    begin()
+    end_with_launcher()
+    check_launch(config.optimizer)
+    check_compiler(config.torch_compile)
+    return Accelerator(
+        # without a device, launched processes find each other only where the CPU is asked for
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
+        log_with=list[Any](config.report_to) or None,
+        project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
+    )
+
+
+@contextmanager
+def open_directory(
+    config: RunConfig, accelerator: Accelerator
+) -> Iterator[tuple[RunDirectory, Path | None]]:
+    """Keep other runs out of the run directory meanwhile.
+
+    Yields:
+        The directory, and the checkpoint that the run continues from; None for its first step.
+
+    Raises:
+        ConfigError: a directory that cannot be written, that another run holds or whose run would
+            be lost, or no such checkpoint.
+    """
+    run = RunDirectory(config.output_dir, accelerator.is_main_process)
+    with run.locked(), explain_lost_peers():
+        recover_checkpoints(run.checkpoints)
+        checkpoint = run.starting_point(config.resume_from_checkpoint)
+        accelerator.wait_for_everyone()  # before any of them writes there
+        yield run, checkpoint
+
+
+@contextmanager
+def open_log(
+    config: RunConfig,
+    accelerator: Accelerator,
+    run: RunDirectory,
+    attn_implementation: str | None,
+    dtype: str = "float32",
+) -> Iterator[None]:
+    """Log into the run directory meanwhile; write its `config.yaml` and `env.txt`."""
+    with RunLog(run, accelerator.process_index):
+        computation = choose_together(config, accelerator, attn_implementation, dtype)
+        computation.log()
+        run.create(config, computation.reasons)
+        yield
