@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from mmrl.algorithms import ValueConfig, load_algorithm
+from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.model_config import ModelConfig, check_checkpoints, check_task
 from mmrl.rollouts.task_config import TaskConfig
@@ -61,10 +64,13 @@ class RLConfig(RunConfig):
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")
+        written = self._written_rows()
         for name, task in self.tasks.items():
             allowed = "letters, digits, dashes, underscores and points, but for the first, up to 64"
             check(bool(TASK_NAME.fullmatch(name)), "tasks", name, allowed, "It names files.")
             check_choice(f"tasks.{name}.task", task.task, TASKS)
+            where = f"tasks.{name}.algorithm"
+            task.algorithm = resolve_row(task.algorithm, where, written.get(name))
             task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
         check(
@@ -80,6 +86,14 @@ class RLConfig(RunConfig):
             found = {getattr(value, key) for value in self._values()}
             check(len(found) <= 1, f"algorithm.value.{key}", found, "the same for all tasks")
         check_schedule(self, self.optimizer_steps)
+
+    def _written_rows(self) -> dict[str, Mapping[str, Any]]:
+        """The algorithms that a resumed run wrote when it began, by task."""
+        start = self.resume_from_checkpoint
+        if start is None:
+            return {}
+        folder = Path(self.output_dir) if start == "auto" else Path(start).parent.parent
+        return read_rows(folder / "config.yaml")
 
     def _algorithm(self, task: str) -> Any:
         return load_algorithm(self.tasks[task].algorithm, f"tasks.{task}.algorithm")

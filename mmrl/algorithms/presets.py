@@ -13,22 +13,31 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.config import ConfigError, check_choice, merge
+from mmrl.config import ConfigError, check, check_choice, merge
 from mmrl.config.options import unread_options
 from mmrl.config.shipped import configs
 from mmrl.estimators import BOUNDS, MASKS
+
+DEFAULT_PRESET = "mask_grpo"
+RESOLVED_FROM = "resolved_from"
+"""Key of a whole row that names its preset, see `mmrl.algorithms.written_rows`."""
 
 
 def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> AlgorithmConfig:
     """The preset named by `options["name"]` with the other options on top.
 
     Raises:
-        ConfigError: an unknown preset, option or column value, or columns that cannot go together.
+        ConfigError: an unknown preset, option or column value, columns that cannot go together, or
+            those of one preset under the name of another.
     """
     presets = {path.stem: path for path in sorted(configs().glob("algorithm/*.yaml"))}
-    name = options.get("name", "mask_grpo")
+    name = options.get("name", DEFAULT_PRESET)
     check_choice(f"{where}.name", name, presets)
-    return deepcopy(_load(presets[name], json.dumps(dict(options), default=_to_json), where))
+    origin = options.get(RESOLVED_FROM, name)
+    advice = f"Leave the section out with ~{where}, and state what differs from {name}."
+    check(origin == name, f"{where}.name", name, f"{origin}, whose columns it has", advice)
+    stated = {key: value for key, value in options.items() if key != RESOLVED_FROM}
+    return deepcopy(_load(presets[name], json.dumps(stated, default=_to_json), where))
 
 
 def _to_json(value: Any) -> Any:

@@ -67,7 +67,8 @@ class TaskConfig:
     algorithm: dict[str, Any] = field(
         default_factory=dict, metadata={"holds": "mmrl.algorithms:AlgorithmConfig"}
     )
-    """Preset and columns that differ from it, see `mmrl.algorithms`."""
+    """Preset and columns that differ from it, see `mmrl.algorithms`. `config.yaml` of a run holds
+    every column; a resumed run starts from those, not from the preset of the same name."""
     weight: float = 1.0
     """Weight of this task's loss."""
     skip_zero_std_groups: bool = False

@@ -1,6 +1,6 @@
 """The directory of one training run: configuration, environment, log and metrics.
 
-config.yaml     the settings with their defaults; `auto` is written as it is
+config.yaml     all settings, defaults and columns of presets included; `auto` is written as it is
 env.txt         versions, commit, machine, command line, and what `auto` meant there
 train.log       everything that was logged
 metrics.jsonl   one JSON object per line, always with `step`

@@ -6,8 +6,10 @@ import fnmatch
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from mmrl.algorithms.written_rows import resolve_row
 from mmrl.config import ConfigError, to_plain
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,8 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     """
     if stored is None:
         return
-    old, new = (dict(_leaves(json.loads(text))) for text in (stored, dump_settings(config)))
+    texts = stored, dump_settings(config)
+    old, new = (dict(_leaves(_resolve_rows(json.loads(text)))) for text in texts)
     changed = [
         key
         for key in sorted({**old, **new})
@@ -77,6 +80,14 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
             " another output_dir, or allow it with resume_with_changes=true."
         )
     logger.warning("resumed with other settings: %s", said)
+
+
+def _resolve_rows(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with every column of their algorithms; old runs wrote what they were given."""
+    for name, task in settings.get("tasks", {}).items():
+        with suppress(ConfigError):  # columns of another version are compared as they are
+            task["algorithm"] = resolve_row(task["algorithm"], f"tasks.{name}.algorithm")
+    return settings
 
 
 def _fits(key: str, patterns: Sequence[str]) -> bool:
