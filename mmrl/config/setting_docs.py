@@ -83,16 +83,16 @@ def argument_docstrings(cls: Any) -> dict[str, str]:
     return {name.strip(): " ".join(meaning.split()) for name, meaning in pairs}
 
 
-def shown(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """Write a default as YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
         return value or '""'
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {shown(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {as_yaml(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(as_yaml, value))}]"
     return f"{value}"
 
 
@@ -110,8 +110,8 @@ def _field(field: Any, hint: Any, meanings: Mapping[str, str], cls: Any) -> Sett
 
 def _default(field: Any) -> str:
     if field.default_factory is not dataclasses.MISSING:
-        return shown(field.default_factory())
-    return "required" if field.default is dataclasses.MISSING else shown(field.default)
+        return as_yaml(field.default_factory())
+    return "required" if field.default is dataclasses.MISSING else as_yaml(field.default)
 
 
 def _arguments(cls: Any) -> list[Setting]:
@@ -122,7 +122,7 @@ def _arguments(cls: Any) -> list[Setting]:
         Setting(
             p.name,
             _type(hints.get(p.name, Any)),
-            "required" if p.default is missing else shown(p.default),
+            "required" if p.default is missing else as_yaml(p.default),
             meanings.get(p.name, ""),
         )
         for p in inspect.signature(cls).parameters.values()
@@ -156,7 +156,7 @@ def _type(hint: Any) -> str:
         return " | ".join(map(_type, _options(hint)))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
-        return " | ".join(shown(value) for value in arguments)
+        return " | ".join(as_yaml(value) for value in arguments)
     if dataclasses.is_dataclass(hint):
         return "section"
     name = getattr(origin or hint, "__name__", str(hint))

@@ -87,7 +87,7 @@ def mmmu(row: Row) -> Row:
     before the words, in which their marks `<image 1>` stay, as in lmms-eval. Subject and discipline
     come from the id. Numbers of open questions are compared to two decimals."""
     images = {n: row[f"image_{n}"] for n in range(1, 8) if row.get(f"image_{n}")}
-    options = texts(row["options"], "options")
+    options = read_texts(row["options"], "options")
     asked = row["question"] + letter_choices(options)
     for mark in _MARK.findall(asked):
         if int(mark) not in images:
@@ -96,7 +96,7 @@ def mmmu(row: Row) -> Row:
         ours = _multiple_choice(row["question"], options, str(row["answer"]))
     else:
         answers = str(row["answer"])
-        ours = _short(asked, texts(answers, "answer") if answers[:1] == "[" else [answers])
+        ours = _short(asked, read_texts(answers, "answer") if answers[:1] == "[" else [answers])
         ours |= {"precision": 2}
     unread = ("question", "options", "answer", "question_type", "explanation")
     return {
@@ -142,7 +142,7 @@ def mathvista(row: Row) -> Row:
         raise ValueError(f"metadata is {about!r}, and no mapping")
     question = row["question"] + (f" (Unit: {unit})" if unit else "")
     if row["question_type"] == "multi_choice":
-        choices, answer = texts(row["choices"], "choices"), str(row["answer"])
+        choices, answer = read_texts(row["choices"], "choices"), str(row["answer"])
         letter = ascii_uppercase[choices.index(answer)] if answer in choices else answer
         ours = _multiple_choice(question, choices, letter)
     else:
@@ -172,7 +172,7 @@ def _mathvista_number(row: Row) -> Row:
     return {"precision": decimals, "hint": wanted}
 
 
-def texts(value: Any, name: str) -> list[str]:
+def read_texts(value: Any, name: str) -> list[str]:
     """Read a list of texts, or the text of one, as files without lists hold it.
 
     Raises:

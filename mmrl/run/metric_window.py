@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class MetricWindow:
-    """Sums of scalars per step, kept on their device until they are read."""
+    """Running sums of scalars, kept on their device until the means are taken."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}

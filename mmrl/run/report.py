@@ -58,7 +58,7 @@ pre{background:#f6f6f6;padding:1rem;overflow:auto}
 def write_report(run: Path) -> Path:
     """Write `report.html` of a run directory from its metrics, samples and configuration.
 
-    Whatever of these is missing is left out.
+    Missing parts are left out.
     """
     lines = read_metrics(run / "metrics.jsonl")
     body = [f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
@@ -77,9 +77,9 @@ def write_report(run: Path) -> Path:
 
 
 def series(lines: Iterable[dict[str, Any]], pattern: str) -> list[Series]:
-    """Every metric whose name fits, as points (step, value).
+    """Collect the metrics whose names match, as points (step, value).
 
-    What is not a finite number is left out; of several values at a step the last counts.
+    Values that are not finite numbers are left out; of several at one step the last is used.
     """
     points: dict[str, dict[float, float]] = defaultdict(dict)
     for line in lines:
@@ -93,15 +93,17 @@ def _summary(lines: list[dict[str, Any]]) -> str:
     found = series(lines, CURVES["Reward"]) or series(lines, "^loss$")
     if not found:
         return "<p>No steps yet.</p>"
-    seconds = sum(_spent(metric.points) for metric in series(lines, "^(step_time|time/step_s)$"))
-    said = [f"{lines[-1]['step']} steps in {_spell(seconds)} of training."]
+    seconds = sum(
+        _total_seconds(metric.points) for metric in series(lines, "^(step_time|time/step_s)$")
+    )
+    sentences = [f"{lines[-1]['step']} steps in {_format_duration(seconds)} of training."]
     for metric in found:
         first, last = _mean(metric.points[:WINDOW]), _mean(metric.points[-WINDOW:])
-        said.append(
+        sentences.append(
             f"{_meaning(metric.name)}: {first:.3f} over the first and {last:.3f} over the last"
             f" {min(WINDOW, len(metric.points))} logged steps."
         )
-    return f"<p>{' '.join(said)}</p>"
+    return f"<p>{' '.join(sentences)}</p>"
 
 
 def _meaning(metric: str) -> str:
@@ -111,8 +113,8 @@ def _meaning(metric: str) -> str:
     return f"Mean reward of the rollouts{f' of {html.escape(task)}' if task else ''}"
 
 
-def _spent(points: list[tuple[float, float]]) -> float:
-    """Seconds of all steps, from the mean over the steps between two lines."""
+def _total_seconds(points: list[tuple[float, float]]) -> float:
+    """Seconds of all steps; a line has the mean over the steps since the line before."""
     steps = [0, *(step for step, _ in points)]
     return sum(value * (steps[n + 1] - steps[n]) for n, (_, value) in enumerate(points))
 
@@ -121,12 +123,12 @@ def _mean(points: list[tuple[float, float]]) -> float:
     return sum(value for _, value in points) / len(points)
 
 
-def _spell(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 7200 else f"{seconds / 60:.1f} minutes"
 
 
 def _scores(lines: list[dict[str, Any]]) -> str:
-    """Held-out scores of the first and the last evaluation, by reward and tag."""
+    """Tables of held-out scores in the first and the last evaluation, by reward and tag."""
     tables = defaultdict(list)
     for metric in series(lines, r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"):
         _, task, reward, *tag = metric.name.split("/")
@@ -150,7 +152,7 @@ def _scores(lines: list[dict[str, Any]]) -> str:
 
 
 def _score_row(name: str, metric: Series, lines: list[dict[str, Any]], compared: bool) -> str:
-    """One line of a table: the first score and, if there are several, the last and the change."""
+    """A row of a table: the first score and, if there are several, the last and the change."""
     beside = series(lines, f"^{re.escape(metric.name)}/stderr$")
     errors = dict(beside[0].points) if beside else {}
     first, last = metric.points[0], metric.points[-1]
@@ -166,7 +168,7 @@ def _score_row(name: str, metric: Series, lines: list[dict[str, Any]], compared:
 
 
 def _held_out(lines: list[dict[str, Any]]) -> str:
-    """Metrics of supervised training in its first and its last evaluation."""
+    """A table of supervised metrics in the first and the last evaluation."""
     rows = ""
     for metric in series(lines, "^eval/[^/]+$"):
         (start, before), (end, after) = metric.points[0], metric.points[-1]
@@ -208,9 +210,9 @@ def _plots(lines: list[dict[str, Any]]) -> str:
     if not long_enough:
         return ""
     figures = "".join(_figure(title, found) for title, found in long_enough.items())
-    note = "Beside each name: its first and its last value."
+    note = "Each legend shows the first and the last value."
     if any(_is_smoothed(curve) for found in long_enough.values() for curve in found):
-        smoothed = f"Faint lines are single values, strong ones running means over {WINDOW} of them"
+        smoothed = f"Faint lines are single values, strong lines running means over {WINDOW} values"
         note = f"{smoothed}. {note}"
     return f'<h2>Curves</h2><div class="plots">{figures}</div><p class="note">{note}</p>'
 
@@ -245,7 +247,7 @@ def _is_smoothed(curve: Series) -> bool:
 
 
 def _smoothed(curve: Series, place: int) -> list[Series]:
-    """A long curve as a faint line and its running mean, a short one as it is."""
+    """A long curve as a faint line with its running mean, a short one unchanged."""
     color, points = f"C{place}", curve.points
     if not _is_smoothed(curve):
         return [Series(curve.name, points, color)]

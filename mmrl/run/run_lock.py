@@ -20,17 +20,17 @@ NAME = ".lock"
 
 @contextmanager
 def locked(folder: Path, is_main: bool = True) -> Iterator[None]:
-    """Keep other runs out of a directory, which is made if it is not there.
+    """Keep other runs out of a directory, which is made if it does not exist.
 
-    The kernel drops the lock when the process ends, however it ends, so a file that a killed run
-    has left holds nobody up. Where a file system has no such locks, a warning says so.
+    The kernel drops the lock when the process ends, so the file of a killed run does not block the
+    next one. On a file system without such locks a warning is logged.
 
     Args:
         folder: the directory.
         is_main: whether this process takes the lock for all of its run.
 
     Raises:
-        ConfigError: another run has it, with its process and host.
+        ConfigError: another run has the lock; names its process and host.
     """
     if not is_main:
         yield
@@ -38,7 +38,7 @@ def locked(folder: Path, is_main: bool = True) -> Iterator[None]:
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAME
-    file = _taken(path)
+    file = _take_lock(path)
     try:
         yield
     finally:
@@ -46,12 +46,12 @@ def locked(folder: Path, is_main: bool = True) -> Iterator[None]:
             path.unlink()
         os.close(file)
         if made:
-            with suppress(OSError):  # it holds what the run has written
+            with suppress(OSError):  # not empty: the run has written
                 folder.rmdir()
 
 
-def _taken(path: Path) -> int:
-    """The open file of the lock."""
+def _take_lock(path: Path) -> int:
+    """Take the lock and return its open file."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -69,7 +69,7 @@ def _taken(path: Path) -> int:
         with suppress(FileNotFoundError):
             if os.stat(path).st_ino == os.fstat(file).st_ino:
                 break
-        os.close(file)  # its last holder has removed it meanwhile
+        os.close(file)  # its last holder has removed the file
     about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
     os.truncate(file, 0)
     os.pwrite(file, json.dumps(about).encode(), 0)
@@ -77,7 +77,7 @@ def _taken(path: Path) -> int:
 
 
 def _holder(file: int) -> str:
-    """Who has the lock, as far as the file tells."""
+    """The holder of the lock, if the file is readable."""
     try:
         about = json.loads(os.pread(file, 1000, 0))
         return f"process {about['pid']} on {about['host']}, since {about['since']},"

@@ -72,7 +72,7 @@ def test_long_curves_get_a_running_mean(tmp_path: Path) -> None:
 
 def test_faint_lines_are_explained_only_where_there_are_some(tmp_path: Path) -> None:
     page = write_report(_run(tmp_path / "run")).read_text()
-    assert "Beside each name" in page
+    assert "Each legend shows" in page
     assert "aint lines" not in page and "stroke-opacity: 0.35" not in page
 
 
