@@ -3,7 +3,7 @@
     score = MLP(f(image)),   f of length one, by OpenAI's CLIP ViT-L/14
 
 The layers are those of `rewards.networks.score_layers`, 768 to 1024 to 128 to 64 to 16 to 1; the
-picture is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to 6.5. It knows
+image is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to 6.5. It knows
 nothing of the prompt, so it must never be the only reward of a run.
 """
 
@@ -17,14 +17,14 @@ from mmrl.types import Sample
 from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
 from rewards.networks.open_clip_encoder import open_clip_encoder
 from rewards.networks.score_layers import score_layers
-from rewards.parsing.images import picture_of
+from rewards.parsing.images import image_of
 
 FILE = "aesthetic-model.pth"
 """Name of sac+logos+ava1-l14-linearMSE.pth at the hub id that is the default."""
 
 
 class AestheticReward:
-    """How good a picture looks, whatever it shows.
+    """How good an image looks, whatever it shows.
 
     Args:
         checkpoint: hub id or directory holding `aesthetic-model.pth`, or the file of the layers,
@@ -81,7 +81,7 @@ class AestheticReward:
         """
         import torch
 
-        images = [picture_of(sample, "aesthetic") for sample in samples]
+        images = [image_of(sample, "aesthetic") for sample in samples]
         # Row by row: a matrix product may round differently for another number of rows.
         rows = self.encoder.encode_images(images).split(1) if images else ()
         with torch.no_grad():

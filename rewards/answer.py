@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
-from rewards.parsing.extraction import cut_off, extract
+from rewards.parsing.extraction import extract, is_truncated
 from rewards.parsing.metadata import read, values
 from rewards.parsing.stated_number import equal, number, stated_number
 from rewards.parsing.wording import mentions, words_of, yes_or_no
@@ -93,30 +93,31 @@ class AnswerReward:
             return None
         answers, choices = _answers(sample.metadata), _choices(sample.metadata)
         if choices is None and all(re.fullmatch("[A-Z]", answer) for answer in answers):
-            choices = listed(sample.prompt)
-        references, said = [_reference(answer, choices) for answer in answers], answered(content[0])
+            choices = read_choices(sample.prompt)
+        references = [_reference(answer, choices) for answer in answers]
+        said = extract_answer(content[0])
         if said is None:
             return 0.0
         if self.match == "exact":
-            return float(said in _written(answers, references, choices))
+            return float(said in _ways_to_write(answers, references, choices))
         if choices is not None:
             return float(chosen(said, choices) in references)
         decimals = _precision(sample.metadata)
         return float(any(is_short_answer(said, answer, decimals) for answer in answers))
 
 
-def answered(completion: str) -> str | None:
-    """The part of a completion that answers; None where it was cut off before."""
+def extract_answer(completion: str) -> str | None:
+    """The part of a completion that answers; None where it was truncated before."""
     thought, closed, said = completion.rpartition("</think>")
     if not closed and "<think>" in completion:
         return None
     found = extract(said, ("boxed", "answer"))
-    if found is None and cut_off(said):
+    if found is None and is_truncated(said):
         return None
     return _MARKUP.sub(r"\1", found[1] if found else said).strip()
 
 
-def listed(prompt: str) -> list[str] | None:
+def read_choices(prompt: str) -> list[str] | None:
     """The choices at the end of a prompt, lettered from A, a line each; None for fewer than two."""
     choices: list[str] = []
     for letter, text in _LISTED.findall(prompt):
@@ -137,7 +138,7 @@ def chosen(said: str, choices: Sequence[str]) -> int | None:
             return texts.index(whole)
     stated = list(_letters(_STATED, said, len(choices)))
     if stated:
-        return _agreed(said, stated, texts)
+        return _agree(said, stated, texts)
     spoken = [*{words_of(text) for text in _SHORT.findall(said)}]
     if len(spoken) == 1 and texts.count(spoken[0]) == 1:
         return texts.index(spoken[0])
@@ -170,7 +171,7 @@ def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool
 
 
 def _letters(pattern: re.Pattern[str], said: str, count: int) -> list[tuple[int, int]]:
-    """(choice, end of its letter) of every letter that a pattern finds; articles are none."""
+    """(choice, end of its letter) of every letter that a pattern finds, without articles."""
     return [
         (ascii_uppercase.index(match[1].upper()), match.end())
         for match in pattern.finditer(said)
@@ -179,7 +180,7 @@ def _letters(pattern: re.Pattern[str], said: str, count: int) -> list[tuple[int,
     ]
 
 
-def _agreed(
+def _agree(
     said: str, stated: Sequence[tuple[int, int]], texts: Sequence[tuple[str, ...]]
 ) -> int | None:
     """The one choice that all statements name, none followed by another letter or its words."""
@@ -196,7 +197,7 @@ def _answers(metadata: Mapping[str, Any]) -> list[str]:
     """The answer and what is right as well."""
     others = metadata.get("answers") or []
     if not isinstance(others, list):
-        raise ValueError(f"answers={others!r} must be a list of what is right beside the answer.")
+        raise ValueError(f"answers={others!r} must be a list of further right answers.")
     return list(dict.fromkeys(str(answer) for answer in (metadata["answer"], *others)))
 
 
@@ -210,7 +211,7 @@ def _precision(metadata: Mapping[str, Any]) -> int | None:
     return int(given)
 
 
-def _written(
+def _ways_to_write(
     answers: Sequence[str], references: Sequence[int | None], choices: Sequence[str] | None
 ) -> set[str]:
     """Every way to write a reference exactly."""
@@ -230,7 +231,7 @@ def _choices(metadata: Mapping[str, Any]) -> list[str] | None:
 
 
 def _reference(answer: str, choices: Sequence[str] | None) -> int | None:
-    """The place of the right choice; None where there are none."""
+    """The index of the right choice; None if there are no choices."""
     if not answer.strip():
         raise ValueError("answer is empty; give the right answer.")
     if choices is None:

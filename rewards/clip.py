@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from mmrl.types import Sample
 from rewards.networks.open_clip_encoder import open_clip_encoder
-from rewards.parsing.images import picture_of
+from rewards.parsing.images import image_of
 
 
 class CLIPReward:
@@ -56,5 +56,5 @@ class CLIPReward:
         Raises:
             ValueError: a completion is not an image.
         """
-        images = [picture_of(sample, "clip") for sample in samples]
+        images = [image_of(sample, "clip") for sample in samples]
         return list(self.encoder.cosine(images, [sample.prompt for sample in samples]))

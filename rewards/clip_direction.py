@@ -2,11 +2,11 @@
 
     score = cos(f(image) - f(source image), g(text) - g(source text)),   f and g of length one
 
-How far the picture changed in the direction in which its description changed. The source image is
+How far the image changed in the direction in which its description changed. The source image is
 the first of the prompt's images, the source text the metadata `source_text`; the text is the
 metadata `target_text`, and the prompt without it (for instructions such as "make it winter" give
 both: "a street", "a street in winter"). As in InstructPix2Pix (arXiv:2211.09800) differences are of
-normalised features. The score is raw: about 0 to 0.3 for edits, and exactly 0 for a picture that
+normalised features. The score is raw: about 0 to 0.3 for edits, and exactly 0 for an image that
 was not changed, which has no direction.
 """
 
@@ -20,14 +20,14 @@ from PIL import Image
 from mmrl.config import check
 from mmrl.types import Sample
 from rewards.networks.open_clip_encoder import open_clip_encoder
-from rewards.parsing.images import as_rgb, picture_of
+from rewards.parsing.images import as_rgb, image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class CLIPDirectionReward:
-    """Agreement of a change of the picture with the change of its description.
+    """Agreement of a change of the image with the change of its description.
 
     Args:
         model: built-in architecture, directory or `hf-hub:owner/name`, see `CLIPReward`.
@@ -77,7 +77,7 @@ class CLIPDirectionReward:
         """
         from torch.nn import functional as F
 
-        images = [picture_of(sample, "clip_direction") for sample in samples]
+        images = [image_of(sample, "clip_direction") for sample in samples]
         places = [n for n, sample in enumerate(samples) if _has_source(sample)]
         if not places:
             return [None] * len(samples)
@@ -123,6 +123,6 @@ def _texts(metadata: Mapping[str, Any], prompt: str) -> tuple[str, str]:
         "metadata.source_text",
         source,
         "another text than the target",
-        "Give the description of the finished picture as target_text.",
+        "Give the description of the finished image as target_text.",
     )
     return source, target

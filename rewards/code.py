@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.types import Sample
 from rewards import PartialFailure
-from rewards.parsing.extraction import tagged
+from rewards.parsing.extraction import find_tagged
 from rewards.parsing.metadata import read
 from rewards.sandbox.jail.tester import compile_tests
 from rewards.sandbox.remote_sandbox import RemoteSandbox
@@ -48,7 +48,7 @@ class CodeReward:
 
     Raises:
         IsolationError: this machine cannot give the isolation; the message says why.
-        ValueError: a limit that is not above 0, an unknown isolation, or a URL that is none.
+        ValueError: a limit that is not above 0, an unknown isolation, or a URL that is not valid.
     """
 
     scale: ClassVar[str] = "0 to 1"
@@ -93,7 +93,7 @@ class CodeReward:
         problems: dict[int, Exception] = {
             n: own for n, own in enumerate(cases) if isinstance(own, Exception)
         }
-        passed = self._passed([own if isinstance(own, list) else [] for own in cases], problems)
+        passed = self._run_tests([own if isinstance(own, list) else [] for own in cases], problems)
         scores = [
             self._score(results, len(own)) if isinstance(own, list) else None
             for own, results in zip(cases, passed, strict=True)
@@ -108,7 +108,7 @@ class CodeReward:
         except ValueError as error:
             return error
 
-    def _passed(
+    def _run_tests(
         self, cases: Sequence[list[_Case]], problems: dict[int, Exception]
     ) -> list[list[bool]]:
         """Which cases of each sample hold; samples whose tests are broken join the problems."""
@@ -158,13 +158,13 @@ def program(completion: str) -> str:
     """The code in a completion: its last fenced Python block, else its last fenced block.
 
     Without any fence it is the content of `<answer>`, else the whole completion. A fence that is
-    never closed was cut off and holds no program; the result is empty then.
+    never closed was truncated and holds no program; the result is empty then.
     """
     blocks = _FENCE.findall(completion)
     python = [code for language, code in blocks if language.lower() in _PYTHON]
     if blocks:
         return (python or [code for _, code in blocks])[-1].strip("\n")
-    return "" if "```" in completion else (tagged(completion) or completion).strip("\n")
+    return "" if "```" in completion else (find_tagged(completion) or completion).strip("\n")
 
 
 def _cases(sample: Sample, separately: bool) -> list[_Case] | None:

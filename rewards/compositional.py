@@ -1,4 +1,4 @@
-"""Does a picture show what a GenEval prompt asks for, by an open-vocabulary detector?
+"""Does an image show what a GenEval prompt asks for, by an open-vocabulary detector?
 
     GenEval's conditions on detected objects; colours by CLIP on the objects' boxes
 
@@ -10,7 +10,7 @@ and these differ:
 - Only the classes of the prompt are looked for.
 - Scores of such detectors are lower than Mask2Former's: `threshold` is GenEval's 0.3, but its 0.9
   for counting would let nothing pass, so counting has the same threshold unless you set another.
-  Measure both on pictures of your own before you train on the reward.
+  Measure both on images of your own before you train on the reward.
 - They find an object several times: boxes that overlap a better one of their class by more than
   `max_overlap` are dropped (GenEval's 1.0 drops none, its detector has done so), and that before
   the best `max_objects` are taken.
@@ -38,7 +38,7 @@ from rewards.detection.geneval_rules import (
 )
 from rewards.networks.dual_encoder import DualEncoder
 from rewards.networks.open_clip_encoder import open_clip_encoder
-from rewards.parsing.images import picture_of
+from rewards.parsing.images import image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +50,7 @@ _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo o
 
 
 class CompositionalReward:
-    """Score pictures against GenEval metadata.
+    """Score images against GenEval metadata.
 
     Args:
         model: hub id or directory of the detector: OWLv2, or Grounding DINO
@@ -58,18 +58,18 @@ class CompositionalReward:
         mode: `strict` is 1 where every condition holds and else 0; `partial` the share of the
             conditions that hold.
         exact: whether more objects of a class than the prompt asks for are one more condition that
-            fails. False is GenEval's rule, with which a policy may learn to fill its pictures;
+            fails. False is GenEval's rule, with which a policy may learn to fill its images;
             flow_grpo's is exact.
         threshold: objects with a lower score are not there.
         counting_threshold: the same for the tag `counting`; None is `threshold`.
-        max_objects: the best of each class are looked at.
+        max_objects: how many of each class are used, the best first.
         max_overlap: intersection over union with a better box of the class above which a box is
             the same object; 1 keeps all.
-        clip_model: open_clip model that tells colours, see `CLIPReward`.
+        clip_model: open_clip model that classifies colours, see `CLIPReward`.
         clip_pretrained: its weights; None takes `openai`.
         device: "auto", or a torch device.
         dtype: of detector and CLIP (autocast).
-        batch_size: pictures of one size and prompts of the same classes looked at together.
+        batch_size: images of one size and prompts of the same classes in one forward pass.
         fill: batches are filled up to multiples of this, see `DualEncoder`.
 
     Raises:
@@ -134,7 +134,7 @@ class CompositionalReward:
         Raises:
             ValueError: a completion is not an image, or metadata is malformed.
         """
-        images = [picture_of(sample, "compositional") for sample in samples]
+        images = [image_of(sample, "compositional") for sample in samples]
         alike: dict[tuple[Any, ...], list[int]] = {}
         for n, sample in enumerate(samples):
             if "include" in sample.metadata:
@@ -175,7 +175,7 @@ class CompositionalReward:
 
 
 class ColorClassifier:
-    """GenEval's: the colour whose three descriptions, averaged, lie closest to the picture.
+    """GenEval's: the colour whose three descriptions, averaged, lie closest to the image.
 
     Args:
         encoder: a CLIP.
@@ -186,7 +186,7 @@ class ColorClassifier:
         self._directions: dict[str, Tensor] = {}
 
     def __call__(self, crops: Sequence[Image.Image], name: str) -> list[str]:
-        """One of `COLORS` for each picture of an object of the class."""
+        """One of `COLORS` for each image of an object of the class."""
         from torch.nn import functional as F
 
         if name not in self._directions:
@@ -229,7 +229,7 @@ def overlap(a: Box, b: Box) -> float:
 
 
 def crop(image: Image.Image, box: Box) -> Image.Image:
-    """What lies in a box, at least a pixel, nothing from outside the picture."""
+    """What lies in a box, at least a pixel, nothing from outside the image."""
     left, top = (min(max(round(box[n]), 0), image.size[n] - 1) for n in (0, 1))
     right, bottom = (
         min(max(round(box[n + 2]), start + 1), image.size[n]) for n, start in ((0, left), (1, top))

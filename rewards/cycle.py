@@ -23,10 +23,10 @@ from rewards import PartialFailure
 from rewards.answer import AnswerReward
 from rewards.judging.asking import Answer, Asking
 from rewards.judging.scene_questions import KINDS, Question, questions
-from rewards.parsing.images import picture_of
+from rewards.parsing.images import image_of
 
 GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
-"""Of the sampler where nothing else is said: the likeliest answer, written in as many steps as it
+"""Defaults of the sampler: greedy decoding, written in as many steps as it
 has positions."""
 
 
@@ -112,7 +112,7 @@ class CycleReward:
         """The questions about a sample as prompts that show its image, or what is wrong with it."""
         try:
             found = questions(sample.metadata, self.kinds)
-            shown = [picture_of(sample, "cycle")] if found else []
+            shown = [image_of(sample, "cycle")] if found else []
         except ValueError as error:  # of this sample alone: the policy is asked about the others
             return error
         name = "".join(map(_digest, shown))

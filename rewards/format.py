@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from mmrl.types import Sample
-from rewards.parsing.extraction import boxed
+from rewards.parsing.extraction import find_boxed
 from rewards.parsing.metadata import read
 
 MODES = ("soft", "strict", "boxed")
@@ -63,14 +63,14 @@ class FormatReward:
         assert content is not None, "a reward that needs no metadata applies to every sample"
         text = content[0]
         if self.mode == "boxed":
-            return float(bool(boxed(text)))
+            return float(bool(find_boxed(text)))
         if self.prefilled:
             text = f"<{self.tags[0]}>{text}"
         return float(laid_out(text, self.tags, self.mode == "strict"))
 
 
 def laid_out(text: str, tags: list[str], strict: bool) -> bool:
-    """Whether the tags stand in a text once each, in order, filled, with nothing before them.
+    """Whether a text has each tag once, in order, not empty, with nothing before them.
 
     Args:
         text: a whole completion.

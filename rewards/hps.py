@@ -2,11 +2,11 @@
 
     score = <f(image), g(prompt)>,   both of length one, no logit scale
 
-The score is the raw cosine, about 0.2 to 0.35; benchmark tables show it times 100. The picture is
+The score is the raw cosine, about 0.2 to 0.35; benchmark tables show it times 100. The image is
 scaled so that its longest side fits (bicubic on the float tensor, antialiased, not clamped) and
 padded with zeros to a square, which is not what open_clip's own transform does. We deviate from the
 original in two ways: the last normalisation and the dot product are float32 (the original computes
-them in float16, with steps of 2.4e-4), and a picture that already has the right longest side is
+them in float16, with steps of 2.4e-4), and an image that already has the right longest side is
 padded as well (the original fails on it).
 """
 
@@ -22,7 +22,7 @@ from mmrl.types import Sample
 from rewards.networks.architectures import resolve_architecture
 from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
 from rewards.networks.dual_encoder import DualEncoder
-from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, picture_of
+from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,7 +87,7 @@ class HPSReward:
         Raises:
             ValueError: a completion is not an image.
         """
-        images = [picture_of(sample, "hps") for sample in samples]
+        images = [image_of(sample, "hps") for sample in samples]
         return list(self.encoder.cosine(images, [sample.prompt for sample in samples]))
 
 

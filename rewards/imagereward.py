@@ -2,10 +2,10 @@
 
     score = (layers(BLIP(image, prompt)) - 0.16717) / 1.03334
 
-BLIP's text encoder reads the prompt and attends to the states of its ViT-L/16 of the picture; its
+BLIP's text encoder reads the prompt and attends to the states of its ViT-L/16 of the image; its
 first state goes through `rewards.networks.score_layers`. The score is raw, about -2 to 2, mean 0
 and deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset: 0.5`).
-The picture is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's mean and
+The image is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's mean and
 deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabulary.
 """
 
@@ -19,10 +19,10 @@ from PIL import Image
 from mmrl.config import check, import_extra
 from mmrl.types import Sample
 from rewards.networks.checkpoints import find_checkpoint, read_weights
-from rewards.networks.dual_encoder import filled
+from rewards.networks.dual_encoder import fill_up
 from rewards.networks.placement import resolve_device, resolve_dtype
 from rewards.networks.pretrained import load_part
-from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, picture_of
+from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,7 +97,7 @@ class ImageRewardReward:
         """
         import torch
 
-        images = [picture_of(sample, "imagereward") for sample in samples]
+        images = [image_of(sample, "imagereward") for sample in samples]
         scores: list[float | None] = []
         for start in range(0, len(samples), self.batch_size):
             part = slice(start, start + self.batch_size)
@@ -113,7 +113,7 @@ class ImageRewardReward:
             prompts, padding="max_length", truncation=True, max_length=CONTEXT, return_tensors="pt"
         )
         inputs = (pixels, text["input_ids"], text["attention_mask"])
-        inputs = [filled(rows, self.fill).to(self.device) for rows in inputs]
+        inputs = [fill_up(rows, self.fill).to(self.device) for rows in inputs]
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
             features = self.network.features(*inputs)
         return self.network.score(features)[: len(prompts)].tolist()

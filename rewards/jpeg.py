@@ -1,7 +1,7 @@
-"""JPEG size: how few, or how many, kilobytes a picture takes (Black et al. 2023, DDPO,
+"""JPEG size: how few, or how many, kilobytes an image takes (Black et al. 2023, DDPO,
 arXiv:2305.13301).
 
-    incompressibility = bytes of the picture as JPEG of quality 95 / 1000,   compressibility = -that
+    incompressibility = bytes of the image as JPEG of quality 95 / 1000,   compressibility = -that
 
 Needs no model and no prompt, and rises steadily when a run works: the reward to debug a run with.
 The score is in kilobytes, about 5 to 150 for 512 pixels a side; flow_grpo's `jpeg_compressibility`
@@ -17,14 +17,14 @@ from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.parsing.images import picture_of
+from rewards.parsing.images import image_of
 
 
 class JPEGReward:
-    """Kilobytes of a picture as JPEG.
+    """Kilobytes of an image as JPEG.
 
     Args:
-        mode: `compressibility` is minus the size (smooth pictures win), `incompressibility` the
+        mode: `compressibility` is minus the size (smooth images win), `incompressibility` the
             size (noise wins).
         quality: of the JPEG, 1 to 95.
 
@@ -51,12 +51,12 @@ class JPEGReward:
         Raises:
             ValueError: a completion is not an image.
         """
-        images = [picture_of(sample, "jpeg") for sample in samples]
+        images = [image_of(sample, "jpeg") for sample in samples]
         return [self.sign * jpeg_bytes(image, self.quality) / 1000 for image in images]
 
 
 def jpeg_bytes(image: Image.Image, quality: int) -> int:
-    """Bytes of an RGB picture as JPEG, colours at half resolution as Pillow has them by default."""
+    """Bytes of an RGB image as JPEG, colours at half resolution as Pillow has them by default."""
     buffer = io.BytesIO()
     image.save(buffer, format="JPEG", quality=quality)
     return buffer.tell()

@@ -5,7 +5,7 @@
 It answers behind OpenAI's chat completions (`backend: openai`) or in this process (`backend:
 transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
 are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a
-text are judged, each given what stands before it (process reward); that judge is never told the
+text are judged, each with the text before it (process reward); that judge never sees the
 answer. The score is the raw one of the template's scale. A reply without one is a failure of that
 sample, after `reasks` more requests, and so is a server that gives none before the deadline.
 """
@@ -39,7 +39,7 @@ class Backend(Protocol):
     """What answers requests of the form of chat completions."""
 
     def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
-        """The replies in order, or why there is none."""
+        """The replies in order; an exception where there is none."""
         ...
 
     def ready(self, model: str) -> str:
@@ -113,7 +113,7 @@ class JudgeReward:
         self.cutting = None if size is None else Cutting(size, self.chunk_at)
         self._template = self._checked_template()
         self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
-        self._backend: Backend = self._built()
+        self._backend: Backend = self._build_backend()
 
     def __call__(self, samples: list[Sample]) -> list[float | list[float] | None]:
         """Score a batch.
@@ -148,7 +148,7 @@ class JudgeReward:
 
     def _scores(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, float | Exception]:
         """A score for each request, from the cache or the judge."""
-        found = {key: self._parsed(self._cache.get(key)) for key in requests}
+        found = {key: self._parse(self._cache.get(key)) for key in requests}
         deadline = Deadline(self.deadline_s)
         for _ in range(1 + self.reasks):
             wanted = [key for key, score in found.items() if isinstance(score, AGAIN)]
@@ -156,12 +156,12 @@ class JudgeReward:
                 break
             replies = self._backend.ask([requests[key] for key in wanted], deadline)
             for key, reply in zip(wanted, replies, strict=True):
-                found[key] = self._parsed(reply)
+                found[key] = self._parse(reply)
                 if isinstance(reply, str) and isinstance(found[key], float):
                     self._cache.put(key, reply)
         return found
 
-    def _parsed(self, reply: str | Exception | None) -> float | Exception:
+    def _parse(self, reply: str | Exception | None) -> float | Exception:
         if reply is None:
             return ReplyError("was never given")
         if isinstance(reply, Exception):
@@ -184,7 +184,9 @@ class JudgeReward:
 
     def _request(self, sample: Sample, chunk: Chunk | None, files: Files[str]) -> dict[str, Any]:
         system, question = self._template.words(sample, chunk, self.max_characters)
-        content = [{"type": "image_url", "image_url": {"url": url}} for url in files.shown(sample)]
+        content = [
+            {"type": "image_url", "image_url": {"url": url}} for url in files.of_sample(sample)
+        ]
         messages = [{"role": "user", "content": [*content, {"type": "text", "text": question}]}]
         if system:
             messages.insert(0, {"role": "system", "content": system})
@@ -235,12 +237,12 @@ class JudgeReward:
         for field in ("answer", "completion"):
             if field in template.fields:
                 raise ConfigError(
-                    f"{named} shows {{{field}}}, and a chunk is judged by what stands before it"
+                    f"{named} shows {{{field}}}, and a chunk is judged by the text before it"
                     " alone: who knows the end judges the end. Take it out."
                 )
         return template
 
-    def _built(self) -> Backend:
+    def _build_backend(self) -> Backend:
         if self.backend == "transformers":
             from rewards.judging.local import LocalJudge
 

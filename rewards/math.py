@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
-from rewards.parsing.extraction import SOURCES, boxed, extract, hashed
+from rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
 from rewards.parsing.metadata import read, values
 from rewards.parsing.percent import readings
 from rewards.parsing.verifier import Verifier
@@ -36,7 +36,7 @@ class MathReward:
     """Score completions against the metadata `answer`.
 
     Args:
-        sources: where an answer may stand, in the order tried: boxed, answer, hash, number.
+        sources: where an answer may be, in the order tried: boxed, answer, hash, number.
         partial: score of an answer that is wrong but was marked as one (a box, a tag or `####`);
             0.0 gives no partial credit.
         timeout: seconds of processor time for one comparison. An answer that needs more counts as
@@ -93,7 +93,7 @@ class MathReward:
             return 0.0
         source, written = found
         if source == "answer":
-            written = _unboxed(written)
+            written = _unbox(written)
         if self._right(gold, written):
             return 1.0
         return 0.0 if source == "number" else self.partial
@@ -121,7 +121,7 @@ def reference(answer: Any, prompt: str = "") -> str:
         raise ValueError(f"answer={answer!r} of {prompt[:80]!r} must be text or a number.")
     if not isinstance(answer, str):
         return str(int(answer)) if answer == int(answer) else repr(answer)
-    gold = boxed(answer) or hashed(answer) or answer.strip()
+    gold = find_boxed(answer) or find_hashed(answer) or answer.strip()
     if not gold:
         raise ValueError(f"answer={answer!r} of {prompt[:80]!r} is empty; give the right answer.")
     return gold
@@ -133,7 +133,7 @@ def check_partial(partial: float) -> None:
         raise ValueError(f"partial is {partial}; it must be at least 0 and below 1.")
 
 
-def _unboxed(text: str) -> str:
+def _unbox(text: str) -> str:
     """The content of a tag without boxes that the model has not spelled or filled."""
     content = _EMPTY_BOX.sub("", text).strip()
     return match.group(1) if (match := _MISSPELT_BOX.fullmatch(content)) else content

@@ -1,11 +1,11 @@
-"""Does the picture show the text it should? Edit distance of what an OCR engine reads (flow_grpo,
+"""Does the image show the text it should? Edit distance of what an OCR engine reads (flow_grpo,
 Liu et al. 2025, arXiv:2505.05470).
 
     score = 1 - min(d(read, wanted), n) / n,   n the length of the wanted text
 
 d is Levenshtein's distance; case and white space do not count. What is read may be longer: a wanted
 text that occurs in it scores 1. The wanted text is the metadata `text`, otherwise the first part of
-the prompt in double quotes; a prompt with neither has no score. A picture on which nothing can be
+the prompt in double quotes; a prompt with neither has no score. An image on which nothing can be
 read scores 0, as published; unlike there, an engine that fails is a failure and no 0.
 """
 
@@ -18,13 +18,13 @@ from typing import Any, ClassVar, Literal
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
 from rewards.networks.ocr_engines import ENGINES, OCRSettings, require
-from rewards.parsing.images import picture_of
+from rewards.parsing.images import image_of
 
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
 
 
 class OCRReward:
-    """Share of a wanted text that can be read in a picture.
+    """Share of a wanted text that can be read in an image.
 
     Args:
         engine: what reads. `got` is GOT-OCR 2.0 by transformers; the others are packages of their
@@ -34,7 +34,7 @@ class OCRReward:
         max_tokens: longest reading of `got`.
         device: "auto", or a torch device (of `got`; easyocr and paddleocr: whether it is a GPU).
         dtype: of the weights of `got`.
-        batch_size: pictures `got` reads at once.
+        batch_size: images `got` reads at once.
 
     Raises:
         ConfigError: an engine that is not installed, found before anything loads; a model that is
@@ -69,7 +69,7 @@ class OCRReward:
         Raises:
             ValueError: a completion is not an image, or the metadata `text` is empty or no text.
         """
-        images = [picture_of(sample, "ocr") for sample in samples]
+        images = [image_of(sample, "ocr") for sample in samples]
         wanted = [wanted_text(sample.prompt, sample.metadata) for sample in samples]
         places = [n for n, text in enumerate(wanted) if text is not None]
         readings = self.read([images[n] for n in places]) if places else []
@@ -80,7 +80,7 @@ class OCRReward:
 
 
 def wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:
-    """The text a picture should show: the metadata `text`, else the first part of the prompt in
+    """The text an image should show: the metadata `text`, else the first part of the prompt in
     straight or curved double quotes that has a letter or digit; None where there is neither.
 
     Raises:
@@ -89,7 +89,7 @@ def wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:
     given = metadata.get("text")
     if given is not None:
         holds = isinstance(given, str) and bool(given.strip())
-        check(holds, "metadata.text", given, "the text that the picture should show")
+        check(holds, "metadata.text", given, "the text that the image should show")
         return given
     parts = (found[1] or found[2] or "" for found in _QUOTED.finditer(prompt))
     return next((part for part in parts if any(map(str.isalnum, part))), None)

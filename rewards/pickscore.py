@@ -4,7 +4,7 @@
 
 A CLIP ViT-H/14 that was trained further on choices of people. The score is raw, about 18 to 24;
 flow_grpo and UniRL divide by 26 (`scale: 0.0385` in the configuration entry), the cosine is the
-score over exp(logit_scale), about 1/100. The picture is prepared by the checkpoint's own processor:
+score over exp(logit_scale), about 1/100. The image is prepared by the checkpoint's own processor:
 shortest side to 224 (bicubic), centre crop, OpenAI's mean and deviation. The prompt goes in as it
 is and is cut at 77 tokens.
 """
@@ -18,7 +18,7 @@ from PIL import Image
 from mmrl.types import Sample
 from rewards.networks.dual_encoder import DualEncoder
 from rewards.networks.pretrained import load_network, load_part
-from rewards.parsing.images import picture_of
+from rewards.parsing.images import image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,6 +86,6 @@ class PickScoreReward:
         Raises:
             ValueError: a completion is not an image.
         """
-        images = [picture_of(sample, "pickscore") for sample in samples]
+        images = [image_of(sample, "pickscore") for sample in samples]
         cosines = self.encoder.cosine(images, [sample.prompt for sample in samples])
         return [self.factor * cosine for cosine in cosines]

@@ -51,7 +51,7 @@ class ShapesVerdict:
         partial: Share of the conditions that hold, in [0, 1]. Conditions are: the count of each
             clause, each of its attributes, each position, each exclusion; if `exact`, everything
             shown that was not asked for is one more that fails.
-        reason: The conditions that fail, in words; empty when none does.
+        reason: The conditions that fail, as text; empty if all hold.
         objects: What was found in the image.
     """
 
@@ -103,7 +103,7 @@ class ShapesReward:
             return None
         if not isinstance(sample.completion, Image.Image):
             raise ValueError(
-                f"The shapes reward looks at images, and the completion of {sample.prompt!r} is "
+                f"The shapes reward scores images, and the completion of {sample.prompt!r} is "
                 f"a {type(sample.completion).__name__}; use it on text-to-image tasks only."
             )
         verdict = verify(sample.completion, sample.metadata, self.exact)
@@ -117,7 +117,7 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
         image: An image of any size.
         metadata: GenEval's `tag`, `include` and, optionally, `exclude`. A clause of `include` may
             also name a `size` and a `background`.
-        exact: Whether an object nobody asked for, or a patch that is no shape, is a failure.
+        exact: Whether an object that was not asked for, or a patch that is no shape, is a failure.
 
     Returns:
         The verdict, with the objects found.
@@ -155,7 +155,7 @@ def _unasked(metadata: dict[str, Any], detection: Detection) -> Iterator[Conditi
         asked[clause["class"]] += clause["count"]
     extra = Counter(item.shape for item in detection.objects) - asked
     for name in [*sorted(extra.elements()), *["patch of no known shape"] * detection.strays]:
-        yield False, f"nobody asked for this {name}"
+        yield False, f"not asked for: {name}"
 
 
 def relations(a: DetectedObject, b: DetectedObject) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmrl.types import Sample
-from rewards.parsing.extraction import tagged
+from rewards.parsing.extraction import find_tagged
 from rewards.parsing.metadata import read, values
 
 
@@ -47,7 +47,7 @@ def _score(sample: Sample) -> float | None:
         return None
     completion, (puzzle, solution) = content
     puzzle, solution = _digits(puzzle, solution)
-    right, empty = filled(tagged(completion) or "", puzzle, solution)
+    right, empty = count_filled(find_tagged(completion) or "", puzzle, solution)
     return right / empty if empty else None
 
 
@@ -61,7 +61,7 @@ def _digits(puzzle: Any, solution: Any) -> tuple[str, str]:
     return puzzle, solution
 
 
-def filled(answer: str, puzzle: str, solution: str) -> tuple[int, int]:
+def count_filled(answer: str, puzzle: str, solution: str) -> tuple[int, int]:
     """How many empty cells of the puzzle an answer fills right, and how many there are."""
     digits = "".join(character for character in answer if character in "0123456789")
     cells = digits.ljust(len(puzzle), "0")

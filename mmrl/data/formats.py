@@ -18,7 +18,7 @@ from mmrl.data.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
 from mmrl.data.row import Row, given, without
 from rewards.countdown import whole_number, whole_numbers
 from rewards.detection.geneval_rules import check_clauses
-from rewards.parsing.extraction import boxed, hashed
+from rewards.parsing.extraction import find_boxed, find_hashed
 
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 """GenEval's tags (arXiv 2310.11513)."""
@@ -33,7 +33,7 @@ def rows(row: Row) -> Row:
 
 def gsm8k(row: Row) -> Row:
     """GSM8K (arXiv 2110.14168): the reference is what follows `####` in `answer`."""
-    answer = hashed(str(row["answer"]))
+    answer = find_hashed(str(row["answer"]))
     if not answer:
         raise ValueError("answer has nothing after '####'")
     return {"prompt": row["question"], "answer": answer}
@@ -41,7 +41,7 @@ def gsm8k(row: Row) -> Row:
 
 def math(row: Row) -> Row:
     """MATH (arXiv 2103.03874) and MATH-500: `answer` if there is one, else the solution's box."""
-    answer = row.get("answer") or boxed(str(row["solution"]))
+    answer = row.get("answer") or find_boxed(str(row["solution"]))
     if not answer:
         raise ValueError("there is no answer, and no box in solution")
     return {

@@ -1,9 +1,9 @@
-"""GenEval's rules on the objects found in a picture (Ghosh et al. 2023, arXiv:2310.11513).
+"""GenEval's rules on the objects found in an image (Ghosh et al. 2023, arXiv:2310.11513).
 
 A clause of `include` takes its best `count` objects of the class and needs no fewer, an `exclude`
 clause fails once its count is reached, attributes are judged on the objects taken, positions by the
-geometry of boxes. Which objects there are, and what they look like, is the detector's business: the
-verifier of the shapes world and the compositional reward bring their own.
+geometry of boxes. Which objects there are, and what they look like, is up to the detector: the
+verifier of the shapes world and the compositional reward have their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in any unit of length."""
 Condition = tuple[bool, str]
-"""Whether it holds, and what it says in words."""
+"""Whether it holds, and its text."""
 
 
 def include_conditions(
@@ -37,7 +37,7 @@ def include_conditions(
     Args:
         clauses: of checked metadata.
         objects: those found of each class, the most certain first.
-        attributes: per key of a clause what tells the attribute of objects of a class.
+        attributes: per key of a clause a function for that attribute of objects of a class.
         related: names where the first lies relative to the second.
     """
     taken = [list(objects.get(clause["class"], ()))[: clause["count"]] for clause in clauses]
@@ -119,8 +119,8 @@ def check_metadata(
 
     Args:
         metadata: with `tag`, `include` and, optionally, `exclude`.
-        attributes: keys of a clause beside `count` and `position`, `class` among them, with their
-            allowed values; None allows every text.
+        attributes: keys of a clause other than `count` and `position`, with their allowed values
+            (`class` is one of them); None allows every text.
 
     Raises:
         ValueError: If the tag is unknown, `include` is missing or empty, or a clause has an

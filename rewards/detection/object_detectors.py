@@ -1,4 +1,4 @@
-"""Open-vocabulary detectors of transformers: boxes of named objects in pictures.
+"""Open-vocabulary detectors of transformers: boxes of named objects in images.
 
 Every family asks and answers in its own way; a new one is a class with `inputs` and `scores` here
 and a line in `FAMILIES`, under the `model_type` of its configuration. A box is one object, of the
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mmrl.config import check, check_choice
 from rewards.detection.geneval_rules import Box
-from rewards.networks.dual_encoder import filled
+from rewards.networks.dual_encoder import fill_up
 from rewards.networks.placement import resolve_device, resolve_dtype
 from rewards.networks.pretrained import load_network, load_part
 
@@ -37,7 +37,7 @@ class Family(Protocol):
     def __init__(self, processor: Any) -> None: ...
 
     def inputs(self, images: list[Image.Image], names: Sequence[str]) -> dict[str, Tensor]:
-        """What `outputs` reads, for pictures of one size: [b, …] each."""
+        """What `outputs` reads, for images of one size: [b, …] each."""
         ...
 
     def outputs(self, network: Any, inputs: dict[str, Tensor]) -> Any:
@@ -56,7 +56,7 @@ class Family(Protocol):
 class Owlv2:
     """OWLv2 (Minderer et al. 2023, arXiv:2306.09683): a query per name, "a photo of a …".
 
-    Pictures are padded to a square at the right and below, so boxes refer to the longest side.
+    Images are padded to a square at the right and below, so boxes refer to the longest side.
     """
 
     def __init__(self, processor: Any) -> None:
@@ -67,7 +67,7 @@ class Owlv2:
         found = self.processor(
             images=images, text=[words] * len(images), truncation=True, return_tensors="pt"
         )
-        rows = (len(images), len(names))  # transformers has the queries of all pictures in a row
+        rows = (len(images), len(names))  # transformers has the queries of all images in a row
         return {k: v.unflatten(0, rows) if k != "pixel_values" else v for k, v in found.items()}
 
     def outputs(self, network: Any, inputs: dict[str, Tensor]) -> Any:
@@ -129,7 +129,7 @@ class ObjectDetector:
         key: configuration key of `model`, for messages.
         device: "auto", or a torch device.
         dtype: of the computation (autocast); scores and boxes are float32.
-        batch_size: pictures looked at together.
+        batch_size: images in one forward pass.
         fill: batches are filled up to multiples of this, see `DualEncoder`.
 
     Raises:
@@ -155,10 +155,10 @@ class ObjectDetector:
     def __call__(
         self, images: Sequence[Image.Image], names: Sequence[str], threshold: float
     ) -> list[list[Found]]:
-        """The objects in each picture that score more than `threshold`, best first.
+        """The objects in each image that score more than `threshold`, best first.
 
         Args:
-            images: mode RGB, all of one size, so that nothing is padded and no picture's result
+            images: mode RGB, all of one size, so that nothing is padded and no image's result
                 depends on the others.
             names: classes, without full stops and question marks.
             threshold: in [0, 1].
@@ -169,16 +169,14 @@ class ObjectDetector:
             scores, boxes = self._look(part, names)
             width, height = part[0].size
             corners = _corners(boxes, *self.family.unit(width, height))
-            results += [
-                _found(s, c, names, threshold) for s, c in zip(scores, corners, strict=True)
-            ]
+            results += [_find(s, c, names, threshold) for s, c in zip(scores, corners, strict=True)]
         return results
 
     @torch.no_grad()
     def _look(self, images: list[Image.Image], names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Scores [b, Q, N] and boxes [b, Q, 4] as centre and size, on the CPU."""
         inputs = self.family.inputs(images, names)
-        inputs = {k: filled(v, self.fill).to(self.device) for k, v in inputs.items()}
+        inputs = {k: fill_up(v, self.fill).to(self.device) for k, v in inputs.items()}
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
             output = self.family.outputs(self.network, inputs)
         scores = self.family.scores(output.logits.float(), inputs["input_ids"], names)
@@ -199,7 +197,7 @@ def _corners(boxes: Tensor, across: float, down: float) -> Tensor:
     )
 
 
-def _found(scores: Tensor, corners: Tensor, names: Sequence[str], threshold: float) -> list[Found]:
+def _find(scores: Tensor, corners: Tensor, names: Sequence[str], threshold: float) -> list[Found]:
     best, kind = scores.max(-1)
     places = (best > threshold).nonzero()[:, 0]
     places = places[best[places].argsort(descending=True, stable=True)]

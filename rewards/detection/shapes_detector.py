@@ -187,14 +187,14 @@ def _plausible(height: int, width: int) -> bool:
 
 def _best_shape(cover: np.ndarray) -> tuple[str, float]:
     templates, names = _templates()
-    patch = _normalised(cover)
+    patch = _normalise(cover)
     shared = np.minimum(templates, patch).sum(1)
     fits = shared / np.maximum(templates, patch).sum(1)
     best = int(fits.argmax())
     return names[best], float(fits[best])
 
 
-def _normalised(cover: np.ndarray) -> np.ndarray:
+def _normalise(cover: np.ndarray) -> np.ndarray:
     patch = Image.fromarray(cover.astype(np.float32))
     side = (TEMPLATE_SIDE, TEMPLATE_SIDE)
     return np.asarray(patch.resize(side, Image.Resampling.BILINEAR)).reshape(-1)
@@ -214,7 +214,7 @@ def _templates() -> tuple[np.ndarray, tuple[str, ...]]:
                 cover = np.clip(cover / cover.max(), 0, 1)
                 top, bottom = _extent(cover.max(1))
                 left, right = _extent(cover.max(0))
-                rows.append(_normalised(cover[top:bottom, left:right]))
+                rows.append(_normalise(cover[top:bottom, left:right]))
                 names.append(shape)
     return np.stack(rows), tuple(names)
 

@@ -1,4 +1,4 @@
-"""Several addresses of one service: whose turn it is, and who is left out for a while."""
+"""Several addresses of one service, in turns; an address that fails is paused."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 LONGEST_PAUSE = 10.0
-"""Seconds after which a service that is back is found at the latest, but for half as much again."""
+"""Longest pause of an address in seconds, before it is multiplied by up to 1.5."""
 
 
 class Addresses:
-    """Addresses that take turns. One that failed is left out for a while, then tried again.
+    """Addresses that take turns. One that failed is paused and then tried again.
 
     Args:
-        urls: where the same service is.
-        pause_s: seconds the first failure leaves an address out; doubled while it goes on failing,
-            up to `LONGEST_PAUSE`, and multiplied by a random number between 0.5 and 1.5.
+        urls: addresses of the same service.
+        pause_s: pause in seconds after the first failure; doubled by each further one up to
+            `LONGEST_PAUSE`, and multiplied by a random number between 0.5 and 1.5.
 
     Raises:
-        ValueError: a URL that is none, or none at all.
+        ValueError: no URL, or one that is not valid.
 
     Attributes:
-        problems: by address, why it is left out.
+        problems: by address, why it is paused.
     """
 
     def __init__(self, urls: Sequence[str], pause_s: float) -> None:
         if not urls:
             raise ValueError("there is no URL; give one such as http://127.0.0.1:8000/v1.")
-        self.urls = [checked(url) for url in urls]
+        self.urls = [check_url(url) for url in urls]
         self.pause_s = pause_s
         self.problems: dict[str, str] = {}
         self._failures = dict.fromkeys(self.urls, 0)
@@ -40,8 +40,8 @@ class Addresses:
         self._random = random.Random()
 
     def next(self, turn: int) -> tuple[str, float]:
-        """Who is asked, and in how many seconds: the first in the order of turns that is not left
-        out, else the one that is back first."""
+        """The next address, and the seconds until it may be used: the first in turn that is not
+        paused, or else the one whose pause ends first."""
         start, now = turn % len(self.urls), time.monotonic()
         order = [*self.urls[start:], *self.urls[:start]]
         with self._lock:
@@ -55,12 +55,12 @@ class Addresses:
         longest = min(LONGEST_PAUSE, self.pause_s * 2 ** min(failures, 16))
         return longest * self._random.uniform(0.5, 1.5)
 
-    def failed(self, url: str, problem: str, wanted: float = 0.0) -> None:
-        """Leave an address out: for as long as it wants, or else for longer every time."""
+    def note_failure(self, url: str, problem: str, wanted: float = 0.0) -> None:
+        """Pause an address: for `wanted` seconds, or else longer each time."""
         with self._lock:
             self.problems[url] = problem
             now = time.monotonic()
-            if wanted > 0:  # spread out, or all who were sent away come back at once
+            if wanted > 0:  # spread out, or all clients come back at once
                 until = now + wanted + self._random.uniform(0, self.pause_s)
                 self._asked_until[url] = max(self._asked_until[url], until)
             elif now < self._until[url]:
@@ -69,23 +69,25 @@ class Addresses:
                 self._until[url] = now + self.pause(self._failures[url])
                 self._failures[url] += 1
 
-    def answered(self, url: str) -> None:
-        """Count an address among the healthy again; the pause it asked for stands, as the answer
-        may be to a request that was sent before."""
+    def note_answer(self, url: str) -> None:
+        """Count an address as healthy again. A pause that it asked for remains, because the
+        answer may be to an earlier request."""
         with self._lock:
             self.problems.pop(url, None)
             self._failures[url], self._until[url] = 0, 0.0
 
 
-def checked(url: str) -> str:
+def check_url(url: str) -> str:
     """A URL without a slash at its end.
 
     Raises:
-        ValueError: it is none, or holds a name or password.
+        ValueError: it is not valid, or holds a name or password.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise ValueError(f"the URL {url!r} is none; give one such as http://127.0.0.1:8000/v1.")
+        raise ValueError(
+            f"the URL {url!r} is not valid; give one such as http://127.0.0.1:8000/v1."
+        )
     if parts.username is not None or parts.password is not None:
         raise ValueError(
             f"a URL at {parts.hostname} holds a name or password, which would end up in logs;"

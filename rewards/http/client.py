@@ -31,7 +31,7 @@ from rewards import PartialFailure
 from rewards.http import stop
 from rewards.http.errors import Refused, Unreachable
 from rewards.http.protocols.answers import AnswerError, Outcome, PassingError, finite
-from rewards.http.protocols.recognition import recognised
+from rewards.http.protocols.recognition import recognise
 from rewards.http.readiness import why_not_ready
 from rewards.http.service import BROKEN, JSON, Deadline, Service
 from rewards.parsing.images import Files, png
@@ -57,7 +57,7 @@ class ClientReward(ABC):
     kind: ClassVar[str] = JSON
     """Content type of requests."""
     health: ClassVar[str] = "/"
-    """Path that tells whether a server is there."""
+    """Path that shows whether a server is up."""
 
     name: str
     """Name of the reward at the server."""
@@ -87,7 +87,7 @@ class ClientReward(ABC):
             self.name,
             "letters, digits, points, dashes and underscores",
         )
-        self._service = self._built()
+        self._service = self._build_service()
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Score a batch.
@@ -98,7 +98,11 @@ class ClientReward(ABC):
         Raises:
             PartialFailure: some samples have no score, with the reason of each.
         """
-        deadline, call, files = Deadline(self.deadline_s), secrets.token_hex(8), Files(self.encoded)
+        deadline, call, files = (
+            Deadline(self.deadline_s),
+            secrets.token_hex(8),
+            Files(self.encode_image),
+        )
 
         def part(start: int) -> list[Outcome]:
             some = samples[start : start + self.batch_size]
@@ -117,7 +121,7 @@ class ClientReward(ABC):
     def _problem(self, url: str, answer: Any) -> str:
         """Why a server that answers could not score: it is another one, or lacks the reward."""
         problem = self.state(answer)
-        other = recognised(url) if problem else ""
+        other = recognise(url) if problem else ""
         return f"{problem}; {other}" if other else problem
 
     @abstractmethod
@@ -148,8 +152,8 @@ class ClientReward(ABC):
             answer: JSON, or a `Refused`.
         """
 
-    def encoded(self, image: Image.Image) -> bytes:
-        """A picture as it is sent."""
+    def encode_image(self, image: Image.Image) -> bytes:
+        """An image as it is sent."""
         return png(image)
 
     def _outcomes(
@@ -160,12 +164,12 @@ class ClientReward(ABC):
         for n, sample in enumerate(samples):
             try:
                 items[f"{call}-{n}"] = self.item(sample, files)
-            except (ValueError, OSError) as error:  # a picture of the prompt may be gone
+            except (ValueError, OSError) as error:  # an image of the prompt may be gone
                 found[f"{call}-{n}"] = error
-        found |= self._asked(items, deadline) if items else {}
+        found |= self._ask(items, deadline) if items else {}
         return [found[f"{call}-{n}"] for n in range(len(samples))]
 
-    def _asked(
+    def _ask(
         self, items: dict[str, Any], deadline: Deadline, tries: int = 0
     ) -> Mapping[str, Outcome]:
         """The outcome of each item; one problem for all where the request has no answer."""
@@ -175,32 +179,30 @@ class ClientReward(ABC):
             given = self.scores(body, ids)
         except Refused as error:
             if error.status in DIVIDED and len(ids) > 1:
-                return self._asked_in_halves(items, deadline, tries)
+                return self._ask_in_halves(items, deadline, tries)
             return dict.fromkeys(ids, error)
         except (Unreachable, ValueError) as error:
             return dict.fromkeys(ids, error)
-        found = {key: _checked(given.get(key, AnswerError("no answer"))) for key in ids}
+        found = {key: _check_score(given.get(key, AnswerError("no answer"))) for key in ids}
         again = {key: items[key] for key in ids if isinstance(found[key], PassingError)}
         pause = self._service.pause(tries)
         if again and tries < self.retries and pause < deadline.left:
             logger.info("%s, %s; trying again", self.name, found[next(iter(again))])
             stop.sleep(pause)
-            return {**found, **self._asked_in_halves(again, deadline, tries + 1)}
+            return {**found, **self._ask_in_halves(again, deadline, tries + 1)}
         return found
 
-    def _asked_in_halves(
+    def _ask_in_halves(
         self, items: dict[str, Any], deadline: Deadline, tries: int
     ) -> Mapping[str, Outcome]:
         ids, middle = list(items), (len(items) + 1) // 2
         parts = [ids[:middle], ids[middle:]]
         found = [
-            self._asked({key: items[key] for key in part}, deadline, tries)
-            for part in parts
-            if part
+            self._ask({key: items[key] for key in part}, deadline, tries) for part in parts if part
         ]
         return {key: outcome for part in found for key, outcome in part.items()}
 
-    def _built(self) -> Service:
+    def _build_service(self) -> Service:
         token = os.environ.get(self.token_env, "") if self.token_env else ""
         check(
             bool(token) or not self.token_env,
@@ -224,5 +226,5 @@ class ClientReward(ABC):
             raise ConfigError(f"{self.name}.url: {error}") from error
 
 
-def _checked(outcome: Outcome) -> Outcome:
+def _check_score(outcome: Outcome) -> Outcome:
     return outcome if outcome is None or isinstance(outcome, Exception) else finite(outcome)

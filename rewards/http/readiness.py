@@ -12,13 +12,13 @@ from rewards.http.service import Deadline, Service
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-"""That an address has for its answer."""
+"""Time limit for the answer of an address."""
 
 
 def why_not_ready(
     service: Service, path: str, problem: Callable[[str, Any], str], name: str
 ) -> str:
-    """Why no server could score now; empty if one could, or is busy. The others are logged.
+    """Why no server could score now; empty if one could or is busy. Other problems are logged.
 
     Args:
         service: with all addresses.

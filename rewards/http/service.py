@@ -1,15 +1,15 @@
-"""One client for every HTTP service that rewards ask: judges, sandboxes, reward servers.
+"""The client of all HTTP services that rewards use: judges, sandboxes, reward servers.
 
     service = Service(["http://127.0.0.1:8000/v1"])
     service.post("/chat/completions", {...}, Deadline(600))
 
-Connections are kept and used again. What may pass by itself is tried again, with pauses that double
-and vary, until the deadline or the last try: a connection that fails, breaks off or stays silent,
-and the statuses 408, 429 and 5xx. `Retry-After` is honoured. Every other status is final. With
-several addresses requests take turns, and a repetition goes to the next one; one that does not
-answer, or asks for a pause, is left out meanwhile. Requests must be safe to repeat. Redirects are
-not followed, and proxies of the environment are not asked: most of these services have addresses
-that only this machine knows. Time-outs make requests to an address fewer (`rewards.http.window`).
+Connections are reused. Errors that may pass are tried again, with growing and random pauses, until
+the deadline or the last try: a connection that fails, breaks or stays silent, and the statuses 408,
+429 and 5xx. `Retry-After` is honoured. Every other status is final. With several addresses,
+requests take turns, and a retry goes to the next one. An address that does not answer, or asks for
+a pause, is skipped for a while. Requests must be safe to repeat. Redirects are not followed, and
+proxies of the environment are not used: most of these services have addresses that only this
+machine knows. Time-outs reduce the number of requests to an address (`rewards.http.window`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ JSON = "application/json"
 
 
 class Deadline:
-    """A moment after which nobody waits any more.
+    """The end of the time for a piece of work.
 
     Args:
         seconds: from now.
@@ -65,23 +65,23 @@ class Deadline:
 
 
 class Service:
-    """A service at one address, or at several that are the same.
+    """A service at one address, or at several that are equal.
 
     Args:
-        urls: where it is; paths of requests are appended.
-        secret: sent as bearer token if there is one; it is kept out of every message.
-        concurrency: requests under way at the same time; fewer after time-outs.
+        urls: its addresses, to which paths of requests are appended.
+        secret: bearer token, empty for none; no message shows it.
+        concurrency: requests at the same time; fewer after time-outs.
         timeout_s: seconds for one try.
         retries: further tries of one request.
         pause_s: seconds before the second try, doubled each time and multiplied by a random number
             between 0.5 and 1.5.
         broken_retries: further tries of a request that is answered with a status of 500, which the
-            request itself may be the reason of: then it is `Refused`. None makes no difference.
+            request itself may be the reason of; after them it is `Refused`. None: as other errors.
         patient: whether a service that takes no connection (it may be starting again), 429, and 503
             with `Retry-After` are waited out until the deadline instead of counting as tries.
 
     Raises:
-        ValueError: a URL or a limit that is none, or a secret that no header can hold.
+        ValueError: a URL or a limit that is not valid, or a secret that no header can hold.
     """
 
     def __init__(
@@ -148,8 +148,7 @@ class Service:
         return together(work, things, self.concurrency)
 
     def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
-        """The JSON at a path of every address, asked for once; or why there is none, as an
-        `Unreachable` or `Refused`."""
+        """The JSON at a path of every address, requested once, or an `Unreachable` or `Refused`."""
 
         def one(url: str) -> Any:
             try:
@@ -192,18 +191,18 @@ class Service:
             except _Passing as error:
                 problems[url], tries = str(error), tries + 1
                 if error.is_overload:
-                    error.wanted = max(error.wanted, self._windows[url].timed_out(begun))
+                    error.wanted = max(error.wanted, self._windows[url].note_timeout(begun))
                 counted += not (self.patient and error.is_wait)
                 broken += error.status == BROKEN
                 if broken > self._broken_retries:
                     raise Refused(f"{error}; {tries} tries", BROKEN) from error
                 if error.is_absence:
-                    self._addresses.failed(url, str(error), error.wanted)
-                else:  # what one request meets alone is a pause of its own
+                    self._addresses.note_failure(url, str(error), error.wanted)
+                else:  # a problem of this request alone pauses no address
                     own = max(error.wanted, self._addresses.pause(tries - 1))
             else:
-                self._windows[url].answered(begun)
-                self._addresses.answered(url)
+                self._windows[url].note_answer(begun)
+                self._addresses.note_answer(url)
                 return answer
             finally:
                 self._leave(url)
@@ -215,7 +214,7 @@ class Service:
         raise Unreachable(f"{said}; {tries} tries, {deadline.left:.0f} s left")
 
     def _enter(self, url: str, deadline: Deadline) -> bool:
-        """Wait for a place among the requests under way; whether there was one in time."""
+        """Wait for room for one more request; return whether there was some in time."""
         if not self._windows[url].enter(deadline.left):
             return False
         if self._places.acquire(timeout=deadline.left):
@@ -230,11 +229,11 @@ class Service:
     def _try(
         self, url: str, sent: _Request, deadline: Deadline, read: Callable[[str, Response], T]
     ) -> T:
-        """One try.
+        """Make one try.
 
         Raises:
-            _Passing: it is worth another.
-            Refused: it is not.
+            _Passing: another try may succeed.
+            Refused: it would not.
         """
         place = url + sent.path
         try:
@@ -250,7 +249,7 @@ class Service:
             raise _Passing(f"{place}: {type(error).__name__} ({error})", is_late=late) from error
         if answer.status // 100 == 2:
             return read(place, answer)
-        problem = f"{place} answered {answer.status} {answer.reason}: {_shown(answer.body)}"
+        problem = f"{place} answered {answer.status} {answer.reason}: {_shorten(answer.body)}"
         if answer.status < 500 and answer.status not in PASSING:
             raise Refused(problem, answer.status)
         raise _Passing(problem, answer.status, answer.pause)
@@ -266,7 +265,7 @@ class Service:
         return self._without_secret(answer)
 
     def _without_secret(self, answer: Response) -> Response:
-        """An answer as it may be quoted: some services repeat what they were sent."""
+        """An answer without the secret: some services echo what they were sent."""
         if not self._secret:
             return answer
         reason = answer.reason.replace(self._secret, "***")
@@ -303,7 +302,7 @@ class _Passing(Exception):
 
     @property
     def is_absence(self) -> bool:
-        """Whether the next request would fare alike."""
+        """Whether the next request would fail too."""
         return self.status == 0 or self.status in ABSENT
 
     @property
@@ -322,13 +321,13 @@ def _read(place: str, answer: Response) -> Any:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as error:
-        said = f"{place} answered something that is no JSON: {_shown(answer.body)}"
+        said = f"{place} answered something that is no JSON: {_shorten(answer.body)}"
         raise Unreadable(said) from error
 
 
-def _shown(body: bytes) -> str:
+def _shorten(body: bytes) -> str:
     text = body.decode(errors="replace")
-    # of a traceback the end tells most
+    # the end of a traceback is its most important part
     return repr(text if len(text) <= 300 else f"{text[:140]} … {text[-160:]}")
 
 

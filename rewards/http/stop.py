@@ -19,7 +19,7 @@ _SIGNAL: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 class Stopped(BaseException):
-    """The run ends, and nobody needs the result of this thread any more."""
+    """The run ends, and the result of this thread is no longer needed."""
 
 
 @contextmanager

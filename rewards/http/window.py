@@ -1,4 +1,4 @@
-"""How many requests may be under way at one address: fewer after time-outs, slowly more again."""
+"""How many requests may run at one address: fewer after time-outs, then slowly more again."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import time
 SMALLEST = 1 / 64
 """Least size of a window."""
 LONGEST_REST = 60.0
-"""Most seconds between two requests, but for half as much again."""
+"""Longest rest between two requests in seconds, before it is multiplied by up to 1.5."""
 
 
 class Window:
     """The room for requests at one address, as TCP keeps it for a link (AIMD, RFC 5681).
 
-    A server goes on working on a request that nobody waits for any more. Sent again at once, such
+    A server goes on working on a request whose client has given up. Sent again at once, such
     requests pile up, and soon none is answered in time. So a time-out halves the window, once for
-    all that were under way together, and every answer adds its part of one request. A window below
+    all that ran together, and every answer adds its part of one request. A window below
     one request has one at a time, with a rest before it that grows as the window shrinks, so that
     many clients together can be as slow as one server.
 
@@ -33,7 +33,7 @@ class Window:
         self._random = random.Random()
 
     def enter(self, seconds: float) -> bool:
-        """Wait for room, at most so long; whether there is some. Whoever enters leaves."""
+        """Wait for room for at most `seconds`; return whether there is some. Call `leave` later."""
         end = time.monotonic() + seconds
         with self._changed:
             while (wait := self._wait()) > 0:
@@ -50,7 +50,7 @@ class Window:
             self._under_way -= 1
             self._changed.notify_all()
 
-    def answered(self, started: float) -> None:
+    def note_answer(self, started: float) -> None:
         """Grow by one request for each round of answers.
 
         Args:
@@ -62,7 +62,7 @@ class Window:
             self._free_at = now + self._rest(now - started)
             self._changed.notify_all()
 
-    def timed_out(self, started: float) -> float:
+    def note_timeout(self, started: float) -> float:
         """Halve, unless the request was sent before the last time that it was halved.
 
         Returns:

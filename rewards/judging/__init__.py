@@ -1,2 +1,1 @@
-"""What the judge reward is made of: a template that words the question, whoever answers it (a
-server or a model in this process), the parser of replies, and the replies that are kept on disk."""
+"""Parts of the judge reward: question templates, backends, the parser and the cache of replies."""

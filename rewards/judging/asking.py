@@ -1,7 +1,8 @@
-"""Rewards that have the policy answer prompts: how it is asked, and how they are given its answers.
+"""Rewards that have the policy answer prompts.
 
-A reward sees samples and no policy. One that needs the policy's own view of a sample says how it
-asks (`asking`) and is handed a function from prompts to answers (`bind`) by whoever has the policy.
+A reward sees samples and no policy. One that needs the policy's answer about a sample says how it
+asks (`asking`), and the caller that has the policy gives it a function from prompts to answers
+(`bind`).
 """
 
 from __future__ import annotations

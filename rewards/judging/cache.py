@@ -27,7 +27,7 @@ class ReplyCache:
     """Replies by the keys of their requests.
 
     Args:
-        folder: is made if there is none; None keeps nothing.
+        folder: created if it does not exist; None caches nothing.
 
     Raises:
         OSError: the folder cannot be made.
@@ -39,7 +39,7 @@ class ReplyCache:
             folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> str | None:
-        """The reply that was kept; None where there is none, or a damaged one."""
+        """The cached reply; None if there is none or it is damaged."""
         if self.folder is None:
             return None
         path = self._path(key)

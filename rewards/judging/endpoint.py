@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rewards.http.errors import Refused
-from rewards.http.protocols.recognition import recognised
+from rewards.http.protocols.recognition import recognise
 from rewards.http.readiness import LOOK_SECONDS, why_not_ready
 from rewards.http.service import Deadline, Service
 from rewards.judging.reply import ReplyError
@@ -47,7 +47,7 @@ class Endpoint:
         page = self.service.look("/chat/completions", Deadline(LOOK_SECONDS))[url]
         if not isinstance(page, Refused) or page.status != 404:
             return ""
-        advice = recognised(url) or "give the address that /chat/completions is appended to"
+        advice = recognise(url) or "give the address that /chat/completions is appended to"
         return f"{page}; {advice}"
 
 

@@ -50,10 +50,10 @@ def _from_json(text: str, template: Template) -> float:
 
 
 def _from_labels(text: str, template: Template) -> float:
-    return fmean(_labelled(text, label, template) for label in template.labels)
+    return fmean(_read_labels(text, label, template) for label in template.labels)
 
 
-def _labelled(text: str, label: str, template: Template) -> float:
+def _read_labels(text: str, label: str, template: Template) -> float:
     """What the last line of a label says."""
     pattern = (
         rf"\b{re.escape(label)}\s+Score[*_]*\s*(?:\([^()]*\))?[*_]*\s*[:=][*_\s]*"

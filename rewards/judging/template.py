@@ -90,7 +90,7 @@ class Template:
             texts |= {"before": chunk.before, "chunk": chunk.text}
         if isinstance(sample.completion, str):
             texts["completion"] = sample.completion
-        shown = {name: fenced(name, text, longest) for name, text in texts.items()}
+        shown = {name: fence(name, text, longest) for name, text in texts.items()}
         shown.setdefault("completion", "(the last image)")
         return self.system.format_map(shown).strip(), self.text.format_map(shown).strip()
 
@@ -99,7 +99,7 @@ def load_template(name: str, where: str = "judge.template") -> Template:
     """The template of a shipped name, or in a YAML file.
 
     Raises:
-        ConfigError: there is none, or it is not one; the message begins with `where`.
+        ConfigError: it does not exist or is not valid; the message begins with `where`.
     """
     folder = configs() / "judge"
     shipped = folder / f"{name}.yaml"
@@ -116,14 +116,14 @@ def load_template(name: str, where: str = "judge.template") -> Template:
         raise ConfigError(f"{where} {path} is no template: {error}") from error
 
 
-def fenced(name: str, text: str, longest: int) -> str:
-    """A text that somebody else wrote, between tags that it cannot close."""
-    text = shortened(text, longest).replace("<|", "< |").replace("|>", "| >")
+def fence(name: str, text: str, longest: int) -> str:
+    """An untrusted text between tags that it cannot close."""
+    text = shorten(text, longest).replace("<|", "< |").replace("|>", "| >")
     mark = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12]
     return f"<{name} {mark}>\n{text}\n</{name} {mark}>"
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten(text: str, longest: int) -> str:
     """A text of at most about `longest` characters, with a note where its middle was."""
     if len(text) <= longest:
         return text

@@ -81,7 +81,7 @@ def fill_network(
         network: gets them.
         weights: by the names of the network's state.
         what: checkpoint and architecture, for messages: "… does not fit …".
-        stale: ends of names that a checkpoint may hold beside the network's own.
+        stale: suffixes of names that a checkpoint may hold and the network does not.
 
     Raises:
         ValueError: a weight is missing, unknown or has another shape.

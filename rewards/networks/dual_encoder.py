@@ -95,14 +95,14 @@ class DualEncoder:
         for start in range(0, len(items), self.batch_size):
             part = items[start : start + self.batch_size]
             with torch.no_grad():
-                inputs = filled(collate(part), self.fill).to(self.device)
+                inputs = fill_up(collate(part), self.fill).to(self.device)
                 with autocast:
                     features = tower(inputs)
                 rows.append(F.normalize(features.float(), dim=-1)[: len(part)].cpu())
         return torch.cat(rows)
 
 
-def filled(inputs: Tensor, multiple: int) -> Tensor:
+def fill_up(inputs: Tensor, multiple: int) -> Tensor:
     """`inputs` [n, …] with the last row repeated until n is a multiple of `multiple`."""
     import torch
 

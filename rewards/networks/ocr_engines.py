@@ -1,4 +1,4 @@
-"""OCR engines: each makes a function from RGB pictures to the text that stands in them.
+"""OCR engines: each gives a function from RGB images to the text in them.
 
 A new engine is a function here and a line in `ENGINES`; one that needs a package has a line in
 `PACKAGES` too, so that its absence is found before anything loads.
@@ -50,7 +50,7 @@ def got(settings: OCRSettings) -> Reader:
         texts: list[str] = []
         for start in range(0, len(images), settings.batch_size):
             part = list(images[start : start + settings.batch_size])
-            # Every picture is as many tokens behind the same words, so nothing is padded.
+            # Every image is as many tokens behind the same words, so nothing is padded.
             inputs = processor(part, return_tensors="pt").to(device, network.dtype)
             written = network.generate(
                 **inputs,
@@ -117,7 +117,7 @@ PACKAGES = {
     "rapidocr": "rapidocr",
     "tesseract": "pytesseract",
 }
-"""Module and distribution that an engine needs beside this project's own."""
+"""Module and distribution that an engine needs in addition."""
 PROGRAMS = {"tesseract": "tesseract"}
 
 
@@ -127,7 +127,7 @@ def require(engine: str) -> None:
     if package and find_spec(package) is None:
         raise ConfigError(
             f"ocr.engine is {engine!r}, and {package} is not installed: pip install {package}, or"
-            " set ocr.engine to got, which needs no package of its own."
+            " set ocr.engine to got, which needs no further package."
         )
     if program and shutil.which(program) is None:
         raise ConfigError(

@@ -1,7 +1,7 @@
 r"""Where a completion says its answer: `\boxed{…}`, `<answer>…</answer>`, `#### …`, a last number.
 
 Every rule takes the last place that is complete. A box or a tag that never closes is not an answer:
-a completion that was cut off may have been about to say something else.
+a completion that was truncated may have been about to say something else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"(?:(?<![\w.)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+
 _BOX = re.compile(r"\\f?boxed\s*(?=\{)")
 
 
-def boxed(text: str) -> str | None:
+def find_boxed(text: str) -> str | None:
     r"""The content of the last complete `\boxed{…}` or `\fbox{…}`, braces inside it balanced."""
     span = _last_box(text)
     return text[slice(*span)].strip() if span else None
@@ -38,7 +38,7 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def tagged(text: str, tag: str = "answer") -> str | None:
+def find_tagged(text: str, tag: str = "answer") -> str | None:
     """The content of the last `<tag>` that is closed by a `</tag>` before another one opens."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     for part in reversed(text.split(opening)[1:]):
@@ -47,7 +47,7 @@ def tagged(text: str, tag: str = "answer") -> str | None:
     return None
 
 
-def hashed(text: str) -> str | None:
+def find_hashed(text: str) -> str | None:
     """The rest of the line after the last `####`, as GSM8K writes its answers."""
     _, mark, rest = text.rpartition("####")
     return rest.strip().split("\n")[0].strip() if mark else None
@@ -56,13 +56,13 @@ def hashed(text: str) -> str | None:
 def last_number(text: str) -> str | None:
     """The last number in the text; commas between thousands and a percent sign belong to it.
 
-    None where an answer was cut off: the number in it may be half written.
+    None where an answer was truncated: the number in it may be half written.
     """
-    found = [] if cut_off(text) else _NUMBER.findall(text)
+    found = [] if is_truncated(text) else _NUMBER.findall(text)
     return found[-1] if found else None
 
 
-def cut_off(text: str) -> bool:
+def is_truncated(text: str) -> bool:
     """Whether a box or an answer tag was opened last and not closed."""
     box = _last_box(text)
     if _BOX.search(text, box[1] if box else 0):
@@ -71,9 +71,9 @@ def cut_off(text: str) -> bool:
 
 
 SOURCES: dict[str, Callable[[str], str | None]] = {
-    "boxed": boxed,
-    "answer": tagged,
-    "hash": hashed,
+    "boxed": find_boxed,
+    "answer": find_tagged,
+    "hash": find_hashed,
     "number": last_number,
 }
 

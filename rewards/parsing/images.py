@@ -1,4 +1,4 @@
-"""The picture of a sample, as the RGB image every image reward expects, and pictures as files."""
+"""Images of samples: in RGB, and encoded as files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
-"""Of the channels of CLIP's training pictures, which many networks are fed by."""
+"""Of the channels of CLIP's training images, which many networks are fed by."""
 
 
-def picture_of(sample: Sample, reward: str) -> Image.Image:
+def image_of(sample: Sample, reward: str) -> Image.Image:
     """The completion of `sample` in mode RGB.
 
     Args:
@@ -47,7 +47,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 
 class Files(Generic[T]):
-    """The pictures of a call as files, each encoded once.
+    """The images of a call as files; each image is encoded once.
 
     Args:
         encode: makes a file, of whatever form.
@@ -55,10 +55,10 @@ class Files(Generic[T]):
 
     def __init__(self, encode: Callable[[Image.Image], T]) -> None:
         self._encode = encode
-        # the pictures are kept too, or another could get the identity of one that is gone
+        # keeps the images too: a new one could get the id of one that is gone
         self._known: dict[int, tuple[object, list[T]]] = {}
 
-    def shown(self, sample: Sample) -> list[T]:
+    def of_sample(self, sample: Sample) -> list[T]:
         """The files of the images of its prompt, then that of its completion, if it is one."""
         completion = sample.completion
         own = [self.completion(completion)] if isinstance(completion, Image.Image) else []

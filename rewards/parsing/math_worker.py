@@ -24,10 +24,10 @@ def compare(gold: str, answer: str) -> bool:
 
     # Gold first: an equation or interval in the reference may be answered by its bare value, not
     # the other way round.
-    return bool(verify(_parsed(gold), _parsed(answer), timeout_seconds=0))
+    return bool(verify(_parse(gold), _parse(answer), timeout_seconds=0))
 
 
-def _parsed(text: str) -> list:
+def _parse(text: str) -> list:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
     rules = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]

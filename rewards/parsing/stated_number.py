@@ -25,8 +25,8 @@ def number(text: str) -> float | None:
 def stated_number(text: str) -> float | None:
     """The value of the one number in a text; None for none, or for several that differ.
 
-    What stands before the last equals sign is how it was found. Number words up to twenty count
-    where there are no digits.
+    Text before the last equals sign is ignored. Number words up to twenty count if there are no
+    digits.
     """
     end = text.rpartition("=")[2]
     values = {_value(match[0]) for match in _NUMBER.finditer(end)}

@@ -12,7 +12,7 @@ class Reward(Protocol):
     """Scores a batch of samples of any length, in order."""
 
     def __call__(self, samples: list[Sample]) -> Sequence[float | Sequence[float] | None]:
-        """One raw score per sample, or one per chunk of it; None where the reward does not apply.
+        """One raw score per sample, or one per chunk of it; None if the reward does not apply.
 
         Raises:
             PartialFailure: some samples could not be scored; those that could have their scores.
@@ -37,7 +37,7 @@ class PartialFailure(RuntimeError):
 
 @runtime_checkable
 class CutsCompletions(Protocol):
-    """A reward that may judge the chunks of completions; `cutting` is None where it does not."""
+    """A reward that may judge chunks of completions; `cutting` is None if it judges the whole."""
 
     cutting: Cutting | None
 
@@ -46,11 +46,11 @@ class CutsCompletions(Protocol):
 class InStep(Protocol):
     """A reward that the loop has to call itself.
 
-    Others are called in threads of their own while the next groups are sampled, each process for
-    itself. One that asks the policy, or in which processes take part together, says `in_step =
-    True`: it is called in the main thread when all tasks have been sampled, once per step and task
-    with all samples of the process (none, where an evaluation has none for it), and in the same
-    order on every process.
+    Threads call the others while the next groups are sampled, in each process independently. A
+    reward that asks the policy, or in which processes take part together, says `in_step = True`.
+    It is called in the main thread when all tasks have been sampled, once per step and task with
+    all samples of the process (none if an evaluation has none for it), and in the same order on
+    every process.
     """
 
     in_step: bool
@@ -58,10 +58,10 @@ class InStep(Protocol):
 
 @runtime_checkable
 class Served(Protocol):
-    """A reward that something outside this process gives."""
+    """A reward that a server outside this process computes."""
 
     def ready(self) -> str:
-        """Why it could not score now, found out within seconds; empty if it could."""
+        """Why it could not score now, within seconds; empty if it could."""
         ...
 
 
@@ -70,27 +70,27 @@ class Versioned(Protocol):
     """A served reward whose server says which version of it scores."""
 
     versions: set[str]
-    """Those that have scored so far; more than one do not compare."""
+    """Those that have scored so far; scores of different versions are not comparable."""
 
 
 @runtime_checkable
 class ChecksMetadata(Protocol):
-    """A reward that knows before anything is sampled which prompts it could not score."""
+    """A reward that finds prompts which it cannot score before anything is sampled."""
 
     def check(self, metadata: Mapping[str, Any]) -> None:
-        """Raise a ValueError where the metadata of a prompt is not what the reward reads."""
+        """Raise a ValueError if the reward cannot read the metadata of a prompt."""
         ...
 
 
 @runtime_checkable
 class Described(Protocol):
-    """A reward that says what those have to know who only see it served."""
+    """A reward that describes itself to the clients of a server."""
 
     scale: ClassVar[str]
     """Range of its raw scores."""
     needs: ClassVar[tuple[str, ...]]
-    """What a sample has to bring: `prompt`, `images` (a picture as its completion), `completion` (a
-    text), `metadata`. A reward of pictures and texts alike names neither of the two."""
+    """What a sample has to bring: `prompt`, `images` (an image as its completion), `completion` (a
+    text), `metadata`. A reward of images and texts alike names neither of the two."""
 
 
 def in_step(reward: Reward) -> bool:

@@ -39,7 +39,7 @@ TERM_KEYS = ("name", "key", "weight", "scale", "offset")
 
 
 def reward_class(name: str, where: str = "reward.name") -> Any:
-    """The class registered under `name`, or the function or class of one's own that it names."""
+    """The class registered under a name, or the user's own function or class that it names."""
     if is_by_name(name):
         return find(name, where)
     module, _, attribute = REWARDS[name].partition(":")
@@ -54,13 +54,13 @@ def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, A
         where: dotted key of the entry, for messages.
 
     Returns:
-        All options of the reward with defaults filled in and types converted; those of one's own
-        reward without the defaults.
+        All options of the reward with defaults filled in and types converted; those of
+        the user's own reward without defaults.
 
     Raises:
         ValueError: an unknown name, an unknown option or a value of the wrong type.
     """
-    found, options = _resolved(entry, where)
+    found, options = _resolve(entry, where)
     check = own_rewards.check_options if is_own(entry) else check_options
     return check(found, options, where)
 
@@ -77,14 +77,14 @@ def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
         ValueError: see `check_reward`, and whatever the reward itself finds wrong.
         FileNotFoundError: a checkpoint named by an option does not exist.
     """
-    found, options = _resolved(entry, where)
+    found, options = _resolve(entry, where)
     if is_own(entry):
         return own_rewards.build_reward(found, options, where)
     return found(**check_options(found, options, where))
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry names a function or class of one's own."""
+    """Whether an entry names a function or class of the user's own."""
     return is_by_name(entry.get("name")) and not is_client(entry)
 
 
@@ -93,7 +93,7 @@ def options_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key not in (*TERM_KEYS, "reward")}
 
 
-def _resolved(entry: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+def _resolve(entry: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
     """The class or function of an entry, and the options that are written for it."""
     name, options = entry.get("name"), options_of(entry)
     if is_client(entry) and name:

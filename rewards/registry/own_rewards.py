@@ -1,4 +1,4 @@
-"""A reward of one's own: any function or class of a file or module, or a callable from Python.
+"""A reward of the user's own: any function or class of a file or module, or a callable from Python.
 
     def short(samples, limit: int = 100):
         return [float(len(sample.completion) <= limit) for sample in samples]

@@ -5,9 +5,9 @@
     → one {"execution": {"logs": {"stdout": [str]}, …}, "exception_str": str | null} per script,
       as the E2B router of the open-r1 line answers, or {"text": str, "exception_str": …} (Morph).
 
-A script carries the tester of `rewards/jail` along and has it run the job in a process of its own,
+A script carries the tester of `rewards/jail` along and has it run the job in its own process,
 so a verdict is made there as it is here: by comparing values, apart from the candidate. What keeps
-the candidate from the rest of that machine is the router's business; inside, those layers are
+the candidate from the rest of that machine is up to the router; inside, those layers are
 applied that happen to work. A candidate that breaks out of its process there can read the script,
 its tests and the mark its verdict is found by: use a fresh machine per script, as both routers do.
 """
@@ -65,7 +65,7 @@ class RemoteSandbox:
         pause_s: seconds before the second try, see `rewards.http.service`.
 
     Raises:
-        ValueError: the URL is none.
+        ValueError: the URL is not valid.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The code sandbox: runs code a model wrote, and tells which tests it passed.
+"""The code sandbox: runs code that a model wrote, and reports which tests it passed.
 
     Sandbox().run([Job("def add(a, b): return a + b", tests=["assert add(1, 2) == 3"])])
 
@@ -146,7 +146,7 @@ class Sandbox:
         zygote = self._free.get()
         try:
             if zygote is None or zygote.poll() is not None:
-                zygote = _started(self.isolation, self._settings)
+                zygote = _start_zygote(self.isolation, self._settings)
             rounds = 1 + len(job.tests)
             deadline = time.monotonic() + self.timeout * rounds + 4 * GRACE + START_SECONDS
             return verdict_of(_exchange(zygote, asdict(job), deadline), job)
@@ -204,7 +204,7 @@ def verdict_of(reply: dict[str, Any], job: Job) -> JobVerdict:
     return JobVerdict(passed[: len(job.tests)], reply["reason"], reply.get("printed", ""))
 
 
-def _started(isolation: str, settings: str) -> subprocess.Popen[bytes]:
+def _start_zygote(isolation: str, settings: str) -> subprocess.Popen[bytes]:
     zygote = subprocess.Popen(
         [sys.executable, "-s", "-S", "-c", BOOT, str(JAIL), isolation, settings],
         stdin=subprocess.PIPE,

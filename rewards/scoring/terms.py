@@ -81,8 +81,8 @@ def build_term(entry: Mapping[str, Any], where: str) -> Term:
 
 
 def key_of(entry: Mapping[str, Any]) -> str:
-    """The key of an entry's metrics: its own, or else the name of its reward, of one's own without
-    the place."""
+    """The key of an entry's metrics: its `key`, or else the name of its reward (without the path of
+    the user's own)."""
     name = str(entry["name"])
     return str(entry.get("key") or (name.rpartition(":")[2] if is_own(entry) else name))
 

@@ -80,7 +80,7 @@ def _log_start(config: ServerConfig, listener: socket.socket) -> None:
 
 def _ignore_signals() -> None:
     """uvicorn handles the signals while it runs, and when it has shut down raises them again for
-    whoever handled them before: that is nobody, because to stop is all that was asked."""
+    the handlers before it; these do nothing, because the server has stopped."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
 

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refused
+from rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refusal_response
 from rewards.server.refusal import Refusal
 from rewards.server.request_memory import read_body
 from rewards.server.scoring_service import ScoringService
@@ -68,7 +68,7 @@ def _check_kind(request: Request) -> None:
 
 async def _refusal(request: Request, error: Any) -> Response:
     request.scope.get(FIELDS, {})["code"] = error.code
-    return refused(error)
+    return refusal_response(error)
 
 
 async def _http_error(request: Request, error: Any) -> Response:
@@ -77,7 +77,7 @@ async def _http_error(request: Request, error: Any) -> Response:
 
 
 async def _defect(request: Request, error: Any) -> Response:
-    return refused(Refusal(500, "internal", "The server has a defect; its log has more."))
+    return refusal_response(Refusal(500, "internal", "The server has a defect; its log has more."))
 
 
 _HANDLERS: dict[type[Exception], Any] = {

@@ -20,7 +20,7 @@ from rewards.server.server_config import Limits
 
 logger = logging.getLogger(__name__)
 OTHER_DESCRIPTORS = 128
-"""That are left for pictures, models and the log."""
+"""That are left for images, models and the log."""
 
 
 def protocol_of(limits: Limits) -> type[H11Protocol]:
@@ -46,7 +46,7 @@ class Bounded(H11Protocol):
     timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Make room where there is none."""
+        """Close an idle connection if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.most and self.waiting:
             next(iter(self.waiting))._end("the longest without a request, for another connection")

@@ -61,14 +61,14 @@ class Door:
 
     def _note(self, scope: Scope, status: int, seconds: float, fields: dict[str, Any]) -> None:
         path = scope["path"] if scope["path"] in (SCORE, HEALTH, METRICS) else "other"
-        self.metrics.answered(path, status, seconds)
+        self.metrics.count_answer(path, status, seconds)
         line = {"method": scope["method"][:10], "path": path, "status": status}
         line["seconds"] = round(seconds, 6)
         level = logging.INFO if path == SCORE or status >= 400 else logging.DEBUG
         logger.log(level, "request", extra={"fields": {**line, **fields}})
 
 
-def refused(refusal: Refusal) -> JSONResponse:
+def refusal_response(refusal: Refusal) -> JSONResponse:
     """A refusal as the protocol words it."""
     content = ErrorResponse(error=Problem(code=refusal.code, message=refusal.message))
     retry = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
@@ -76,6 +76,6 @@ def refused(refusal: Refusal) -> JSONResponse:
 
 
 def _unauthorized() -> JSONResponse:
-    answer = refused(Refusal(401, "unauthorized", "The bearer token is missing or wrong."))
+    answer = refusal_response(Refusal(401, "unauthorized", "The bearer token is missing or wrong."))
     answer.headers["WWW-Authenticate"] = "Bearer"
     return answer

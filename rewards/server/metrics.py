@@ -1,4 +1,4 @@
-"""What `/metrics` tells Prometheus. No label holds what a client made up."""
+"""Metrics for Prometheus at `/metrics`. No label holds text that a client chose."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Metrics:
         yield
         self.batch_seconds.labels(reward).observe(time.perf_counter() - started)
 
-    def answered(self, path: str, status: int, seconds: float) -> None:
+    def count_answer(self, path: str, status: int, seconds: float) -> None:
         """Count one answer."""
         self.requests.labels(path, str(status)).inc()
         self.request_seconds.labels(path).observe(seconds)

@@ -1,8 +1,8 @@
-"""A picture of a request: PNG, checked chunk by chunk, decoded only when its size is known.
+"""An image of a request: PNG, checked chunk by chunk, decoded only when its size is known.
 
 Chunks that do not change a pixel are dropped before Pillow sees the file (texts and colour
 profiles are compressed and can unfold to a thousand times their size; further frames are no part of
-a picture). What is left decodes to the image that was saved.
+an image). What is left decodes to the image that was saved.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ KEPT = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 MAX_CHUNKS = 2**14
 
 
-class PictureError(ValueError):
-    """A picture that is not opened.
+class ImageError(ValueError):
+    """An image that is not opened.
 
     Args:
         code: `decode_failed` or `too_many_pixels`.
@@ -50,13 +50,13 @@ class PngFile:
         """The image, in the mode it was saved in.
 
         Raises:
-            PictureError: the pixels are damaged or cut off.
+            ImageError: the pixels are damaged or truncated.
         """
         try:
             image = Image.open(io.BytesIO(self.data), formats=("PNG",))
             image.load()
         except Exception as error:  # on broken files decoders raise anything
-            raise _damaged(f"its pixels cannot be decoded ({type(error).__name__})") from error
+            raise _damage_error(f"its pixels cannot be decoded ({type(error).__name__})") from error
         return image
 
 
@@ -64,20 +64,20 @@ def read_png(text: str, max_pixels: int) -> PngFile:
     """A file from its base64 text; nothing is decoded.
 
     Raises:
-        PictureError: it is no whole PNG file, or claims more than `max_pixels`.
+        ImageError: it is no whole PNG file, or claims more than `max_pixels`.
     """
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise _damaged("it is no base64") from error
+        raise _damage_error("it is no base64") from error
     chunks = list(_chunks(data))
     if not chunks or chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 25:
-        raise _damaged("it has no header")
+        raise _damage_error("it has no header")
     header = bytes(chunks[0][1])
     width, height = int.from_bytes(header[8:12], "big"), int.from_bytes(header[12:16], "big")
     if width * height > max_pixels:
-        raise PictureError(
-            "too_many_pixels", f"{width} x {height} pixels; a picture may have {max_pixels}."
+        raise ImageError(
+            "too_many_pixels", f"{width} x {height} pixels; an image may have {max_pixels}."
         )
     kept = [chunk for kind, chunk in chunks if kind in KEPT]
     return PngFile(b"".join((SIGNATURE, *kept)), width, height)
@@ -86,22 +86,22 @@ def read_png(text: str, max_pixels: int) -> PngFile:
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
     """(type, whole chunk with length, type and checksum) up to and with the end."""
     if not data.startswith(SIGNATURE):
-        raise _damaged("it is not in PNG format")
+        raise _damage_error("it is not in PNG format")
     at, view = len(SIGNATURE), memoryview(data)
     for _ in range(MAX_CHUNKS):
         size = int.from_bytes(view[at : at + 4], "big")
         chunk = view[at : at + 12 + size]
         if len(chunk) < 12 + size:
-            raise _damaged("it is cut off")
+            raise _damage_error("it is truncated")
         if zlib.crc32(chunk[4:-4]) != int.from_bytes(chunk[-4:], "big"):
-            raise _damaged("a checksum is wrong")
+            raise _damage_error("a checksum is wrong")
         kind = bytes(chunk[4:8])
         yield kind, chunk
         at += len(chunk)
         if kind == b"IEND":
             return
-    raise _damaged(f"it has more than {MAX_CHUNKS} chunks")
+    raise _damage_error(f"it has more than {MAX_CHUNKS} chunks")
 
 
-def _damaged(reason: str) -> PictureError:
-    return PictureError("decode_failed", f"The picture cannot be read: {reason}.")
+def _damage_error(reason: str) -> ImageError:
+    return ImageError("decode_failed", f"The image cannot be read: {reason}.")

@@ -55,10 +55,10 @@ class Repeats:
             return self._kept[key]
         task = self._running.get(key)
         if task is None:
-            task = self._running[key] = asyncio.ensure_future(self._made(key, work))
+            task = self._running[key] = asyncio.ensure_future(self._make(key, work))
         return await asyncio.shield(task)
 
-    async def _made(self, key: bytes, work: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _make(self, key: bytes, work: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
             answer = await work()
         finally:

@@ -81,12 +81,12 @@ async def read_body(request: Request, limits: Limits, lease: Lease) -> bytearray
     Raises:
         Refusal: it is too long, comes too slowly or not at all, or memory is short.
     """
-    told = request.headers.get("content-length", "")
-    if told.isdecimal():
-        _check_length(int(told), limits)
-        lease.hold(REQUEST_COPIES * int(told))
+    length = request.headers.get("content-length", "")
+    if length.isdecimal():
+        _check_length(int(length), limits)
+        lease.hold(REQUEST_COPIES * int(length))
     try:
-        return await asyncio.wait_for(_collected(request, limits, lease), limits.body_seconds)
+        return await asyncio.wait_for(_collect(request, limits, lease), limits.body_seconds)
     except asyncio.TimeoutError:
         reason = f"The body did not come in {limits.body_seconds:g} seconds."
         raise Refusal(408, "too_slow", reason) from None
@@ -94,7 +94,7 @@ async def read_body(request: Request, limits: Limits, lease: Lease) -> bytearray
         raise Refusal(400, "gone", "The client went away.") from None
 
 
-async def _collected(request: Request, limits: Limits, lease: Lease) -> bytearray:
+async def _collect(request: Request, limits: Limits, lease: Lease) -> bytearray:
     body = bytearray()
     async for chunk in request.stream():
         _check_length(len(body) + len(chunk), limits)

@@ -1,4 +1,4 @@
-"""One reward behind its name: loaded and called in a thread of its own, described for clients."""
+"""One reward behind its name: loaded and called in its own thread, described for clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RewardWorker:
         metrics.watch(entry.key, lambda: self.status == "ok", lambda: len(self.queue))
 
     def health(self) -> RewardHealth:
-        """What clients are told about it."""
+        """The description that clients get."""
         return RewardHealth(
             name=self.entry.key,
             version=self.entry.version,
@@ -73,7 +73,7 @@ class RewardWorker:
         if isinstance(self.reward, ChecksMetadata):
             try:
                 self.reward.check(sample.metadata)
-            except Exception as error:  # metadata is anything, and a check is foreign code
+            except Exception as error:  # metadata is anything, and a check is the user's code
                 return Problem(code="bad_metadata", message=_text(error))
         return None
 
@@ -137,7 +137,7 @@ def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
         scores = validate(reward(samples), samples)
     except NETWORK_ERRORS as error:
         return [Problem(code="unreachable", message=_text(error))] * len(samples)
-    except (Exception, SystemExit) as error:  # a reward is foreign code
+    except (Exception, SystemExit) as error:  # a reward is the user's code
         if len(samples) > 1:
             return [outcomes(reward, [sample])[0] for sample in samples]
         return [Problem(code="reward_failed", message=_text(error))]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mmrl.types import Sample
-from rewards.server.png import PictureError, PngFile, read_png
+from rewards.server.png import ImageError, PngFile, read_png
 from rewards.server.request_memory import Lease
 from rewards.server.server_config import PIXEL_BYTES, Limits
 from rewards.server.wire import MAX_TEXT, Item, Problem
@@ -17,14 +17,14 @@ TEXT_COPIES = 2
 
 @dataclass(frozen=True)
 class Opened:
-    """What an item shows, its pictures not decoded yet."""
+    """What an item shows, its images not decoded yet."""
 
     completion: PngFile | str
     references: list[PngFile]
 
     @property
     def files(self) -> list[PngFile]:
-        """Its pictures."""
+        """Its images."""
         own = [self.completion] if isinstance(self.completion, PngFile) else []
         return [*own, *self.references]
 
@@ -32,20 +32,20 @@ class Opened:
 def samples_of(
     items: Sequence[Item], body_bytes: int, limits: Limits, lease: Lease
 ) -> list[Sample | Problem]:
-    """One sample per item, or why it is none. The items lose their pictures.
+    """One sample per item, or the reason why there is none. Removes the images of the items.
 
     Args:
         items: of one request.
         body_bytes: length of the request.
         limits: of the server.
-        lease: comes to hold the words and the decoded pictures, instead of the body.
+        lease: comes to hold the words and the decoded images, instead of the body.
 
     Raises:
-        Refusal: the pictures need more memory than there is.
+        Refusal: the images need more memory than there is.
     """
     sent = [png for item in items for png in (*item.images, *item.reference_images)]
     pictures = sum(len(picture.data) for picture in sent)
-    opened = [_opened(item, limits.max_pixels) for item in items]
+    opened = [_open(item, limits.max_pixels) for item in items]
     for item in items:
         item.images.clear()
         item.reference_images.clear()
@@ -55,7 +55,7 @@ def samples_of(
     return [_sample(item, part) for item, part in zip(items, opened, strict=True)]
 
 
-def _opened(item: Item, max_pixels: int) -> Opened | Problem:
+def _open(item: Item, max_pixels: int) -> Opened | Problem:
     if (item.completion is not None) == bool(item.images) or len(item.images) > 1:
         reason = "An item needs a completion or one image, and has"
         text = "a" if item.completion is not None else "no"
@@ -71,7 +71,7 @@ def _opened(item: Item, max_pixels: int) -> Opened | Problem:
         if item.completion is not None:
             return Opened(item.completion, references)
         return Opened(read_png(item.images[0].data, max_pixels), references)
-    except PictureError as error:
+    except ImageError as error:
         return Problem(code=error.code, message=str(error))
 
 
@@ -84,5 +84,5 @@ def _sample(item: Item, opened: Opened | Problem) -> Sample | Problem:
         if isinstance(completion, PngFile):
             return Sample(item.prompt, completion.decode(), item.metadata, images)
         return Sample(item.prompt, completion, item.metadata, images)
-    except PictureError as error:
+    except ImageError as error:
         return Problem(code=error.code, message=str(error))

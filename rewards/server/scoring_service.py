@@ -66,7 +66,7 @@ class ScoringService:
         self._readers.shutdown(wait=False)
 
     def health(self) -> Health:
-        """What `/v1/health` tells."""
+        """The answer of `/v1/health`."""
         rewards = [served.health() for served in self.rewards.values()]
         states = {reward.status for reward in rewards}
         limits = {key: getattr(self.limits, key) for key in LimitsHealth.model_fields}
@@ -92,18 +92,18 @@ class ScoringService:
         if self.repeats.knows(key):
             fields["repeated"] = True
             self.metrics.repeats.inc()
-        answer = await self.repeats.answer(key, lambda: self._scored(body, lease, fields))
+        answer = await self.repeats.answer(key, lambda: self._score(body, lease, fields))
         fields |= answer.fields
         return answer
 
-    async def _scored(self, body: bytearray, lease: Lease, fields: dict[str, Any]) -> Answer:
+    async def _score(self, body: bytearray, lease: Lease, fields: dict[str, Any]) -> Answer:
         size = len(body)
         request = await self._aside(lambda: read_request(body, self.limits.max_items))
         body.clear()
         fields |= {"id": request.id, "items": len(request.items)}
         served = self._find(request.reward)
         fields["reward"] = request.reward
-        samples = await self._aside(lambda: self._admitted(request, served, size, lease))
+        samples = await self._aside(lambda: self._admit(request, served, size, lease))
         right = [sample for sample in samples if isinstance(sample, Sample)]
         scores = iter(await served.score(right, self.timeout))
         found = [next(scores) if isinstance(sample, Sample) else sample for sample in samples]
@@ -115,8 +115,8 @@ class ScoringService:
             items=[_item(item.id, each) for item, each in zip(request.items, found, strict=True)],
         )
         failed = any(isinstance(each, Problem) for each in found)
-        told = {key: fields[key] for key in ("id", "reward", "items", "failed")}
-        return Answer(response.model_dump_json().encode(), told, is_final=not failed)
+        shown = {key: fields[key] for key in ("id", "reward", "items", "failed")}
+        return Answer(response.model_dump_json().encode(), shown, is_final=not failed)
 
     def _find(self, name: str) -> RewardWorker:
         if name not in self.rewards:
@@ -124,7 +124,7 @@ class ScoringService:
         self.rewards[name].check_ready()
         return self.rewards[name]
 
-    def _admitted(
+    def _admit(
         self, request: ScoreRequest, served: RewardWorker, size: int, lease: Lease
     ) -> list[Sample | Problem]:
         samples = samples_of(request.items, size, self.limits, lease)
@@ -138,10 +138,10 @@ class ScoringService:
             code = outcome.code if isinstance(outcome, Problem) else "scored"
             self.metrics.items.labels(request.reward, "none" if outcome is None else code).inc()
             if isinstance(outcome, Problem):
-                told = {"id": request.id, "item": item.id, "prompt": item.prompt[:80]}
-                told |= {"reward": request.reward, **outcome.model_dump()}
-                told["reason"] = told.pop("message")
-                logger.warning("item failed", extra={"fields": told})
+                shown = {"id": request.id, "item": item.id, "prompt": item.prompt[:80]}
+                shown |= {"reward": request.reward, **outcome.model_dump()}
+                shown["reason"] = shown.pop("message")
+                logger.warning("item failed", extra={"fields": shown})
         fields["failed"] = sum(isinstance(outcome, Problem) for outcome in found)
 
     async def _aside(self, work: Callable[[], T]) -> T:

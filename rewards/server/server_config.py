@@ -1,4 +1,4 @@
-"""What the reward server is told: the rewards it serves, where, and how much it takes."""
+"""Settings of the reward server: the rewards it serves, its address and its limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rewards.judging.asking import asks_policy
 from rewards.scoring.terms import key_of
 
 REQUEST_COPIES = 3
-"""Memory of a request while it is read, in multiples of its body: body, its text, its pictures."""
+"""Memory of a request while it is read, in multiples of its body: body, its text, its images."""
 PIXEL_BYTES = 4
 """Memory of a decoded pixel; Pillow keeps RGB in four bytes."""
 MOST_PIXELS = 2**26
@@ -34,7 +34,7 @@ class Limits:
     max_bytes: int = 2**26
     """Bytes of a request's body."""
     max_pixels: int = 2**22
-    """Pixels of a picture."""
+    """Pixels of an image."""
     max_memory_mb: int = 2048
     """Mebibytes of all requests in work: three times a body while it is read, four bytes for every
     decoded pixel."""
@@ -69,7 +69,7 @@ class Limits:
             "limits.max_memory_mb",
             self.max_memory_mb,
             f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
-            " and a picture of limits.max_pixels",
+            " and an image of limits.max_pixels",
         )
 
     @property
@@ -80,7 +80,7 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Serving:
-    """How one reward is served: what its entry may hold beside the options of the reward."""
+    """How one reward is served: the keys of an entry that are no options of the reward."""
 
     key: str = ""
     """Name clients call it by; empty for the name of the reward."""
@@ -107,12 +107,12 @@ class Entry:
 
     @property
     def version(self) -> str:
-        """What clients record. Where it runs is no part of it; the file of one's own reward is."""
-        told = {key: value for key, value in self.options.items() if key != "device"}
-        text = json.dumps(told, sort_keys=True, default=str)
-        source = source_of(reward_class(told["name"])) if is_own(told) else b""
+        """What clients record. It depends on options and the user's own code, not on the device."""
+        content = {key: value for key, value in self.options.items() if key != "device"}
+        text = json.dumps(content, sort_keys=True, default=str)
+        source = source_of(reward_class(content["name"])) if is_own(content) else b""
         digest = hashlib.sha256(text.encode() + source).hexdigest()[:12]
-        return self.serving.release or f"{key_of({'name': told['name']})}-{digest}"
+        return self.serving.release or f"{key_of({'name': content['name']})}-{digest}"
 
 
 @dataclass(kw_only=True)
@@ -180,7 +180,7 @@ def _entry(entry: Mapping[str, Any], where: str) -> Entry:
             )
     if is_client(entry):
         raise ConfigError(
-            f"{where}.mode is 'client', but a server gives rewards of its own; name the other"
+            f"{where}.mode is 'client', but a server computes its own rewards; name the other"
             " server in the configuration of the run."
         )
     names = {each.name for each in fields(Serving)}

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from rewards.server.refusal import Refusal
 
 MAX_TEXT = 2**18
-"""Characters of a prompt or completion; an item with more is an error of its own."""
+"""Characters of a prompt or completion; an item with more fails alone."""
 MAX_VALUES = 2**20
 """Commas and opening brackets of a body. A byte or two can claim an object of a hundred bytes."""
 MAX_DEPTH = 32
@@ -31,7 +31,7 @@ class Wire(BaseModel):
 
 
 class Png(Wire):
-    """A picture, whole and unchanged: nothing but PNG keeps a score the same."""
+    """An image, whole and unchanged: nothing but PNG keeps a score the same."""
 
     mime: Literal["image/png"]
     data: str
@@ -39,7 +39,7 @@ class Png(Wire):
 
 
 class Item(Wire):
-    """One sample. Its completion is a text or one picture."""
+    """One sample. Its completion is a text or one image."""
 
     id: Id
     prompt: str
@@ -143,7 +143,7 @@ def read_request(body: bytes | bytearray, max_items: int) -> ScoreRequest:
 
 
 def _first(error: ValidationError) -> str:
-    """Where a request is wrong, and how; never what stands there."""
+    """Where a request is wrong, and how; never its content."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part)[:40] for part in first["loc"]) or "the body"
     return f"{place}: {first['msg']}"

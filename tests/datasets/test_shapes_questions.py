@@ -41,7 +41,7 @@ def prompts_of(split: str) -> list[Prompt]:
     return load_prompts(str(path), "image_to_text", data)
 
 
-def picture_of(prompt: Prompt) -> Image.Image:
+def image_of(prompt: Prompt) -> Image.Image:
     assert prompt.images is not None and len(prompt.images) == 1
     return prompt.images[0]
 
@@ -58,7 +58,7 @@ def test_the_committed_files_are_what_the_generator_writes(split: str) -> None:
     scenes = [row.pop("scene") for row in drawn]
     assert [{k: v for k, v in row.items() if k != "image"} for row in rows_of(split)] == drawn
     for scene, prompt in zip(scenes, prompts_of(split), strict=True):
-        assert (np.asarray(picture_of(prompt)) == np.asarray(render.render(scene))).all()
+        assert (np.asarray(image_of(prompt)) == np.asarray(render.render(scene))).all()
 
 
 WAYS = {
@@ -105,7 +105,7 @@ def seen(tag: str, question: str, objects: tuple[DetectedObject, ...]) -> str:
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_answer_is_what_the_pixels_show(split: str) -> None:
     for row, prompt in list(zip(rows_of(split), prompts_of(split), strict=True))[::2]:
-        objects = detect(picture_of(prompt)).objects
+        objects = detect(image_of(prompt)).objects
         assert seen(row["tag"], row["question"], objects) == answer_of(row), row["id"]
 
 

@@ -1,4 +1,4 @@
-"""Small random open_clip models on disk, and pictures of every kind."""
+"""Small random open_clip models on disk, and images of every kind."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def clip_directory(architecture: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def pictures() -> list[Image.Image]:
-    """RGB pictures: square, wide, tall, and one whose longest side is the input size."""
+    """RGB images: square, wide, tall, and one whose longest side is the input size."""
     random = np.random.default_rng(0)
     sizes = [(40, 40), (60, 25), (17, 50), (28, 20)]
     return [

@@ -1,4 +1,4 @@
-"""A server of OpenAI's chat completions in a process of its own, well or badly behaved.
+"""A server of OpenAI's chat completions in its own process, well or badly behaved.
 
 The model of a request names the behaviour; a number behind it says how often a request is treated
 so before it is answered well (`busy-2`). `GET /counts` tells how often each model was asked, how

@@ -51,7 +51,7 @@ def test_the_score_is_an_affine_map_of_clips_normalised_features(
         rows = rows @ layers[f"layers.{place}.weight"].T + layers[f"layers.{place}.bias"]
     scores = torch.tensor(build_reward(entry)(samples_of(pictures)))
     torch.testing.assert_close(scores, rows[:, 0], atol=1e-4, rtol=0)
-    assert scores.std() > 1e-3, "random weights must tell pictures apart"
+    assert scores.std() > 1e-3, "random weights must tell images apart"
 
 
 def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(

@@ -6,7 +6,7 @@ import pytest
 
 from mmrl.types import Sample
 from rewards import build_reward
-from rewards.answer import listed
+from rewards.answer import read_choices
 from rewards.parsing.wording import words_of
 
 COUNTS = ["One", "Two", "Three", "Four"]
@@ -169,12 +169,12 @@ def test_the_choices_of_a_seed_bench_question_are_read_from_its_text() -> None:
         "How many towels are in the image?Select the correct answer from options A, B, C, or D."
         " Respond with only the letter (A, B, C, or D).\nA.One\nB.Two\nC.Three\nD.Four"
     )
-    assert listed(prompt) == COUNTS
+    assert read_choices(prompt) == COUNTS
     assert score("There is one.", "A", prompt=prompt) == 1.0
     assert score("The answer is B.", "B", prompt=prompt) == 1.0
     assert score("A or B", "B", prompt=prompt) == 0.0
-    assert listed("A. one line is no list") is None
-    assert listed("C. x\nA. old\n\nA) one\nB) two\nD) four") == ["one", "two"]
+    assert read_choices("A. one line is no list") is None
+    assert read_choices("C. x\nA. old\n\nA) one\nB) two\nD) four") == ["one", "two"]
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_an_item_with_an_error_fails_alone_and_null_does_not_apply() -> None:
         ({"box": {1: 2}}, "metadata 'box' .* a key in it is no text"),
         ({"score": float("nan")}, "metadata 'score' .* nan is no number"),
         ({3: 1}, "metadata 3 .* its key is no text"),
-        ({"picture": [Image.new("RGB", (1, 1))]}, "metadata 'picture' .* holds a Image"),
+        ({"image": [Image.new("RGB", (1, 1))]}, "metadata 'image' .* holds a Image"),
     ],
 )
 def test_metadata_that_cannot_be_sent_is_named_by_its_key_and_fails_alone(
@@ -157,13 +157,13 @@ def test_every_picture_is_a_png_of_the_same_pixels_encoded_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     encoded = Counter[int]()
-    original = ClientReward.encoded
+    original = ClientReward.encode_image
 
     def count(self: Any, image: Image.Image) -> bytes:
         encoded[id(image)] += 1
         return original(self, image)
 
-    monkeypatch.setattr(ClientReward, "encoded", count)
+    monkeypatch.setattr(ClientReward, "encode_image", count)
     shared, asked_about = (
         Image.effect_noise((20, 30), 50),
         [Image.new("RGBA", (5, 6), (1, 2, 3, 4))],
@@ -351,7 +351,7 @@ def test_ready_tells_what_each_server_lacks(caplog: pytest.LogCaptureFixture) ->
 
 WRONG = [
     ({"url": []}, "mine.url: there is no URL"),
-    ({"url": "ftp://host"}, "mine.url: the URL 'ftp://host' is none"),
+    ({"url": "ftp://host"}, "mine.url: the URL 'ftp://host' is not valid"),
     ({"batch_size": 0}, "mine.batch_size is 0"),
     ({"deadline_s": -1}, "mine.deadline_s is -1"),
     ({"protocol": "mmlr"}, "protocol is 'mmlr'; allowed: .*Did you mean 'mmrl'"),

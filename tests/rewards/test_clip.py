@@ -34,7 +34,7 @@ def test_the_score_is_the_cosine_open_clip_itself_gives(
         texts = network.encode_text(tokens)
     expected = torch.cosine_similarity(images, texts)
     torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-6, rtol=0)
-    assert torch.tensor(scores).std() > 1e-3, "random weights must tell pictures apart"
+    assert torch.tensor(scores).std() > 1e-3, "random weights must tell images apart"
 
 
 def test_a_batch_scores_like_its_rows_alone(
@@ -93,7 +93,7 @@ def test_transparent_parts_show_white(clip_directory: Path) -> None:
 def test_a_text_completion_is_an_error_that_names_reward_and_prompt(clip_directory: Path) -> None:
     reward = build_reward({"name": "clip", "model": str(clip_directory)})
     with pytest.raises(ValueError, match="'clip' scores images.*'a red circle'.*str"):
-        reward([Sample("a red circle", "not a picture")])
+        reward([Sample("a red circle", "not an image")])
 
 
 def test_published_openai_weights_run_with_their_own_activation() -> None:

@@ -22,7 +22,7 @@ def entry(clip_directory: Path) -> dict:
 
 @pytest.fixture
 def edits(pictures: list[Image.Image]) -> list[Sample]:
-    """Pictures, each turned upside down from its source."""
+    """Images, each turned upside down from its source."""
     return [
         Sample("make it so", image, {"source_text": s, "target_text": t}, [image.rotate(180)])
         for image, s, t in zip(pictures, SOURCES, TARGETS, strict=True)

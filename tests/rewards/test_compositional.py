@@ -99,7 +99,7 @@ def grounding_dino(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def alike() -> list[Image.Image]:
-    """Pictures of one size, not square."""
+    """Images of one size, not square."""
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (5, 48, 80, 3), dtype=np.uint8)
     return [Image.fromarray(rows) for rows in pixels]
@@ -193,7 +193,7 @@ def test_colours_are_told_by_the_mean_of_three_descriptions(clip_directory: Path
             centres.append(centre / centre.norm())
     expected = [COLORS[n] for n in (images @ torch.stack(centres).T).argmax(1)]
     assert ColorClassifier(encoder)(crops, "dog") == expected
-    assert len(set(expected)) > 1, "random weights must tell pictures apart"
+    assert len(set(expected)) > 1, "random weights must tell images apart"
 
 
 def test_a_crop_stays_inside_the_picture_and_has_a_pixel() -> None:
@@ -214,7 +214,7 @@ CATS = [Found("cat", (10.0 * n, 0, 10.0 * n + 8, 8), 0.9 - n / 10) for n in rang
 
 
 def seeing(entry: dict, found: list[Found], **options: Any) -> CompositionalReward:
-    """The reward with a detector that finds the same in every picture."""
+    """The reward with a detector that finds the same in every image."""
     reward = build_reward({**entry, **options})
     assert isinstance(reward, CompositionalReward)
     reward.detector = lambda images, names, least: [  # type: ignore[assignment]
@@ -280,7 +280,7 @@ def test_pictures_of_several_sizes_and_prompts_score_as_they_do_alone(
     ]
     together = reward(rows)
     assert together == [reward([row])[0] for row in rows]
-    assert len(set(together)) > 1, "random weights must tell pictures apart"
+    assert len(set(together)) > 1, "random weights must tell images apart"
 
 
 @pytest.mark.parametrize(

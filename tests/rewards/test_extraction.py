@@ -2,7 +2,13 @@
 
 import pytest
 
-from rewards.parsing.extraction import boxed, extract, hashed, last_number, tagged
+from rewards.parsing.extraction import (
+    extract,
+    find_boxed,
+    find_hashed,
+    find_tagged,
+    last_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +26,7 @@ from rewards.parsing.extraction import boxed, extract, hashed, last_number, tagg
     ],
 )
 def test_the_last_closed_box_counts(text: str, expected: str | None) -> None:
-    assert boxed(text) == expected
+    assert find_boxed(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -35,7 +41,7 @@ def test_the_last_closed_box_counts(text: str, expected: str | None) -> None:
     ],
 )
 def test_the_last_closed_tag_counts(text: str, expected: str | None) -> None:
-    assert tagged(text) == expected
+    assert find_tagged(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,8 +65,8 @@ def test_the_last_number_is_read_unless_an_answer_was_cut_off(
 
 
 def test_gsm8k_answers_follow_four_hashes() -> None:
-    assert hashed("She has 3+4.\n#### 7\nmore") == "7"
-    assert hashed("no mark") is None
+    assert find_hashed("She has 3+4.\n#### 7\nmore") == "7"
+    assert find_hashed("no mark") is None
 
 
 def test_sources_are_tried_in_order_and_empty_ones_pass_on() -> None:

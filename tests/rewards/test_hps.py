@@ -69,7 +69,7 @@ def test_the_score_is_the_bare_cosine_of_the_published_formula(
         texts = network.encode_text(open_clip.get_tokenizer("ViT-H-14")(PROMPTS))
     images, texts = (x / x.norm(dim=-1, keepdim=True) for x in (images, texts))
     torch.testing.assert_close(torch.tensor(scores), (images * texts).sum(-1), atol=1e-5, rtol=0)
-    assert torch.tensor(scores).std() > 1e-3, "random weights must tell pictures apart"
+    assert torch.tensor(scores).std() > 1e-3, "random weights must tell images apart"
 
 
 def official() -> tuple[Any, Any]:
@@ -94,7 +94,7 @@ def test_the_official_package_scores_the_same_weights_alike(
     monkeypatch.setattr(img_score, "model_dict", {"model": network, "preprocess_val": transform})
     checkpoint = tmp_path / "HPS_v2.1_compressed.pt"
     torch.save({"state_dict": random_network(architecture, seed=1).state_dict()}, checkpoint)
-    # The last picture already has the right longest side; the package leaves it unpadded and fails.
+    # The last image already has the right longest side; the package leaves it unpadded and fails.
     rows = [Sample(p, image) for p, image in zip(PROMPTS[:3], pictures[:3], strict=True)]
     expected = [
         float(img_score.score(row.completion, row.prompt, str(checkpoint), "v2.1")[0])

@@ -17,8 +17,8 @@ def noise(side: int, seed: int = 0) -> Image.Image:
 
 def test_the_score_is_minus_the_size_of_the_file_in_kilobytes(tmp_path) -> None:
     image = noise(64)
-    image.save(tmp_path / "picture.jpg", quality=95)
-    size = (tmp_path / "picture.jpg").stat().st_size / 1000
+    image.save(tmp_path / "image.jpg", quality=95)
+    size = (tmp_path / "image.jpg").stat().st_size / 1000
     assert build_reward({"name": "jpeg"})([Sample("x", image)]) == [-size]
     other = build_reward({"name": "jpeg", "mode": "incompressibility"})
     assert other([Sample("x", image)]) == [size]

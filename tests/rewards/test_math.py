@@ -77,7 +77,10 @@ def test_any_other_answer_and_none_are_worth_nothing(
 
 
 RECORDED_AS_RIGHT = {
-    "a box that never closes was cut off": ("360", r"in one day is \boxed{360\text{ hours} hours."),
+    "a box that never closes was truncated": (
+        "360",
+        r"in one day is \boxed{360\text{ hours} hours.",
+    ),
     "a time of day is no number": ("2", "make the cake is:\n\\boxed{2:00 pm} \n\n</answer>"),
     "the last box counts": ("162000", "\\boxed{162000}\n<answer>\n\\boxed{16200}\n</answer>"),
     "the answer is two thirds": ("2", r"after expenses is \boxed{\frac{2}{3}} dollars."),

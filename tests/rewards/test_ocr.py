@@ -46,7 +46,7 @@ def test_the_wanted_text_is_in_the_metadata_or_in_quotes(
 
 @pytest.mark.parametrize("text", ["", "  ", 3, ["a"]])
 def test_a_wanted_text_that_is_none_is_refused(text: object) -> None:
-    with pytest.raises(ValueError, match="metadata.text is .*the text that the picture should"):
+    with pytest.raises(ValueError, match="metadata.text is .*the text that the image should"):
         wanted_text(SIGN, {"text": text})
 
 
@@ -126,7 +126,7 @@ def test_what_an_engine_reads_is_scored_and_what_is_not_wanted_is_not_read(
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A GOT-OCR 2.0 with random weights; its pictures are 256 tokens, as published."""
+    """A GOT-OCR 2.0 with random weights; its images are 256 tokens, as published."""
     directory = tmp_path_factory.mktemp("got")
     special = ["<|im_start|>", "<|im_end|>", "<img>", "</img>", "<imgpad>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -181,6 +181,6 @@ def test_got_reads_as_transformers_documents_it_one_picture_or_several(
             written = network.generate(**inputs, do_sample=False, max_new_tokens=6)
         new = written[0, inputs["input_ids"].shape[1] :]
         assert reading == processor.decode(new, skip_special_tokens=True)
-    assert len(set(readings)) > 1, "random weights must tell pictures apart"
+    assert len(set(readings)) > 1, "random weights must tell images apart"
     scores = reward([Sample("x", p, {"text": r}) for p, r in zip(pictures, readings, strict=True)])
     assert scores == [1.0] * len(pictures)

@@ -1,4 +1,4 @@
-"""Rewards of one's own: functions, classes and callables, their options, what is refused."""
+"""Rewards of the user's own: functions, classes and callables, their options, what is refused."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -73,7 +73,7 @@ def test_the_score_is_the_scaled_cosine_of_the_published_formula(
     expected = output.logits_per_image.diagonal()
     scores = torch.tensor(build_reward(entry)(samples_of(pictures)))
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
-    assert expected.std() > 0.1, "random weights must tell pictures apart"
+    assert expected.std() > 0.1, "random weights must tell images apart"
 
 
 def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(

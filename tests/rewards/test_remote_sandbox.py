@@ -1,4 +1,4 @@
-"""The remote sandbox against a router in a process of its own that really runs the scripts."""
+"""The remote sandbox against a router in its own process that really runs the scripts."""
 
 import json
 import subprocess

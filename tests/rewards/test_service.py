@@ -211,9 +211,9 @@ def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(
 
 def test_a_pause_that_was_asked_for_outlasts_the_answer_to_another_request() -> None:
     addresses = Addresses(["http://host"], pause_s=0.5)
-    addresses.failed("http://host", "busy", wanted=5.0)
-    addresses.answered("http://host")
+    addresses.note_failure("http://host", "busy", wanted=5.0)
+    addresses.note_answer("http://host")
     assert addresses.next(0)[1] > 4
-    addresses.failed("http://host", "gone")
-    addresses.answered("http://host")
+    addresses.note_failure("http://host", "gone")
+    addresses.note_answer("http://host")
     assert 4 < addresses.next(0)[1] <= 5.5

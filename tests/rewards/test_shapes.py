@@ -65,7 +65,7 @@ def contradiction(metadata: dict[str, Any], rng: np.random.Generator) -> dict[st
 
 
 def decoded(image: Image.Image, rng: np.random.Generator, sigma: float) -> Image.Image:
-    """What an image decoder does to a picture: it blurs, and it is a little off everywhere."""
+    """What an image decoder does to an image: it blurs, and it is a little off everywhere."""
     pixels = ndimage.gaussian_filter(np.asarray(image, dtype=np.float32), (sigma, sigma, 0))
     noisy = pixels + rng.normal(0, 6, pixels.shape)
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
@@ -149,13 +149,13 @@ def test_whatever_nobody_asked_for_fails_an_image() -> None:
     image = picture(("ring", "red", 2, 0, 0), ("ring", "blue", 2, 4, 0), ("cross", "red", 2, 0, 4))
     two, cross = {"class": "ring", "count": 2}, {"class": "cross", "count": 1}
     assert judge(image, two, cross).strict
-    assert judge(image, two).reason == "nobody asked for this cross"
+    assert judge(image, two).reason == "not asked for: cross"
     verdict = judge(image, {**two, "count": 1})
     assert not verdict.strict and verdict.partial == pytest.approx(1 / 3)
     torn = np.array(picture(("ring", "red", 2, 0, 0), ("square", "red", 2, 4, 4)))
     torn[16:20] = torn[-1, 0]
     verdict = judge(Image.fromarray(torn), {"class": "ring", "count": 1})
-    assert verdict.reason == "nobody asked for this patch of no known shape"
+    assert verdict.reason == "not asked for: patch of no known shape"
 
 
 def test_without_exact_more_objects_than_asked_for_pass_unless_excluded() -> None:

@@ -1,4 +1,4 @@
-"""The CLIP that ships with the shapes world, on pictures of compositions it was not trained on."""
+"""The CLIP that ships with the shapes world, on images of compositions it was not trained on."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def worded_like(row: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def share_ranked_right(split: str) -> dict[str, float]:
-    """Share of pictures whose own prompt outscores one with one attribute wrong, per tag."""
+    """Share of images whose own prompt outscores one with one attribute wrong, per tag."""
     rng = np.random.default_rng(0)
     reward = build_reward({"name": "clip", "model": str(CHECKPOINT), "device": "cpu"})
     tags, right, wrong = [], [], []

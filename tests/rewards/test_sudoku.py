@@ -20,7 +20,7 @@ def score(answer: str, puzzle: str = PUZZLE, solution: str = SOLUTION) -> float 
         ("<answer>4321\n1243\n3412\n2134</answer>", 1.0),
         ("<answer>4 3 2 1 | 1 2 4 3 | 3 4 1 2 | 2 1 3 4</answer>", 1.0),
         ("<answer>4320004330120004</answer>", 1 / 8),  # a recorded generation
-        ("<answer>432112433412</answer>", 5 / 8),  # cut off: the missing cells count as wrong
+        ("<answer>432112433412</answer>", 5 / 8),  # truncated: the missing cells count as wrong
         (f"<answer>{SOLUTION}99</answer>", 1.0),
         (f"<answer>{PUZZLE}</answer><answer>{SOLUTION}</answer>", 1.0),
         (f"<answer>{PUZZLE}</answer>", 0.0),

@@ -59,10 +59,10 @@ def test_a_window_halves_once_for_all_that_were_under_way_and_grows_back_slowly(
     window = Window(8, 10.0)
     begun = time.monotonic()
     for _ in range(5):
-        window.timed_out(begun)
+        window.note_timeout(begun)
     assert window.size == 4
     for _ in range(4):
-        window.answered(time.monotonic())
+        window.note_answer(time.monotonic())
     assert 4.8 < window.size < 5
     assert all(window.enter(0.0) for _ in range(4)) and not window.enter(0.0)
     window.leave()
@@ -71,11 +71,11 @@ def test_a_window_halves_once_for_all_that_were_under_way_and_grows_back_slowly(
 
 def test_a_window_below_one_request_rests_between_them() -> None:
     window = Window(1, 10.0)
-    assert window.timed_out(time.monotonic() - 0.2) >= 0.1
+    assert window.note_timeout(time.monotonic() - 0.2) >= 0.1
     assert window.size == 0.5 and not window.enter(0.0)
     assert window.enter(1.0), "after the rest"
     window.leave()
-    window.answered(time.monotonic())
+    window.note_answer(time.monotonic())
     assert 0.7 < window.size < 0.71
-    window.answered(time.monotonic())
+    window.note_answer(time.monotonic())
     assert window.size == pytest.approx(1) and window.enter(0.1)

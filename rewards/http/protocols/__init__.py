@@ -56,7 +56,7 @@ def client_of(
         if key in own and key not in known:
             raise ConfigError(
                 f"{where}.{key} is {value!r}, an option of the reward {entry['name']!r} itself, and"
-                " with mode: client that is the server's business; set it in the configuration of"
+                " with mode: client that belongs to the server; set it in the configuration of"
                 " the server, or leave out mode: client."
             )
     return cls, options

@@ -55,7 +55,7 @@ def read_json(body: bytes) -> Any:
 
 
 def finite(score: Any) -> float | AnswerError:
-    """A score as a number, or why it is none."""
+    """A score as a finite number, or the error."""
     if isinstance(score, bool) or not isinstance(score, Real):
         return AnswerError(f"the score {reprlib.repr(score)} is no number")
     try:
@@ -75,7 +75,7 @@ def check_ids(asked: Iterable[str], answered: Iterable[Any]) -> None:
     if lacking or twice or strange or len(found) != len(wanted):
         raise AnswerError(
             f"the answer has {len(found)} items for {len(wanted)}, without {lacking[:3]}, with"
-            f" {reprlib.repr(strange[:3])} that nobody asked for and {twice[:3]} twice"
+            f" {reprlib.repr(strange[:3])} that were not asked for and {twice[:3]} twice"
         )
 
 

@@ -9,13 +9,13 @@
 | hpsv3 | 18087 | images, prompts | `scores`, raw |
 | unifiedreward | 18088 | images, prompts | `scores` (MaskGRPO), `outputs` (flow_grpo) |
 
-These servers open JPEG and nothing else, so their scores are of pictures that are only close to
+These servers open JPEG and nothing else, so their scores are of images that are only close to
 those of the policy (`jpeg_quality`; flow_grpo itself sends 75). A request is a pickle of plain
 types. Its answer is one too, and is read by `rewards.http.protocols.plain_pickle`, which runs
 nothing that it names. There are no ids: scores belong to the items in their order, and their number
 is checked. An exception of the server is a status of 500 for the whole request: it is tried again,
 and then halved until the item that is the reason stands alone. Most run one worker, so few requests
-are under way, and each may take long. Pictures with an alpha channel are put on white, as flow_grpo
+are under way, and each may take long. Images with an alpha channel are put on white, as flow_grpo
 does.
 """
 
@@ -44,7 +44,7 @@ from rewards.parsing.images import Files, jpeg
 logger = logging.getLogger(__name__)
 
 SENT = {"geneval": "meta_datas", "deqa": None, "hpsv3": "prompts", "unifiedreward": "prompts"}
-"""What each server reads beside the images."""
+"""What each server reads in addition to the images."""
 SCORES = {
     "geneval": ("scores",),
     "deqa": ("outputs",),
@@ -57,7 +57,7 @@ GENEVAL_KEYS = ("tag", "include")
 
 @dataclass(kw_only=True, eq=False)
 class FlowGRPOReward(ClientReward):
-    """A reward of one of these servers, for pictures."""
+    """A reward of one of these servers, for images."""
 
     path: ClassVar[str] = "/"
     kind: ClassVar[str] = "application/octet-stream"
@@ -72,7 +72,7 @@ class FlowGRPOReward(ClientReward):
     batch_size: int = 64
     """Items of one request."""
     jpeg_quality: int = 95
-    """Quality of the pictures that are sent."""
+    """Quality of the images that are sent."""
     field: str = ""
     """Which list of the answer has the scores; empty for the usual one."""
     only_strict: bool = True
@@ -91,7 +91,7 @@ class FlowGRPOReward(ClientReward):
         )
         super().__post_init__()
         logger.info(
-            "%s takes JPEG alone: its scores are of pictures at quality %d, not of every pixel",
+            "%s takes JPEG alone: its scores are of images at quality %d, not of every pixel",
             self.name,
             self.jpeg_quality,
         )
@@ -106,22 +106,22 @@ class FlowGRPOReward(ClientReward):
         for key in ("include", "exclude"):
             check_clauses(key, metadata.get(key) or [])
 
-    def encoded(self, image: Image.Image) -> bytes:
+    def encode_image(self, image: Image.Image) -> bytes:
         """A JPEG file."""
         return jpeg(image, self.jpeg_quality)
 
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
-        """Picture, prompt and metadata; the metadata of GenEval hold the prompt as well."""
+        """Image, prompt and metadata; the metadata of GenEval hold the prompt as well."""
         if not isinstance(sample.completion, Image.Image):
-            raise ValueError(f"{self.name} scores pictures, and this completion is a text.")
+            raise ValueError(f"{self.name} scores images, and this completion is a text.")
         self.check(sample.metadata)
         item: dict[str, Any] = {"images": files.completion(sample.completion)}
         if SENT[self.name] == "prompts":
             item["prompts"] = str(sample.prompt)
         if SENT[self.name] == "meta_datas":
             # through JSON: a pickle would name the class of what only resembles a plain type
-            told = json.loads(json.dumps(plain_metadata(sample)))
-            item["meta_datas"] = {"prompt": str(sample.prompt), **told}
+            plain = json.loads(json.dumps(plain_metadata(sample)))
+            item["meta_datas"] = {"prompt": str(sample.prompt), **plain}
         return item
 
     def request(self, items: Mapping[str, Any]) -> bytes:

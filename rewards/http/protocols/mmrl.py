@@ -2,7 +2,7 @@
 
     {name: clip, mode: client, url: http://127.0.0.1:18080}
 
-`name` is the key the server gives the reward. Pictures are PNG, so scores are those of the reward
+`name` is the key the server gives the reward. Images are PNG, so scores are those of the reward
 in this process, up to the rounding of batches of another size. Every item has an id, which the
 answer must bear once.
 """
@@ -41,12 +41,12 @@ class MMRLReward(ClientReward):
     health: ClassVar[str] = "/v1/health"
 
     prompt_images: bool = True
-    """Send the images of prompts along; no reward but a judge looks at them."""
+    """Send the images of prompts along; only judges use them."""
     versions: set[str] = field(default_factory=set, init=False, repr=False)
     """Those that have scored so far."""
 
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
-        """An item: prompt, completion or picture, images of the prompt, metadata."""
+        """An item: prompt, completion or image, images of the prompt, metadata."""
         sample.prompt.encode()  # half a surrogate would have the whole request refused
         item: dict[str, Any] = {"prompt": sample.prompt, "metadata": plain_metadata(sample)}
         if isinstance(sample.completion, Image.Image):
@@ -112,5 +112,5 @@ def _outcome(item: Mapping[str, Any]) -> Any:
     error = item.get("error")
     if error is None:
         return item.get("score", AnswerError("an item has no score"))
-    told = error if isinstance(error, dict) else {"message": error}
-    return item_error(f"{told.get('code')}: {told.get('message')}")
+    found = error if isinstance(error, dict) else {"message": error}
+    return item_error(f"{found.get('code')}: {found.get('message')}")

@@ -4,8 +4,8 @@
      template: unified_reward}
 
 This is the `judge` reward (`rewards.judge`) with its client and all its options; `url` and
-`token_env` stand for its `urls` and `api_key_env`, and `name` is the model where no `model` is
-given. Pictures are PNG.
+`token_env` are its `urls` and `api_key_env`, and `name` is the model where no `model` is
+given. Images are PNG.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class PlainType(Unfinished):
             or state[1:2] not in (("<",), (">",), ("|",), ("=",))
             or state[2:] != (None, None, None, -1, -1, 0)
         ):
-            raise PickleRefused(f"the state {_shown(state)} of a NumPy type")
+            raise PickleRefused(f"the state {_shorten(state)} of a NumPy type")
         self.order = state[1]
 
     @property
@@ -101,7 +101,7 @@ class Array(Unfinished):
     def __setstate__(self, state: Any) -> None:
         # (version, shape, type, whether the first index runs fastest, bytes)
         if type(state) is not tuple or len(state) != 5 or state[0] != 1:
-            raise PickleRefused(f"the state {_shown(state)} of an array")
+            raise PickleRefused(f"the state {_shorten(state)} of an array")
         self.found = _array(state[4], state[2], state[1], "F" if state[3] is True else "C")
 
     def value(self) -> Any:
@@ -145,13 +145,13 @@ class Constructor:
                 self.allowance.spend(64 * len(members))
                 _check_members(members)
                 return set(members) if self.kind == "set" else frozenset(members)
-        raise PickleRefused(f"{self} of {_shown(arguments)}")
+        raise PickleRefused(f"{self} of {_shorten(arguments)}")
 
 
 def _check_members(values: list[Any]) -> None:
     for value in values:
         if type(value) not in _KEYS or (type(value) is int and abs(value) > MAX_KEY):
-            raise PickleRefused(f"{_shown(value)} as a key or member")
+            raise PickleRefused(f"{_shorten(value)} as a key or member")
 
 
 def _array(data: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
@@ -164,12 +164,12 @@ def _array(data: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
         and all(type(side) is int and 0 <= side < 2**31 for side in shape)
     )
     if not plain:
-        raise PickleRefused(f"an array of shape {_shown(shape)} and type {_shown(kind)}")
+        raise PickleRefused(f"an array of shape {_shorten(shape)} and type {_shorten(kind)}")
     claimed = math.prod(shape) * kind.dtype.itemsize
     if claimed != len(data):
         raise PickleRefused(f"an array that claims {claimed:,} bytes and has {len(data):,}")
     return np.frombuffer(data, kind.dtype).reshape(shape, order=order)
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return reprlib.repr(value)[:80]

@@ -132,7 +132,7 @@ class _Stack:
             raise PickleRefused(f"a state for {taken[0]}")
         _check_keys(name, [*taken[1:], *items])
         if name in ("BINGET", "LONG_BINGET"):
-            self.kinds.append(self._remembered(argument))
+            self.kinds.append(self._recall(argument))
         elif name in ("BINPUT", "LONG_BINPUT"):
             self._remember(argument)
         elif name == "MEMOIZE":
@@ -157,7 +157,7 @@ class _Stack:
         [self.memo[number]] = kind = self.take(1)
         self.kinds += kind
 
-    def _remembered(self, number: int) -> str:
+    def _recall(self, number: int) -> str:
         if number not in self.memo:
             raise PickleRefused(f"it remembers value {number}, which was never there")
         return self.memo[number]

@@ -1,4 +1,4 @@
-"""Which protocol a server speaks, told by what it answers to a `GET`."""
+"""Recognises the protocol of a server by its answers to `GET`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rewards.http.errors import Refused
 from rewards.http.service import Deadline, Service
 
 SECONDS = 2.0
-"""For each page that is looked at."""
+"""For each page."""
 
 
 def _is_mmrl(answer: Any) -> bool:
@@ -27,7 +27,7 @@ def _lists_models(answer: Any) -> bool:
 
 
 def takes_posts_alone(answer: Any) -> bool:
-    """Whether a page is there, for `POST` alone: all that tells the servers of flow_grpo."""
+    """Whether a page exists for `POST` alone, the only sign of flow_grpo's servers."""
     return isinstance(answer, Refused) and answer.status == 405
 
 
@@ -46,8 +46,8 @@ SIGNS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 """Page, how it looks, and what to do."""
 
 
-def recognised(url: str) -> str:
-    """What a server is, and which setting fits it; empty where it is none that is known.
+def recognise(url: str) -> str:
+    """What a server is, and which setting fits it; empty if it is unknown.
 
     Args:
         url: its address, without a path of a protocol.

@@ -2,14 +2,14 @@
 
     {name: hpsv2, mode: client, protocol: unirl, url: http://127.0.0.1:8080}
 
-An item is a history of turns of text and picture: the images of the prompt, then the completion.
-Pictures are PNG (the service opens what Pillow can read; UniRL's own client sends JPEG). Answers
-stand in the order of the items. Services that know `sample_id` echo it, and then it is checked;
+An item is a history of turns of text and image: the images of the prompt, then the completion.
+Images are PNG (the service opens what Pillow can read; UniRL's own client sends JPEG). Answers
+are in the order of the items. Services that know `sample_id` echo it, and then it is checked;
 older ones drop it, and there the number of answers is all that can be. A reward answers with
 metrics of its own; with several, `metric` says which is the score. The service gives an item 120
 seconds, with its wait in the queue, and then answers with an error in its place; errors that name a
 time-out or memory are tried again. So few requests are under way, and each may take long. The
-service would drop an alpha channel; pictures that have one are put on white before they are sent.
+service would drop an alpha channel; images that have one are put on white before they are sent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rewards.parsing.images import Files, as_rgb, png
 
 @dataclass(kw_only=True, eq=False)
 class UniRLReward(ClientReward):
-    """A reward of UniRL's reward service, for pictures."""
+    """A reward of UniRL's reward service, for images."""
 
     path: ClassVar[str] = "/score"
     health: ClassVar[str] = "/rewards"  # /health waits behind the requests that are queued
@@ -58,17 +58,17 @@ class UniRLReward(ClientReward):
     metric: str = ""
     """Which metric of the reward is the score; empty where it has only one."""
 
-    def encoded(self, image: Image.Image) -> bytes:
+    def encode_image(self, image: Image.Image) -> bytes:
         """A PNG file without transparent parts."""
         return png(as_rgb(image))
 
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """A request of one reward."""
         if not isinstance(sample.completion, Image.Image):
-            raise ValueError("UniRL's service scores pictures, and this completion is a text.")
+            raise ValueError("UniRL's service scores images, and this completion is a text.")
         history = [
             {"text": sample.prompt, "image_b64": base64.b64encode(picture).decode()}
-            for picture in files.shown(sample)
+            for picture in files.of_sample(sample)
         ]
         metadata = plain_metadata(sample) or None
         return {"history": history, "required_rewards": [self.name], "metadata": metadata}
@@ -81,8 +81,8 @@ class UniRLReward(ClientReward):
     def scores(self, body: bytes, ids: Sequence[str]) -> dict[str, Outcome]:
         """The metric of each item, in the order of the items."""
         answer = read_json(body)
-        results = _listed(answer, "results", ids)
-        errors = _listed(answer, "errors", ids) if answer.get("errors") else [{} for _ in ids]
+        results = _read_list(answer, "results", ids)
+        errors = _read_list(answer, "errors", ids) if answer.get("errors") else [{} for _ in ids]
         named = answer.get("identities")
         known = named if isinstance(named, list) else []
         names = [each.get("sample_id") if isinstance(each, dict) else None for each in known]
@@ -107,10 +107,10 @@ class UniRLReward(ClientReward):
         return "" if self.name in rewards else f"it serves {', '.join(rewards)}, not {self.name}"
 
     def _wrong_metric(self) -> str:
-        """What is wrong with `metric`, by the answer to a small white picture; empty where a busy
-        service, or a reward that wants more than a picture, does not tell."""
+        """What is wrong with `metric`, by the answer to a small white image; empty where a busy
+        service, or a reward that wants more than an image, does not tell."""
         white = Sample("a white square", Image.new("RGB", (64, 64), "white"))
-        items = {"metric": self.item(white, Files(self.encoded))}
+        items = {"metric": self.item(white, Files(self.encode_image))}
         try:
             deadline = Deadline(LOOK_SECONDS)
             body = self._service.exchange(self.path, self.request(items), self.kind, deadline)
@@ -138,7 +138,7 @@ class UniRLReward(ClientReward):
         return item_error(f"{name} is null") if metrics[name] is None else metrics[name]
 
 
-def _listed(answer: Any, key: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+def _read_list(answer: Any, key: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     found = answer.get(key) if isinstance(answer, dict) else None
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise AnswerError(f"the answer has no list of {key}: {str(answer)[:200]}")

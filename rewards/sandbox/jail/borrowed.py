@@ -1,4 +1,4 @@
-"""A candidate's side of what its tester lends it: stand-ins that ask the tester.
+"""The candidate's side of what its tester lends it: proxies that ask the tester.
 
 A lent function is a function here, a lent iterator a generator, and every other object of the tests
 one whose operators and attributes are asked for.
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .lending import OPERATIONS
-from .library import built, exception_of, named
+from .library import exception_of, find_named, rebuild
 from .transfer import bodies_of, receive, send, take_over
 
 
 class Borrower:
-    """Keeps the stand-ins and asks the tester for them.
+    """Keeps the proxies and asks the tester for them.
 
     Args:
         channel: the connection to the tester.
@@ -32,24 +32,24 @@ class Borrower:
         encoded: Callable[[Any], Any],
         decoded: Callable[[Any], Any],
     ) -> None:
-        self.channel, self.serve, self.encoded, self.decoded = channel, serve, encoded, decoded
+        self.channel, self.serve, self.encode, self.decode = channel, serve, encoded, decoded
         self._kept: dict[int, Any] = {}
         self._bodies: dict[int, tuple[Any, list[Any]]] = {}
         self._turn = threading.RLock()
 
     def body_of(self, value: Any) -> list[Any] | None:
-        """What stands for something of the tests on its way back; None for anything else."""
+        """The reference to an object of the tests on its way back; None for anything else."""
         return self._bodies.get(id(value), (None, None))[1]
 
     def own(self, body: list[Any]) -> Any:
         """What the candidate has for something handed over; the same for the same that is lent."""
         number, kind, about = body
         if kind == "built":
-            value = built(*map(self.decoded, about))
+            value = rebuild(*map(self.decode, about))
         elif number in self._kept:
             return self._kept[number]
         else:
-            make = {"named": self._named, "function": self._function, "iterator": self._iterator}
+            make = {"named": self._look_up, "function": self._function, "iterator": self._iterator}
             value = self._kept[number] = make.get(kind, self._object)(number, about)
         self._bodies[id(value)] = value, body
         return value
@@ -70,19 +70,19 @@ class Borrower:
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a lent function; containers it writes into change here too."""
-        sent = bodies_of(arguments, self.encoded)
-        kwargs = {name: self.encoded(value) for name, value in named.items()}
+        sent = bodies_of(arguments, self.encode)
+        kwargs = {name: self.encode(value) for name, value in named.items()}
         answer = self.ask("call", number, arguments=sent, named=kwargs)
-        take_over(arguments, answer.get("changed"), self.decoded)
-        return self.decoded(answer["value"])
+        take_over(arguments, answer.get("changed"), self.decode)
+        return self.decode(answer["value"])
 
     def operate(self, number: int, name: str, *arguments: Any) -> Any:
         """Apply an operator to a lent object."""
-        sent = bodies_of(arguments, self.encoded)
-        return self.decoded(self.ask("operate", number, name=name, arguments=sent)["value"])
+        sent = bodies_of(arguments, self.encode)
+        return self.decode(self.ask("operate", number, name=name, arguments=sent)["value"])
 
-    def _named(self, _: int, place: list[str]) -> Any:
-        return named(*place)
+    def _look_up(self, _: int, place: list[str]) -> Any:
+        return find_named(*place)
 
     def _function(self, number: int, name: str) -> Callable[..., Any]:
         def lent(*arguments: Any, **named: Any) -> Any:
@@ -93,14 +93,14 @@ class Borrower:
 
     def _iterator(self, number: int, _: str) -> Iterator[Any]:
         while "ended" not in (answer := self.ask("next", number)):
-            yield self.decoded(answer["value"])
+            yield self.decode(answer["value"])
 
     def _object(self, number: int, name: str) -> Any:
         return type(name, (Borrowed,), {"__slots__": ()})(self, number)
 
 
 class Borrowed:
-    """Stands in for an object of the tests."""
+    """A proxy for an object of the tests."""
 
     __slots__ = ("_borrower", "_number")
 
@@ -110,10 +110,10 @@ class Borrowed:
 
     def __getattr__(self, name: str) -> Any:
         answer = self._borrower.ask("getattr", self._number, name=name)
-        return self._borrower.decoded(answer["value"])
+        return self._borrower.decode(answer["value"])
 
     def __setattr__(self, name: str, value: Any) -> None:
-        body = self._borrower.encoded(value)
+        body = self._borrower.encode(value)
         self._borrower.ask("setattr", self._number, name=name, value=body)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -123,7 +123,7 @@ class Borrowed:
         answer = self._borrower.ask("next", self._number)
         if "ended" in answer:
             raise StopIteration
-        return self._borrower.decoded(answer["value"])
+        return self._borrower.decode(answer["value"])
 
 
 def _operator(name: str) -> Callable[..., Any]:

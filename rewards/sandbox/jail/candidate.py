@@ -39,7 +39,7 @@ def become_candidate(limits: JobLimits, channel: int, stdin: int, stdout: int) -
             os.dup2(fd, place, place < CHANNEL)
         os.closerange(CHANNEL + 1, 1 << 16)
         random.seed()
-        send(CHANNEL, _restrained(limits))
+        send(CHANNEL, _restrain(limits))
         _serve()
         status = 0
     except SystemExit as end:
@@ -49,7 +49,7 @@ def become_candidate(limits: JobLimits, channel: int, stdin: int, stdout: int) -
         os._exit(status & 0xFF)
 
 
-def _restrained(limits: JobLimits) -> str:
+def _restrain(limits: JobLimits) -> str:
     try:
         _scratch_folder(limits)
         restrain_candidate(limits)
@@ -93,7 +93,7 @@ class _World:
         self.names: dict[str, Any] = {"__name__": "candidate"}
         self.objects: list[Any] = []
         self.borrower = Borrower(
-            CHANNEL, lambda asked: self.attempt(asked["do"], asked), self._encoded, self._decoded
+            CHANNEL, lambda asked: self.attempt(asked["do"], asked), self._encode, self._decode
         )
         try:
             exec(compile(setup, "<setup>", "exec"), self.names)
@@ -102,7 +102,7 @@ class _World:
             self.names.setdefault("__name__", "candidate")
 
     def attempt(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what the tester asks; the reply tells the value or the exception."""
+        """Do what the tester asks; the reply holds the value or the exception."""
         try:
             return getattr(self, f"do_{action}")(request)
         except Exception as error:
@@ -118,22 +118,22 @@ class _World:
         return self._value(self.names[request["name"]])
 
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
-        arguments = [self._decoded(body) for body in request["arguments"]]
-        named = {name: self._decoded(body) for name, body in request["named"].items()}
+        arguments = [self._decode(body) for body in request["arguments"]]
+        named = {name: self._decode(body) for name, body in request["named"].items()}
         reply = self._value(self.objects[request["object"]](*arguments, **named))
-        reply["changed"] = changed_among(request["arguments"], arguments, self._encoded)
+        reply["changed"] = changed_among(request["arguments"], arguments, self._encode)
         return reply
 
     def do_getattr(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._value(getattr(self.objects[request["object"]], request["name"]))
 
     def do_setattr(self, request: dict[str, Any]) -> dict[str, Any]:
-        value = self._decoded(request["value"])
+        value = self._decode(request["value"])
         setattr(self.objects[request["object"]], request["name"], value)
         return {"value": None}
 
     def do_getitem(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._value(self.objects[request["object"]][self._decoded(request["key"])])
+        return self._value(self.objects[request["object"]][self._decode(request["key"])])
 
     def do_length(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._value(len(self.objects[request["object"]]))
@@ -142,13 +142,13 @@ class _World:
         return self._value(list(self.objects[request["object"]]))
 
     def _value(self, value: Any) -> dict[str, Any]:
-        return {"value": self._encoded(value)}
+        return {"value": self._encode(value)}
 
-    def _encoded(self, value: Any) -> Any:
+    def _encode(self, value: Any) -> Any:
         return encode(value, self._reference)
 
-    def _decoded(self, body: Any) -> Any:
-        return decode(body, self._referenced)
+    def _decode(self, body: Any) -> Any:
+        return decode(body, self._resolve)
 
     def _reference(self, value: Any) -> list[Any]:
         if (body := self.borrower.body_of(value)) is not None:
@@ -160,5 +160,5 @@ class _World:
         self.objects.append(value)
         return ["reference", len(self.objects) - 1]
 
-    def _referenced(self, tag: str, content: Any) -> Any:
+    def _resolve(self, tag: str, content: Any) -> Any:
         return self.objects[content] if tag == "reference" else self.borrower.own(content)

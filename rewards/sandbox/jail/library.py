@@ -43,15 +43,15 @@ def name_of(value: Any) -> list[str] | None:
     if isinstance(value, types.ModuleType):
         return [value.__name__, ""] if _is_library(value.__name__) else None
     if not isinstance(value, _NAMED):
-        name = _reduced(value)
+        name = _reduce(value)
         module = getattr(value, "__module__", None) or "builtins"
-        return _found(value, module, name) if isinstance(name, str) else None
+        return _find(value, module, name) if isinstance(name, str) else None
     module = getattr(value, "__module__", None) or getattr(value, "__objclass__", None)
     module = module.__module__ if isinstance(module, type) else module
-    return _found(value, module, value.__qualname__) or _found(value, "types", value.__qualname__)
+    return _find(value, module, value.__qualname__) or _find(value, "types", value.__qualname__)
 
 
-def named(module: str, name: str) -> Any:
+def find_named(module: str, name: str) -> Any:
     """The object of that name."""
     found: Any = importlib.import_module(module)
     for part in filter(None, name.split(".")):
@@ -64,14 +64,14 @@ def recipe_of(value: Any) -> list[Any] | None:
     and what comes after; None where that cannot be said."""
     if type(value) in _VIEWS:
         return [_VIEWS[type(value)], (dict(value.mapping),)]
-    recipe = _reduced(value)
+    recipe = _reduce(value)
     if not isinstance(recipe, tuple):
         return None
     function, arguments, state, items, pairs = (*recipe, None, None, None)[:5]
     return [function, arguments, state, list(items or ()), list(pairs or ())]
 
 
-def _reduced(value: Any) -> str | tuple[Any, ...] | None:
+def _reduce(value: Any) -> str | tuple[Any, ...] | None:
     """What `copy` learns about an object of a library class; None where it learns nothing."""
     if not _is_library(type(value).__module__):
         return None
@@ -82,7 +82,7 @@ def _reduced(value: Any) -> str | tuple[Any, ...] | None:
         return None
 
 
-def built(
+def rebuild(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
     state: Any = None,
@@ -106,7 +106,7 @@ def built(
 
 
 def exception_of(reply: dict[str, Any]) -> Exception:
-    """The exception that the other side tells of, a `RuntimeError` for one that is unknown here."""
+    """The exception that the other side raised; a `RuntimeError` if its class is unknown here."""
     kind = getattr(builtins, str(reply["raised"]), None)
     text = str(reply.get("text"))
     # as from a generator (PEP 479): `all(map(f, xs))` would take it for the end of xs
@@ -119,11 +119,11 @@ def exception_of(reply: dict[str, Any]) -> Exception:
         return RuntimeError(f"{kind.__name__}: {text}")
 
 
-def _found(value: Any, module: Any, name: str) -> list[str] | None:
+def _find(value: Any, module: Any, name: str) -> list[str] | None:
     if not isinstance(module, str) or not _is_library(module):
         return None
     try:
-        return [module, name] if named(module, name) is value else None
+        return [module, name] if find_named(module, name) is value else None
     except (ImportError, AttributeError):
         return None
 

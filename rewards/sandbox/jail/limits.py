@@ -35,7 +35,7 @@ THREADS, FILES = 64, 64
 
 
 def restrain_candidate(limits: JobLimits) -> None:
-    """Apply every limit to this process, for good; the last thing before foreign code.
+    """Apply every limit to this process, for good; the last thing before the user's code.
 
     Raises:
         OSError: the kernel refuses one, which at level `bare` is let pass.
@@ -48,7 +48,7 @@ def restrain_candidate(limits: JobLimits) -> None:
     _set(resource.RLIMIT_MEMLOCK, 0)
     if limits.level == "full":
         # Elsewhere it would count the processes of the same user outside; fork is closed anyway.
-        # Linux holds nobody to it whose user outside is root: memory bounds the threads then.
+        # Linux ignores this limit if the user outside is root; memory bounds the threads then.
         _set(resource.RLIMIT_NPROC, THREADS)
     optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
     with optional:

@@ -35,7 +35,7 @@ class Session:
     """Starts a candidate and talks to it.
 
     Attributes:
-        gone: why there is nobody to talk to any more; empty while there is.
+        gone: why the candidate has ended; empty while it runs.
     """
 
     def __init__(self, limits: JobLimits) -> None:
@@ -76,26 +76,26 @@ class Session:
         reply = self._exchange({"do": action, **request})
         if "raised" in reply:
             raise exception_of(reply)
-        return self.decoded(reply.get("value"))
+        return self.decode(reply.get("value"))
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call an object of the candidate; containers it writes into change here too."""
-        sent = bodies_of(arguments, self.encoded)
-        kwargs = {name: self.encoded(value) for name, value in named.items()}
+        sent = bodies_of(arguments, self.encode)
+        kwargs = {name: self.encode(value) for name, value in named.items()}
         reply = self._exchange({"do": "call", "object": number, "arguments": sent, "named": kwargs})
         if "raised" in reply:
             raise exception_of(reply)
-        take_over(arguments, reply.get("changed"), self.decoded)
-        return self.decoded(reply.get("value"))
+        take_over(arguments, reply.get("changed"), self.decode)
+        return self.decode(reply.get("value"))
 
-    def encoded(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         """JSON of a value for the candidate."""
         return encode(value, self._reference, 2 * MAX_DEPTH)
 
-    def decoded(self, body: Any) -> Any:
+    def decode(self, body: Any) -> Any:
         """The value of JSON from the candidate."""
         try:
-            return decode(body, self._referenced)
+            return decode(body, self._resolve)
         except WireError as error:
             self._lost(error)
 
@@ -107,7 +107,7 @@ class Session:
         self.start_test()
         printed, problem = b"", ""
         limit = self.limits.output_kb << 10
-        while not problem and (part := self._printed()) != b"":
+        while not problem and (part := self._read_output()) != b"":
             problem = "out of time" if part is None else ""
             printed += part or b""
             if len(printed) > limit:
@@ -119,7 +119,7 @@ class Session:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
-    def _printed(self) -> bytes | None:
+    def _read_output(self) -> bytes | None:
         left = max(self.deadline - time.monotonic(), 0)
         ready = select.select([self.stdout], [], [], left)[0]
         return os.read(self.stdout, 1 << 16) if ready else None
@@ -158,21 +158,21 @@ class Session:
     def _lend_call(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
         arguments = [self._for_tests(body) for body in asked["arguments"]]
         named = {str(name): self._for_tests(body) for name, body in asked["named"].items()}
-        reply = {"value": self.encoded(self.lender.call(number, arguments, named))}
-        return {**reply, "changed": changed_among(asked["arguments"], arguments, self.encoded)}
+        reply = {"value": self.encode(self.lender.call(number, arguments, named))}
+        return {**reply, "changed": changed_among(asked["arguments"], arguments, self.encode)}
 
     def _lend_next(self, _: dict[str, Any], number: int) -> dict[str, Any]:
         try:
-            return {"value": self.encoded(self.lender.next(number))}
+            return {"value": self.encode(self.lender.next(number))}
         except StopIteration:
             return {"ended": True}
 
     def _lend_operate(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
         arguments = [self._for_tests(body) for body in asked["arguments"]]
-        return {"value": self.encoded(self.lender.operate(number, asked["name"], arguments))}
+        return {"value": self.encode(self.lender.operate(number, asked["name"], arguments))}
 
     def _lend_getattr(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
-        return {"value": self.encoded(self.lender.getattr(number, str(asked["name"])))}
+        return {"value": self.encode(self.lender.getattr(number, str(asked["name"])))}
 
     def _lend_setattr(self, asked: dict[str, Any], number: int) -> dict[str, Any]:
         self.lender.setattr(number, str(asked["name"]), self._for_tests(asked["value"]))
@@ -188,14 +188,14 @@ class Session:
             value = self.lender.objects[int(content[0])]
             if value not in PLAIN_TYPES.values():
                 raise ValueError(f"{value!r} does not come back into the tests")
-        return self._referenced(tag, content)
+        return self._resolve(tag, content)
 
     def _reference(self, value: Any) -> list[Any]:
         if isinstance(value, Remote):
             return ["reference", value._number]
-        return ["handed", self.lender.hand_over(value, self.encoded)]
+        return ["handed", self.lender.hand_over(value, self.encode)]
 
-    def _referenced(self, tag: str, content: Any) -> Any:
+    def _resolve(self, tag: str, content: Any) -> Any:
         if tag == "reference":
             return Remote(self, int(content))
         return PLAIN_TYPES[content] if tag == "type" else self.lender.objects[int(content[0])]
@@ -237,11 +237,11 @@ class Remote:
         return self._session.ask("getattr", object=self._number, name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        body = self._session.encoded(value)
+        body = self._session.encode(value)
         self._session.ask("setattr", object=self._number, name=name, value=body)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._session.ask("getitem", object=self._number, key=self._session.encoded(key))
+        return self._session.ask("getitem", object=self._number, key=self._session.encode(key))
 
     def __len__(self) -> int:
         return self._session.ask("length", object=self._number)

@@ -31,7 +31,7 @@ def run_job(limits: JobLimits, requests: int, replies: int) -> None:
         session = Session(limits)
         restrain_tester(limits)
     except (Gone, Exception) as error:
-        # The job has to be read by somebody, or the next tester would find it.
+        # The job must be read here, or the next tester would find it.
         receive(requests)
         send(replies, {"failure": f"no candidate could be started: {error}"})
         return
@@ -83,7 +83,7 @@ def compile_tests(
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the tests do not compile: {error!r}") from error
     trees = [tree for tree, _ in pairs]
-    if any(map(_defines_check, trees)) and "check" not in set().union(*map(_called, trees)):
+    if any(map(_defines_check, trees)) and "check" not in set().union(*map(_find_calls, trees)):
         raise ValueError("the tests define `check`, and no entry_point is given to call it with")
     return parsed, pairs
 
@@ -104,7 +104,7 @@ def _defines_check(tree: ast.Module) -> bool:
     return any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)
 
 
-def _called(tree: ast.Module) -> set[str]:
+def _find_calls(tree: ast.Module) -> set[str]:
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return {function.id for function in calls if isinstance(function, ast.Name)}
 

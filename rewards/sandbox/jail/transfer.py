@@ -2,7 +2,7 @@
 
 Values travel by value: numbers, text, bytes, None and the standard containers. Of a subclass only
 the content arrives, so an object that claims to equal everything arrives as what it is. Anything
-else stays where it is and something travels that stands for it: `reference` and the number of an
+else stays where it is and a reference to it travels: `reference` and the number of an
 object of the candidate, `handed` and the number of one of the tester (lending.py), or the name of a
 `type`.
 """
@@ -139,29 +139,29 @@ Referenced = Callable[[str, Any], Any]
 
 
 def decode(body: Any, referenced: Referenced) -> Any:
-    """The value of what `encode` wrote; `referenced` resolves what stands for something.
+    """The value of what `encode` wrote; `referenced` resolves references.
 
     Raises:
         WireError: it is nothing that `encode` writes.
     """
     try:
-        return _decoded(body, referenced)
+        return _decode(body, referenced)
     except (ValueError, TypeError, KeyError, IndexError, ArithmeticError, RecursionError) as error:
         raise WireError(f"a value that cannot be read: {error}") from error
 
 
-def _decoded(body: Any, referenced: Referenced) -> Any:
+def _decode(body: Any, referenced: Referenced) -> Any:
     if body is None or isinstance(body, bool):
         return body
     tag, content = body
     if tag in _TEXTUAL:
         return _TEXTUAL[tag][2](content)
     if tag in _SEQUENCES:
-        return _SEQUENCES[tag][1](_decoded(item, referenced) for item in content)
+        return _SEQUENCES[tag][1](_decode(item, referenced) for item in content)
     if tag == "range":
         return range(*content)
     if tag == "dict":
-        return {_decoded(k, referenced): _decoded(v, referenced) for k, v in content}
+        return {_decode(k, referenced): _decode(v, referenced) for k, v in content}
     if tag in STANDING_FOR:
         return referenced(tag, content)
     raise ValueError(f"unknown tag {tag!r}")

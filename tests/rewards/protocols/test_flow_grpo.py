@@ -27,7 +27,7 @@ def entry(server: Scripted, name: str, **changes: Any) -> dict[str, Any]:
 
 
 def pictures(number: int) -> list[Sample]:
-    """Grey pictures, each lighter than the one before."""
+    """Grey images, each lighter than the one before."""
     shades = [Image.new("RGB", (32, 24), (9 * n,) * 3) for n in range(number)]
     return [Sample(f"prompt {n}", image, dict(GENEVAL)) for n, image in enumerate(shades)]
 
@@ -139,7 +139,7 @@ WRONG: dict[str, Callable[[], bytes]] = {
     "texts": lambda: pickle.dumps({"outputs": ["1", "2", "3"]}),
     "truths": lambda: pickle.dumps({"outputs": [True, False, np.True_]}),
     "nan": lambda: pickle.dumps({"outputs": [float("nan"), np.float32("inf"), None]}),
-    "cut off": lambda: pickle.dumps({"outputs": [1.0, 2.0, 3.0]})[:-3],
+    "truncated": lambda: pickle.dumps({"outputs": [1.0, 2.0, 3.0]})[:-3],
     "JSON": lambda: b'{"outputs": [1.0, 2.0, 3.0]}',
     "nothing": lambda: b"",
 }
@@ -223,7 +223,7 @@ def test_texts_fail_alone_and_only_known_servers_are_spoken_to() -> None:
     with scripted(honest) as server:
         with pytest.raises(PartialFailure) as caught:
             build_reward(entry(server, "deqa"))([Sample("p", "a text"), *pictures(1)])
-        assert "scores pictures" in str(caught.value.results[0])
+        assert "scores images" in str(caught.value.results[0])
         assert caught.value.results[1] == pytest.approx(0, abs=0.1)
         with pytest.raises(ConfigError, match="name is 'genevall'; allowed: deqa, geneval"):
             build_reward(entry(server, "genevall"))
@@ -239,5 +239,5 @@ def test_the_log_says_once_that_pictures_are_jpeg(caplog: pytest.LogCaptureFixtu
             reward(pictures(1))
         assert reward.ready() == ""  # type: ignore[attr-defined]
     assert [r.message for r in caplog.records].count(
-        "deqa takes JPEG alone: its scores are of pictures at quality 95, not of every pixel"
+        "deqa takes JPEG alone: its scores are of images at quality 95, not of every pixel"
     ) == 1

@@ -18,7 +18,7 @@ def entry(server: Scripted, **changes: Any) -> dict[str, Any]:
 
 
 def pictures(number: int) -> list[Sample]:
-    """Pictures whose first pixel is their number."""
+    """Images whose first pixel is their number."""
     images = [Image.new("RGB", (8, 8), (n, 0, 0)) for n in range(number)]
     return [Sample(f"prompt {n}", image, {"n": n}) for n, image in enumerate(images)]
 
@@ -165,7 +165,7 @@ def test_ready_tells_absent_wrong_busy_and_ready_apart(
 
 def test_texts_are_not_sent_and_health_names_what_is_served() -> None:
     with scripted(honest) as server:
-        with pytest.raises(PartialFailure, match="scores pictures"):
+        with pytest.raises(PartialFailure, match="scores images"):
             build_reward(entry(server))([Sample("p", "text")])
         assert not server.asked
         assert build_reward(entry(server)).ready() == ""  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A reward server in a process of its own, and the requests a client sends it."""
+"""A reward server in its own process, and the requests a client sends it."""
 
 import base64
 import http.client

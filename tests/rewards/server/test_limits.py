@@ -63,7 +63,7 @@ def request(*items: Any, **changes: Any) -> dict[str, Any]:
 
 
 def claiming(width: int, height: int) -> dict[str, str]:
-    """A picture of one pixel whose header claims more."""
+    """An image of one pixel whose header claims more."""
     data = base64.b64decode(png(Image.new("L", (1, 1)))["data"])
     header = data[12:16] + struct.pack(">II", width, height) + data[24:29]
     checked = data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
