@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -59,19 +59,16 @@ def read_weights(
         directory: an existing one.
         dtype: converted to, tensor by tensor; None keeps the stored ones.
         device: where the tensors go.
-        pickled: whether `pytorch_model.bin` will do. Only tensors are read from it, never code.
+        pickled: whether `pytorch_model.bin` is accepted. Only tensors are read from it, never code.
 
     Raises:
         FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
         ValueError: a file is truncated or not what its name says.
     """
-    if pickled and not _has_safetensors(directory) and (directory / PICKLED_NAME).is_file():
-        tensors = _read_pickled(directory / PICKLED_NAME)
-        return {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
     return {
         name: tensor.to(device, dtype)
         for path in _files(directory, pickled)
-        for name, tensor in _read_safetensors(path)
+        for name, tensor in _read_tensors(path)
     }
 
 
@@ -82,17 +79,15 @@ def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
 
     Args:
         directory: an existing one.
-        pickled: whether `pytorch_model.bin`, which has no header, will do.
+        pickled: whether `pytorch_model.bin`, which has no header, is accepted.
 
     Raises:
         FileNotFoundError, ValueError: see `read_weights`.
     """
-    if pickled and not _has_safetensors(directory) and (directory / PICKLED_NAME).is_file():
-        return {n: t.to("meta") for n, t in _read_pickled(directory / PICKLED_NAME).items()}
     return {
         name: torch.empty(shape, device="meta")
         for path in _files(directory, pickled)
-        for name, shape in _shapes(path)
+        for name, shape in _read_shapes(path)
     }
 
 
@@ -132,15 +127,13 @@ def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], s
         )
 
 
-def _has_safetensors(directory: Path) -> bool:
-    return any(directory.glob("*.safetensors")) or (directory / INDEX_NAME).is_file()
-
-
 def _files(directory: Path, pickled: bool) -> Iterable[Path]:
     if (directory / INDEX_NAME).is_file():
         return _shards(directory / INDEX_NAME)
     whole = [directory / name for name in WHOLE_NAMES if (directory / name).is_file()]
     files = whole[:1] or sorted(directory.glob("*.safetensors"))
+    if not files and pickled and (directory / PICKLED_NAME).is_file():
+        return [directory / PICKLED_NAME]
     if not files:
         also = f" or {PICKLED_NAME}" if pickled else ""
         raise FileNotFoundError(f"'{directory}' holds no weights: expected *.safetensors{also}.")
@@ -161,8 +154,11 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _read_tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
     """One tensor at a time, so that a conversion never holds two copies of a file."""
+    if path.name == PICKLED_NAME:
+        yield from _read_pickled(path).items()
+        return
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
@@ -171,7 +167,9 @@ def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         raise ValueError(_unreadable(path, error)) from error
 
 
-def _shapes(path: Path) -> list[tuple[str, list[int]]]:
+def _read_shapes(path: Path) -> list[tuple[str, Sequence[int]]]:
+    if path.name == PICKLED_NAME:
+        return [(name, tensor.shape) for name, tensor in _read_pickled(path).items()]
     try:
         with safe_open(path, framework="pt") as file:
             return [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118

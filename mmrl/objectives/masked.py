@@ -35,7 +35,7 @@ from mmrl.objectives.masked_config import PARTS, MaskedConfig
 from mmrl.objectives.objective import outline_of
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.policy_start import answer_layouts, load_start, outline_policy
-from mmrl.objectives.text_rows import Tasks
+from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.objectives.text_source import Source
 from mmrl.randomness import generator, stable_seed
 from models.families import mmada
@@ -203,7 +203,7 @@ class Masked:
         return self._corrupted(part, ids, None, hidden, weight, 0)
 
     def _answered(self, part: str, rows: Rows) -> Corrupted:
-        scored, vocab = rows.weight > 0, self.sources[part].tasks.text.vocab
+        scored, vocab = rows.weight > 0, self.sources[part].layouts.text.vocab
         return Corrupted(
             part,
             rows.ids,
@@ -257,11 +257,11 @@ def cosine_mask(rows: int, length: int, draw: Generator) -> Tensor:
     return torch.rand(rows, length, generator=draw).argsort(1) < count
 
 
-def _sources(config: MaskedConfig, tasks: Tasks, seed: int) -> dict[str, Source]:
+def _sources(config: MaskedConfig, layouts: AnswerLayouts, seed: int) -> dict[str, Source]:
     """The answers that parts learn in place of captions."""
     given = {"image_to_text": config.questions, "text": config.completions}
     return {
-        part: Source(source, tasks, stable_seed(seed, part))
+        part: Source(source, layouts, stable_seed(seed, part))
         for part, source in given.items()
         if source is not None
     }

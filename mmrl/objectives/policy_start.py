@@ -11,13 +11,12 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.text_config import CompletionConfig
-from mmrl.objectives.text_rows import Tasks
+from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.randomness import generator
 from models.families import llada, llada_v
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.image_chat import ImageChat
-from models.layouts.image_codes_chat import ImageCodesChat
 from models.layouts.layout_config import LayoutConfig
+from models.layouts.question_layout import QuestionLayout
 from models.layouts.text_layout import TextLayout
 from models.loading import build_network, load_model, new_model, outline
 from models.policy import Policy, build_layouts, load_tokenizer
@@ -58,12 +57,12 @@ def load_start(policy: Policy, model: str, seed: int) -> None:
     policy.model = policy.network
 
 
-def answer_layouts(policy: Policy) -> Tasks:
+def answer_layouts(policy: Policy) -> AnswerLayouts:
     """The layouts that answers are rendered with."""
     text, chat = policy.layouts["text"], policy.layouts.get("image_to_text")
     assert isinstance(text, TextLayout)
-    assert chat is None or isinstance(chat, ImageChat | ImageCodesChat)
-    return Tasks(text, chat)
+    assert chat is None or isinstance(chat, QuestionLayout)
+    return AnswerLayouts(text, chat)
 
 
 def new_text_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from mmrl.objectives.policy_start import (
 )
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example
-from mmrl.objectives.text_rows import Tasks
+from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.objectives.text_source import Source, examples_of
 from mmrl.runtime.interrupt import check as leave_if_told
 from mmrl.training.trainable import train_parts
@@ -62,12 +62,12 @@ class Completions:
     def __init__(self, config: CompletionConfig, seed: int, batch_size: int) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         self.policy = _outline(config, load_vq(config.vq) if config.vq else None)
-        self.tasks = answer_layouts(self.policy)
-        self.text = self.tasks.text
-        self.source = Source(config, self.tasks, seed)
+        self.layouts = answer_layouts(self.policy)
+        self.text = self.layouts.text
+        self.source = Source(config, self.layouts, seed)
         self.eval_examples: list[Example] = []
         if config.eval_data:
-            held_out = examples_of(config, self.tasks, config.eval_data, config.eval_split)
+            held_out = examples_of(config, self.layouts, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
         load_start(self.policy, config.model, seed)
         network = self.policy.network.float().train()
@@ -88,9 +88,9 @@ class Completions:
             with torch.device("meta"):
                 vq = build_vq({})
         policy = _outline(config, vq)
-        tasks = answer_layouts(policy)
+        layouts = answer_layouts(policy)
         sources = ((config.data, config.data_split), (config.eval_data, config.eval_split))
-        counts = [_counted(config, tasks, source, split) for source, split in sources if source]
+        counts = [_counted(config, layouts, source, split) for source, split in sources if source]
         return policy.network, ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> Rows:
@@ -189,8 +189,10 @@ def _choose(network: MaskedTokenModel, config: CompletionConfig) -> None:
     train_parts(network, wanted, seed=0)
 
 
-def _counted(config: CompletionConfig, tasks: Tasks, source: str, split: str | None) -> str:
+def _counted(
+    config: CompletionConfig, layouts: AnswerLayouts, source: str, split: str | None
+) -> str:
     try:
-        return f"{len(examples_of(config, tasks, source, split))} completions of {source}"
+        return f"{len(examples_of(config, layouts, source, split))} completions of {source}"
     except NotHereError:
         return f"completions of {source}, which is not on this machine"

@@ -8,11 +8,10 @@ from torch import Tensor
 from mmrl.objectives.corruptions.corruption import View
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_examples import Example
-from models.layouts.image_chat import Album, with_images
-from models.layouts.image_codes_chat import CodesAlbum
+from models.layouts.question_layout import Album, with_images
 
 
-def shown(example: Example, album: Album | CodesAlbum | None) -> tuple[Tensor, Tensor]:
+def shown(example: Example, album: Album | None) -> tuple[Tensor, Tensor]:
     """The prompt of an example with its images, which are opened here.
 
     Args:
@@ -25,7 +24,7 @@ def shown(example: Example, album: Album | CodesAlbum | None) -> tuple[Tensor, T
     """
     if album is None or not example.cuts:
         return example.prompt, torch.full_like(example.prompt, -1)
-    images = [album.stands(example.images, n) for n in range(len(example.cuts))]
+    images = [album.add(example.images, n) for n in range(len(example.cuts))]
     words = [part.tolist() for part in example.prompt.tensor_split(example.cuts)]
     row, at = with_images(words, images)
     return torch.tensor(row), torch.tensor(at)

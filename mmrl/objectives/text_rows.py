@@ -24,37 +24,36 @@ from mmrl.objectives.source_config import ExampleConfig
 from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
 from mmrl.types import Prompt
-from models.layouts.image_chat import Album, ImageChat
-from models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
+from models.layouts.question_layout import Album, QuestionLayout
 from models.layouts.text_layout import TextLayout
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Tasks:
-    """Layouts of a checkpoint: of words, and of questions about images where it takes them."""
+class AnswerLayouts:
+    """Layouts of a checkpoint whose completions are text, given text or images."""
 
     text: TextLayout
-    image_to_text: ImageChat | ImageCodesChat | None = None
+    image_to_text: QuestionLayout | None = None
 
     @cached_property
-    def codes(self) -> CodesAlbum | None:
+    def codes(self) -> Album | None:
         """Images as codes, which never change, so that each is encoded once in a run."""
-        chat = self.image_to_text
-        return chat.album() if isinstance(chat, ImageCodesChat) else None
+        layout = self.image_to_text
+        return layout.album() if layout is not None and layout.needs_vq else None
 
-    def album(self) -> Album | CodesAlbum | None:
+    def album(self) -> Album | None:
         """For the images of a micro-batch; None where there are no images."""
-        chat = self.image_to_text
-        return chat.album() if isinstance(chat, ImageChat) else self.codes
+        layout = self.image_to_text
+        return self.codes if layout is None or layout.needs_vq else layout.album()
 
 
 def load_examples(
     rows: Iterable[tuple[str, Any]],
     source: str,
     config: ExampleConfig,
-    tasks: Tasks,
+    layouts: AnswerLayouts,
     root: Path | None = None,
     recorded: bool = False,
 ) -> list[Example]:
@@ -64,7 +63,7 @@ def load_examples(
         rows: with their places, see `mmrl.data.rows.read_rows`.
         source: file or hub id, for messages.
         config: columns, ends and lengths.
-        tasks: layouts of the checkpoint.
+        layouts: layouts of the checkpoint.
         root: folder of the pictures, see `mmrl.data.image_sources`.
         recorded: whether every completion needs a recorded order.
 
@@ -75,7 +74,7 @@ def load_examples(
     for place, row in rows:
         row, pairs = read_pairs(row, place, config, root)
         for pair in pairs:
-            example = _example(pair, row, place, config, tasks, recorded)
+            example = _example(pair, row, place, config, layouts, recorded)
             reason = _reason(example, config)
             if reason:
                 left_out[reason] += 1
@@ -95,17 +94,17 @@ def _example(
     row: Mapping[str, Any],
     place: str,
     config: ExampleConfig,
-    tasks: Tasks,
+    layouts: AnswerLayouts,
     recorded: bool,
 ) -> Example:
-    example, written, ends = _given(pair.given, place, tasks), pair.completion, []
+    example, written, ends = _given(pair.given, place, layouts), pair.completion, []
     if isinstance(written, int | float) and not isinstance(written, bool):
         written = str(written)
     if isinstance(written, str):
-        written = tasks.text.tokenizer(written, add_special_tokens=False)["input_ids"]
-        banned = tasks.image_to_text.banned if example.images and tasks.image_to_text else ()
-        ends = [tasks.text.ids[end] for end in config.ends if tasks.text.ids[end] not in banned]
-    ids = _checked_ids(written, f"{place}: '{config.completion_column}'", tasks.text)
+        written = layouts.text.tokenizer(written, add_special_tokens=False)["input_ids"]
+        banned = layouts.image_to_text.banned if example.images and layouts.image_to_text else ()
+        ends = [layouts.text.ids[end] for end in config.ends if layouts.text.ids[end] not in banned]
+    ids = _checked_ids(written, f"{place}: '{config.completion_column}'", layouts.text)
     order = list(range(len(ids)))
     if recorded:
         order = _recorded_order(row.get(config.order_column), len(ids), place, config.order_column)
@@ -119,21 +118,21 @@ def _example(
     )
 
 
-def _given(given: Prompt | list[int], place: str, tasks: Tasks) -> Example:
+def _given(given: Prompt | list[int], place: str, layouts: AnswerLayouts) -> Example:
     """An example without its completion."""
     nothing, shown = torch.zeros(0, dtype=torch.long), {}
-    layout: TextLayout | ImageChat | ImageCodesChat = tasks.text
+    layout: TextLayout | QuestionLayout = layouts.text
     if not isinstance(given, Prompt):
-        pieces = [_checked_ids(given, f"{place}: the prompt", tasks.text)]
+        pieces = [_checked_ids(given, f"{place}: the prompt", layouts.text)]
     elif given.images is None:
-        pieces = [tasks.text.prompt_ids(given)]
-    elif tasks.image_to_text is None:
+        pieces = [layouts.text.prompt_ids(given)]
+    elif layouts.image_to_text is None:
         raise ConfigError(
             f"{place} has pictures, and the network cannot see them: it has neither a vision tower"
             " nor image codes and their tokenizer."
         )
     else:
-        layout = tasks.image_to_text
+        layout = layouts.image_to_text
         pieces = _pieces(given, layout)
         cuts = tuple(accumulate(len(piece) for piece in pieces[:-1]))
         shown = {"images": given.images, "cuts": cuts, "rows": layout.positions(given)}
@@ -141,7 +140,7 @@ def _given(given: Prompt | list[int], place: str, tasks: Tasks) -> Example:
     return Example(words, nothing, nothing, 0, layout.stop_ids[0], **shown)
 
 
-def _pieces(prompt: Prompt, chat: ImageChat | ImageCodesChat) -> list[list[int]]:
+def _pieces(prompt: Prompt, chat: QuestionLayout) -> list[list[int]]:
     try:
         return chat.pieces(prompt)
     except ValueError as error:  # named by its place already

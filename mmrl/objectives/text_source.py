@@ -12,7 +12,7 @@ from mmrl.objectives.packed_rows import Rows, lay_out
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.text_examples import Example, filled
 from mmrl.objectives.text_pieces import piece, shown
-from mmrl.objectives.text_rows import Tasks, load_examples
+from mmrl.objectives.text_rows import AnswerLayouts, load_examples
 from mmrl.randomness import generator
 
 
@@ -21,15 +21,15 @@ class Source:
 
     Args:
         config: settings.
-        tasks: layouts of the checkpoint.
+        layouts: layouts of the checkpoint.
         seed: of the order of examples and of every mask.
     """
 
-    def __init__(self, config: SourceConfig, tasks: Tasks, seed: int) -> None:
-        self.config, self.tasks, self.seed = config, tasks, seed
+    def __init__(self, config: SourceConfig, layouts: AnswerLayouts, seed: int) -> None:
+        self.config, self.layouts, self.seed = config, layouts, seed
         kind, where = CORRUPTIONS[config.corruption["name"]], f"{config.where}.corruption"
         self.corruption = kind(build_options(CORRUPTIONS, config.corruption, where))
-        self.examples = examples_of(config, tasks)
+        self.examples = examples_of(config, layouts)
         self.mean_length = self._mean_length()
 
     def batch(self, step: int, rank: int, world_size: int, count: int) -> Rows:
@@ -46,7 +46,7 @@ class Source:
             examples: of one micro-batch.
             names: of their draws.
         """
-        ids, album = self.tasks.text.ids, self.tasks.album()
+        ids, album = self.layouts.text.ids, self.layouts.album()
         pieces = []
         for n, (example, name) in enumerate(zip(filled(examples, self.config), names, strict=True)):
             chance = draw_chance(example.trained, generator(self.seed, *name))
@@ -65,7 +65,10 @@ class Source:
 
 
 def examples_of(
-    config: SourceConfig, tasks: Tasks, source: str | None = None, split: str | None = None
+    config: SourceConfig,
+    layouts: AnswerLayouts,
+    source: str | None = None,
+    split: str | None = None,
 ) -> list[Example]:
     """The examples of a data set, that of the settings by default; see `load_examples`."""
     if source is None:
@@ -73,4 +76,4 @@ def examples_of(
     rows = read_rows(source, config.data_config, split)
     recorded = CORRUPTIONS[config.corruption["name"]].recorded
     root = find_image_root(source, config.image_root, f"{config.where}.image_root")
-    return load_examples(rows, source, config, tasks, root, recorded)
+    return load_examples(rows, source, config, layouts, root, recorded)

@@ -52,8 +52,8 @@ class MagvitV2(ImageTokenizer):
     def __init__(self, config: MagvitConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config.stage("encoder"))
-        self.decoder = Decoder(config.stage("decoder"))
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
         self.quantize = LookupFreeQuantizer(config.bits)
 
     @property

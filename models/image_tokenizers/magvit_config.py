@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _PER_LEVEL = (
@@ -11,24 +10,6 @@ _PER_LEVEL = (
     "decoder_ch_mult",
     "decoder_num_res_blocks",
 )
-
-
-@dataclass(kw_only=True)
-class StageConfig:
-    """Widths and depths of one half (encoder or decoder) of the network."""
-
-    ch: int
-    """Base width; a level's width is `ch * ch_mult[level]`."""
-    ch_mult: Sequence[int]
-    """Width multiplier of each level, finest level first."""
-    num_res_blocks: Sequence[int]
-    """Residual blocks of each level, finest level first."""
-    in_channels: int
-    """Channels of the pixels."""
-    bits: int
-    """Channels of the latent: one per bit of a code."""
-    norm_groups: int
-    """Groups of every GroupNorm."""
 
 
 @dataclass(kw_only=True)
@@ -72,14 +53,3 @@ class MagvitConfig:
     def downsample(self) -> int:
         """Pixels per code along one side."""
         return 2 ** (len(self.encoder_ch_mult) - 1)
-
-    def stage(self, half: str) -> StageConfig:
-        """Return the sizes of one half of the network, `encoder` or `decoder`."""
-        return StageConfig(
-            ch=self.ch,
-            ch_mult=getattr(self, f"{half}_ch_mult"),
-            num_res_blocks=getattr(self, f"{half}_num_res_blocks"),
-            in_channels=self.in_channels,
-            bits=self.bits,
-            norm_groups=self.norm_groups,
-        )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.image_tokenizers.magvit_config import StageConfig
+from models.image_tokenizers.magvit_config import MagvitConfig
 
 NORM_EPS = 1e-6
 
@@ -120,14 +120,14 @@ class Level(nn.Module):
 class Encoder(nn.Module):
     """Pixels [B, in_channels, H, W] to latents [B, bits, H/f, W/f] with f = 2 ** (levels - 1)."""
 
-    def __init__(self, config: StageConfig) -> None:
+    def __init__(self, config: MagvitConfig) -> None:
         super().__init__()
-        groups, last = config.norm_groups, len(config.ch_mult) - 1
+        groups, last = config.norm_groups, len(config.encoder_ch_mult) - 1
         self.conv_in = nn.Conv2d(config.in_channels, config.ch, 3, padding=1)
         self.down = nn.ModuleList()
         width = config.ch
         for index, (mult, blocks) in enumerate(
-            zip(config.ch_mult, config.num_res_blocks, strict=True)
+            zip(config.encoder_ch_mult, config.encoder_num_res_blocks, strict=True)
         ):
             level = Level((width, config.ch * mult), blocks, groups)
             width = config.ch * mult if blocks else width
@@ -150,17 +150,17 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Latents of +1/-1 [B, bits, h, w] to pixels [B, in_channels, h*f, w*f]."""
 
-    def __init__(self, config: StageConfig) -> None:
+    def __init__(self, config: MagvitConfig) -> None:
         super().__init__()
-        groups = config.norm_groups
-        width = config.ch * config.ch_mult[-1]
+        groups, depths = config.norm_groups, config.decoder_num_res_blocks
+        width = config.ch * config.decoder_ch_mult[-1]
         self.conv_in = nn.Conv2d(config.bits, width, 3, padding=1)
         self.mid = Middle(width, groups)
         levels: list[nn.Module] = []
-        for index in reversed(range(len(config.ch_mult))):
-            width_out = config.ch * config.ch_mult[index]
-            level = Level((width, width_out), config.num_res_blocks[index], groups)
-            width = width_out if config.num_res_blocks[index] else width
+        for index in reversed(range(len(depths))):
+            width_out = config.ch * config.decoder_ch_mult[index]
+            level = Level((width, width_out), depths[index], groups)
+            width = width_out if depths[index] else width
             if index != 0:
                 level.upsample = Upsample(width)
             levels.append(level)

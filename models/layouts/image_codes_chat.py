@@ -19,22 +19,22 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.types import Canvas, Prompt
+from mmrl.types import Prompt
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.image_chat import Stands, image_key
 from models.layouts.image_marks import MARK, count_marks, words_alone
 from models.layouts.layout_config import ImageFit
 from models.layouts.mmada_rows import MmadaRows
 from models.layouts.pixels import image_to_pixels
+from models.layouts.question_layout import QuestionLayout, Row, image_key
 from models.layouts.text_layout import TextLayout
 
 
 @dataclass(frozen=True)
-class ImageCodesChat:
-    """Renders prompts with an image as canvases, every response position masked.
+class ImageCodesChat(QuestionLayout):
+    """Renders prompts with an image as codes.
 
     Args:
-        text: layout of the words; its `max_prompt_length` counts them without the image.
+        text: layout of the text.
         rows: of the checkpoint.
         vq: its image tokenizer.
         grid: height and width of an image in codes.
@@ -61,88 +61,32 @@ class ImageCodesChat:
         if images != 1 or marks > 1:
             raise ValueError(
                 f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; this"
-                " checkpoint reads exactly one image, before the words. Give one, with one mark or"
+                " checkpoint reads exactly one image, before the text. Give one, with one mark or"
                 " none."
             )
 
-    def words(self, prompt: Prompt) -> list[int]:
-        """Token ids of the conversation of a prompt, its image left out.
+    def pieces(self, prompt: Prompt) -> list[list[int]]:
+        """Token ids of the text before the image, which is empty, and after it.
 
         Raises:
             ValueError: see `check`; also messages, and a tokenizer without a chat template.
         """
         self.check(prompt)
-        ids, bos = self.text.prompt_ids(words_alone(prompt)), self.rows.ids["bos"]
-        return ids if ids[:1] == [bos] else [bos, *ids]
-
-    def pieces(self, prompt: Prompt) -> list[list[int]]:
-        """Token ids of the words before and behind the image; before it there are none.
-
-        Raises:
-            ValueError: see `words`.
-        """
-        return [[], self.words(prompt)]
+        ids, bos = self.text.prompt_ids(words_alone(prompt)), self.ids["bos"]
+        return [[], ids if ids[:1] == [bos] else [bos, *ids]]
 
     def positions(self, prompt: Prompt) -> int:
-        """How many positions the image takes; it is not opened."""
         frame = self.rows.shown(torch.zeros(1, 0, dtype=torch.long)).shape[1]
         return frame + self.grid[0] * self.grid[1]
 
     def album(self) -> CodesAlbum:
-        """For the images of a batch, or of many: codes are kept."""
         return CodesAlbum(self)
-
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        """What ends an answer, as in every text."""
-        return self.text.stop_ids
-
-    @property
-    def banned(self) -> tuple[int, ...]:
-        """What no response takes: nothing that another text may hold."""
-        return ()
-
-    def fits(self, prompt: Prompt, length: int | None = None) -> bool:
-        """Whether the words are within `max_prompt_length`, however long the response; the image is
-        not opened."""
-        return len(self.words(prompt)) <= self.text.max_prompt_length
-
-    def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
-        """B prompts -> canvas with `length` masked positions, None for `max_completion_length`.
-
-        The image of a prompt is opened and encoded once, however many rows show it. The twin has
-        mask tokens in place of the prompt, its image included, as in the public sampler.
-
-        Raises:
-            ValueError: a prompt that is no question about an image, or is too long.
-        """
-        words = [self.words(prompt) for prompt in prompts]
-        for prompt, row in zip(prompts, words, strict=True):
-            self._check_length(prompt, len(row))
-        album = self.album()
-        rows = [
-            album.stands(prompt.images or (), 0)[0] + row
-            for prompt, row in zip(prompts, words, strict=True)
-        ]
-        n = self.text.max_completion_length if length is None else length
-        return self.text.laid_out(rows, n)
-
-    def decode(self, canvas: Canvas) -> list[str]:
-        """Finished canvas -> B texts, see `TextLayout.decode`."""
-        return self.text.decode(canvas)
 
     def codes(self, image: Image.Image) -> Tensor:
         """[n] int64 token ids of an image, encoded alone so that no other can change them."""
         device = next(self.vq.parameters()).device
         pixels = image_to_pixels(image, self.grid[0] * self.vq.downsample, self.image_fit)
         return self.vq.get_code(pixels[None].to(device))[0] + self.rows.code_offset
-
-    def _check_length(self, prompt: Prompt, words: int) -> None:
-        if words > self.text.max_prompt_length:
-            raise ValueError(
-                f"prompt {prompt.id!r} has {words} tokens beside its image; max_prompt_length is"
-                f" {self.text.max_prompt_length}. Raise it, or leave the prompt out."
-            )
 
 
 class CodesAlbum:
@@ -152,8 +96,8 @@ class CodesAlbum:
         self.chat = chat
         self.images: dict[Hashable, Tensor] = {}
 
-    def stands(self, images: Sequence[Image.Image], number: int) -> Stands:
-        """What stands for an image of a prompt: its tokens."""
+    def add(self, images: Sequence[Image.Image], number: int) -> Row:
+        """The row of an image: its tokens."""
         key = image_key(images, number)
         if key not in self.images:
             codes = self.chat.codes(images[number]).cpu()
@@ -162,4 +106,4 @@ class CodesAlbum:
         return ids, [-1] * len(ids)
 
     def features(self, at: Tensor) -> None:
-        """None: nothing stands in place of tokens."""
+        """None: no embedding replaces a token."""

@@ -21,7 +21,7 @@ from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import adapter_off, add_adapter
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy
-from models.layouts.image_chat import SYSTEM, Album, ImageChat
+from models.layouts.image_chat import SYSTEM, EmbeddingAlbum, ImageChat
 from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
 from models.network.vision import Vision
 from tests.models.networks import write_small_llada_v
@@ -240,8 +240,8 @@ def test_recomputed_layers_of_the_tower_change_no_gradient_and_are_not_kept(
             saved.append(tensor.numel())
             return tensor
 
-        album = Album(eyes(policy).tiling, 0)
-        album.stands([picture(8, 8, 1)], 0)
+        album = EmbeddingAlbum(eyes(policy).tiling, 0)
+        album.add([picture(8, 8, 1)], 0)
         features = album.features(torch.zeros(1, 1, dtype=torch.long))
         assert features is not None
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):

@@ -184,7 +184,7 @@ FITS: tuple[ImageFit, ...] = ("crop", "squash")
         (question(images=0), "prompt 'p' has 0 images and 0 marks <image>; .* exactly one image"),
         (question(images=2), "prompt 'p' has 2 images"),
         (question("<image> or <image>?"), "prompt 'p' has 1 images and 2 marks"),
-        (question("x" * 60), r"prompt 'p' has \d+ tokens beside its image; .* is 60"),
+        (question("x" * 60), r"prompt 'p' has \d+ tokens beside its images; .* is 60"),
     ],
 )
 def test_prompts_that_cannot_be_laid_out_are_named(
