@@ -1,4 +1,4 @@
-"""The policy's checkpoint: its settings, and what is known of it before it is loaded."""
+"""The policy's checkpoint: its settings, and the checks that are possible before it is loaded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LoraConfig:
 
 @dataclass(kw_only=True)
 class ModelConfig:
-    """The policy's checkpoint and how it is held."""
+    """The policy's checkpoint, its precision, and which of its weights are trained."""
 
     path: str = ""
     """Directory or hub id of the policy."""
@@ -85,11 +85,11 @@ class ModelConfig:
     lora: LoraConfig | None = None
     """Train a low-rank adapter instead of all weights."""
     train_vision_tower: bool = False
-    """Whether the vision tower of a model that sees is trained as well."""
+    """Whether the vision tower of a model that has one is trained as well."""
     modules_to_train: list[str] | None = None
     """What is trained, as patterns of names: `vision.projector`, `blocks.*.attn`, `blocks.3*`. Null
     is everything but the vision tower; with `lora` nothing, and what is named is trained in full
-    beside the adapter."""
+    besides the adapter."""
 
     def __post_init__(self) -> None:
         length, size = self.max_prompt_length, self.image_size
@@ -224,7 +224,7 @@ def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> N
     """Refuse prompts that the policy's checkpoint cannot take, as far as its family tells.
 
     Raises:
-        ConfigError: one with too few or too many images; the message says where it stands.
+        ConfigError: one with too few or too many images; the message names its place.
     """
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     for prompt in prompts if len(layouts) == 1 else ():

@@ -33,8 +33,8 @@ class Policy:
         tokenizer: of the checkpoint.
         layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
-        keeping_pace: context around sampling, in which processes may call `model` differently
-            often; set where they share one copy of its weights.
+        keeping_pace: context around sampling, in which the numbers of calls of `model` may differ
+            between processes; set where they share one copy of its weights.
     """
 
     model: torch.nn.Module
@@ -68,7 +68,7 @@ class Policy:
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task, on the policy's device, nothing written yet.
 
-        Images that prompts show are looked at here, each once, without gradient.
+        Each image of the prompts is encoded here once, without gradient.
 
         Args:
             prompts: of one task.

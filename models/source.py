@@ -10,7 +10,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from models.weights import PICKLED_NAME
 
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-"""Files of a repository worth downloading; code is never fetched."""
+"""Files of a repository that are downloaded; code never is."""
 
 
 def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:

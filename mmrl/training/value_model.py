@@ -27,7 +27,7 @@ from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import in_common, train_parts
 from mmrl.types import Canvas, Passes
 from models import Policy
-from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
+from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from models.weights import read_weights, write_weights
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def copied(
     """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""
     network = policy.network
     shared = in_common(network, config.model, is_sharded(accelerator))
-    backbone = copied_backbone(network, shared)
+    backbone = copy_backbone(network, shared)
     backbone.set_attention(config.model.attn_implementation)
     train_parts(backbone, config.model, config.seed)
     copy = ValueNetwork(backbone, head)

@@ -1,11 +1,11 @@
 """Any-resolution tiling (LLaVA-NeXT, LLaDA-V): an image -> tiles, features of tiles -> prompt rows.
 
     tiles   the whole image squashed to one tile, then the tiles of a grid, row by row, on which it
-            stands letterboxed on black
+            is letterboxed on black
     rows    the first tile's patches, then those of the grid as one map: black borders cut, shrunk
             to about `max_tiles` tiles, every line closed by the newline vector
 
-Borders are cut symmetrically with whole patches, so one line or column more than needed may stay.
+Borders are cut symmetrically with whole patches, so one line or column more than needed may remain.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Tiling:
         """An image -> its tiles [T, 3, side, side] uint8."""
         image, side = image.convert("RGB"), self.side
         columns, rows = self.grid(*image.size)
-        pixels = np.array(letterboxed(image, (columns * side, rows * side)))
+        pixels = np.array(letterbox(image, (columns * side, rows * side)))
         parts = pixels.reshape(rows, side, columns, side, 3).swapaxes(1, 2)
         whole = np.array(image.resize((side, side), Image.Resampling.BICUBIC))
         tiles = np.concatenate((whole[None], parts.reshape(-1, side, side, 3)))
@@ -83,7 +83,7 @@ class Tiling:
         return (int(high // times), int(wide // times)) if times > SHRINK_FROM else (high, wide)
 
     def rows(self, width: int, height: int) -> int:
-        """How many embeddings stand for an image of this size."""
+        """How many embeddings show an image of this size."""
         high, wide = self.shape(width, height)
         return self.patches**2 + high * (wide + 1)
 
@@ -110,7 +110,7 @@ class Tiling:
         return torch.cat((features[0], torch.cat((shown, ends), 2).flatten(1).T))
 
 
-def letterboxed(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+def letterbox(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """An RGB image as large as fits, centred on black."""
     across, down = size[0] / image.width, size[1] / image.height
     if across < down:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mmrl.types import Features, Prompt, PromptImage
 from models.layouts.anyres import Tiling
-from models.layouts.image_marks import MARK, count_marks, rendered
+from models.layouts.image_marks import MARK, count_marks, render
 from models.layouts.question_layout import QuestionLayout, Row, image_key
 from models.layouts.text_layout import TextLayout
 
@@ -81,7 +81,7 @@ class ImageChat(QuestionLayout):
         Raises:
             ValueError: no image, or another number of marks than of images.
         """
-        parts = rendered(prompt, self.text.tokenizer, SYSTEM).split(MARK)
+        parts = render(prompt, self.text.tokenizer, SYSTEM).split(MARK)
         _check_marks(prompt, len(parts) - 1)
         ids = [list(self.text.tokenizer(p, add_special_tokens=False)["input_ids"]) for p in parts]
         if ids[0][:1] != [self.ids["bos"]]:

@@ -4,9 +4,9 @@
 
 The conversation is the prompt through the chat template, without a system message, and begins with
 the token that begins a text, as in training (`MmadaRows.image_to_text`). The network was trained
-with one image before all text, so that is its place: a prompt with several images is refused, and
-marks or image parts only say that there is one. Padding is masked as in `TextLayout`, whatever the
-mask policy of image generation is.
+with one image before all text, so the image comes first: a prompt with several images is refused,
+and marks or image parts only say that there is one. Padding is masked as in `TextLayout`, whatever
+the mask policy of image generation is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mmrl.types import Prompt
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.image_marks import MARK, count_marks, words_alone
+from models.layouts.image_marks import MARK, count_marks, without_images
 from models.layouts.layout_config import ImageFit
 from models.layouts.mmada_rows import MmadaRows
 from models.layouts.pixels import image_to_pixels
@@ -72,11 +72,11 @@ class ImageCodesChat(QuestionLayout):
             ValueError: see `check`; also messages, and a tokenizer without a chat template.
         """
         self.check(prompt)
-        ids, bos = self.text.prompt_ids(words_alone(prompt)), self.ids["bos"]
+        ids, bos = self.text.prompt_ids(without_images(prompt)), self.ids["bos"]
         return [[], ids if ids[:1] == [bos] else [bos, *ids]]
 
     def positions(self, prompt: Prompt) -> int:
-        frame = self.rows.shown(torch.zeros(1, 0, dtype=torch.long)).shape[1]
+        frame = self.rows.show(torch.zeros(1, 0, dtype=torch.long)).shape[1]
         return frame + self.grid[0] * self.grid[1]
 
     def album(self) -> CodesAlbum:
@@ -101,7 +101,7 @@ class CodesAlbum:
         key = image_key(images, number)
         if key not in self.images:
             codes = self.chat.codes(images[number]).cpu()
-            self.images[key] = self.chat.rows.shown(codes[None])[0].int()
+            self.images[key] = self.chat.rows.show(codes[None])[0].int()
         ids = self.images[key].tolist()
         return ids, [-1] * len(ids)
 

@@ -1,4 +1,4 @@
-"""Conversations of prompts that show images: as one text with marks, or as words alone."""
+"""Conversations of prompts that show images: as one text with marks, or without the images."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MARK = "<image>"
 _MARK_IN_WORDS = re.compile(re.escape(MARK) + r"\s?")
 
 
-def rendered(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> str:
+def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> str:
     """The conversation of a prompt through the chat template, with a mark for every image.
 
-    Images stand where the words have marks, else where the messages have parts of images, else
-    before the first message of the user.
+    Images are placed at the marks of the text, else at the image parts of the messages, else before
+    the first message of the user.
 
     Args:
         prompt: with images.
         tokenizer: with a chat template.
-        system: text of the system's message before a prompt without messages.
+        system: system message before a prompt without messages.
     """
     messages = prompt.messages or [
         {"role": "system", "content": system},
@@ -38,41 +38,42 @@ def rendered(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) ->
         first = next((n for n, m in enumerate(messages) if m["role"] == "user"), 0)
         parts[first] = [*[None] * len(prompt.images or ()), *parts[first]]
     messages = [
-        {**message, "content": marked(words)}
+        {**message, "content": join_parts(words)}
         for message, words in zip(messages, parts, strict=True)
     ]
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return str(text)
 
 
-def words_alone(prompt: Prompt) -> Prompt:
-    """The prompt without images, parts of images and marks; each mark takes one blank after it."""
+def without_images(prompt: Prompt) -> Prompt:
+    """The prompt without images, image parts and marks, each mark with the blank after it."""
     messages = prompt.messages and [
-        {**message, "content": _unmarked(_words(message["content"]))} for message in prompt.messages
+        {**message, "content": _remove_marks(_text_of(message["content"]))}
+        for message in prompt.messages
     ]
-    return replace(prompt, text=_unmarked(prompt.text), messages=messages, images=None)
+    return replace(prompt, text=_remove_marks(prompt.text), messages=messages, images=None)
 
 
 def count_marks(prompt: Prompt) -> int:
-    """How many marks the words of a prompt hold."""
-    texts = [_words(m["content"]) for m in prompt.messages] if prompt.messages else [prompt.text]
+    """How many marks the text of a prompt holds."""
+    texts = [_text_of(m["content"]) for m in prompt.messages] if prompt.messages else [prompt.text]
     return sum(text.count(MARK) for text in texts)
 
 
-def marked(parts: Sequence[str | None]) -> str:
-    """Texts and images (None) as one text; as in the public code a blank parts the mark of an image
-    from the next one, and a newline from words."""
+def join_parts(parts: Sequence[str | None]) -> str:
+    """Texts and images (None) as one text; as in the public code a blank separates the mark of an
+    image from the next mark, and a newline from text."""
     text = ""
     for part, after in zip(parts, [*parts[1:], ""], strict=True):
         text += part if part is not None else MARK + (" " if after is None else "\n")
     return text
 
 
-def _unmarked(text: str) -> str:
+def _remove_marks(text: str) -> str:
     return _MARK_IN_WORDS.sub("", text)
 
 
-def _words(content: str | Sequence[Mapping[str, Any]]) -> str:
+def _text_of(content: str | Sequence[Mapping[str, Any]]) -> str:
     return "".join(part for part in _parts(content) if part is not None)
 
 

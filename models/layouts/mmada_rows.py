@@ -58,7 +58,7 @@ class MmadaRows:
         width = self.max_text_len + 1
         text = torch.tensor([[self.ids["pad"]] * (width - len(row)) + row for row in rows])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-        image = self._framed(codes)
+        image = self._frame(codes)
         return torch.cat((text, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
 
     def language(self, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
@@ -69,17 +69,17 @@ class MmadaRows:
 
     def image_to_text(self, texts: Sequence[str], codes: Tensor) -> tuple[Tensor, Tensor]:
         """Image understanding, `mmu`: ids [B, n + 3 + M] and the prompt mask (image included)."""
-        text = torch.tensor([self._padded(text, self.max_text_len) for text in texts])
-        image = self.shown(codes)
+        text = torch.tensor([self._pad(text, self.max_text_len) for text in texts])
+        image = self.show(codes)
         mask = torch.cat((torch.ones_like(image), self._prompt_mask(text)), 1)
         return torch.cat((image, text), 1), mask
 
-    def shown(self, codes: Tensor) -> Tensor:
+    def show(self, codes: Tensor) -> Tensor:
         """What shows an image before a question, `mmu soi code×n eoi`: ids [B, n + 3]."""
         head = codes.new_full((len(codes), 1), self.ids["mmu"])
-        return torch.cat((head, self._framed(codes)), 1)
+        return torch.cat((head, self._frame(codes)), 1)
 
-    def _framed(self, codes: Tensor) -> Tensor:
+    def _frame(self, codes: Tensor) -> Tensor:
         edges = codes.new_tensor([self.ids["soi"], self.ids["eoi"]]).expand(codes.shape[0], 2)
         return torch.cat((edges[:, :1], codes, edges[:, 1:]), 1)
 
@@ -91,7 +91,7 @@ class MmadaRows:
         row = [self.ids[head], *ids] if head else ids
         return [*row[: None if length is None else length - 1], self.ids["eos"]]
 
-    def _padded(self, text: str, length: int) -> list[int]:
+    def _pad(self, text: str, length: int) -> list[int]:
         row = self._text(text, length)
         return row + [self.ids["eos"]] * (length - len(row))
 

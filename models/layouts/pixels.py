@@ -1,9 +1,9 @@
 """An image of any size as the square of pixels that an image tokenizer reads, as MMaDA does it.
 
 Resizing is bicubic with Pillow; sides and borders are rounded as torchvision's `Resize` and
-`CenterCrop` round them, so the codes of an image are those of the public code. Deviation: of an
-image more than `LONGEST` times as long as it is wide the middle is cut out first, since a small
-file may claim a side that would take all memory once the other is enlarged.
+`CenterCrop` round them, so the codes of an image are those of the public code. Deviation: an image
+more than `MAX_ASPECT_RATIO` times as long as it is wide is cropped to its middle first, since a
+small file may claim a side that would take all memory once the other is enlarged.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from torch import Tensor
 
 from models.layouts.layout_config import ImageFit
 
-LONGEST = 100
-"""Ratio of the sides up to which the whole image is resized before its middle is taken."""
+MAX_ASPECT_RATIO = 100
+"""Ratio of the sides up to which the whole image is resized before it is cropped."""
 
 
 def image_to_pixels(image: Image.Image, size: int, fit: ImageFit = "crop") -> Tensor:
     """An image of any mode -> [3, size, size] float32 in [-1, 1]."""
     image = image.convert("RGB")
-    square = _middle(image, size) if fit == "crop" else _resized(image, (size, size))
+    square = _crop_middle(image, size) if fit == "crop" else _resize(image, (size, size))
     return torch.from_numpy(np.array(square)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
 
 
-def _middle(image: Image.Image, size: int) -> Image.Image:
+def _crop_middle(image: Image.Image, size: int) -> Image.Image:
     shorter = min(image.size)
-    if max(image.size) > LONGEST * shorter:
-        image = _cut(image, tuple(min(side, LONGEST * shorter) for side in image.size))
+    if max(image.size) > MAX_ASPECT_RATIO * shorter:
+        image = _crop(image, tuple(min(side, MAX_ASPECT_RATIO * shorter) for side in image.size))
     width, height = (size if side == shorter else int(size * side / shorter) for side in image.size)
     left, top = round((width - size) / 2.0), round((height - size) / 2.0)
-    return _resized(image, (width, height)).crop((left, top, left + size, top + size))
+    return _resize(image, (width, height)).crop((left, top, left + size, top + size))
 
 
-def _cut(image: Image.Image, size: tuple[int, ...]) -> Image.Image:
+def _crop(image: Image.Image, size: tuple[int, ...]) -> Image.Image:
     left, top = ((side - kept) // 2 for side, kept in zip(image.size, size, strict=True))
     return image.crop((left, top, left + size[0], top + size[1]))
 
 
-def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)

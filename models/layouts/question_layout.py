@@ -93,7 +93,7 @@ class QuestionLayout:
         for prompt, parts in zip(prompts, pieces, strict=True):
             shown = [album.add(prompt.images or (), number) for number in range(len(parts) - 1)]
             rows.append(with_images(parts, shown))
-        canvas = self.text.laid_out([ids for ids, _ in rows], n)
+        canvas = self.text.lay_out([ids for ids, _ in rows], n)
         width = canvas.tokens.shape[1] - n
         at = torch.tensor([[-1] * (width - len(at)) + at + [-1] * n for _, at in rows])
         features = album.features(at)

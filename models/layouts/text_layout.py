@@ -2,8 +2,8 @@
 
     eos* prompt | mask×n          padded on the left, where nothing is attended to
 
-The public samplers see the padding; here it is hidden for every family, so a completion does not
-depend on the other prompts of its batch.
+The public samplers attend to the padding; here it is masked for every family, so a completion does
+not depend on the other prompts of its batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TextLayout:
 
     @property
     def vocab(self) -> tuple[int, int]:
-        """Half-open range of text tokens; image codes and unused rows lie behind it."""
+        """Half-open range of text tokens; image codes and unused rows follow it."""
         return 0, len(self.tokenizer)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
@@ -72,7 +72,7 @@ class TextLayout:
 
     @staticmethod
     def check(prompt: Prompt) -> None:
-        """Any words will do."""
+        """Every prompt is accepted."""
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Whether a prompt is within `max_prompt_length`, however long the response."""
@@ -88,10 +88,10 @@ class TextLayout:
         """
         rows = [self.prompt_ids(prompt) for prompt in prompts]
         self._check(prompts, rows)
-        return self.laid_out(rows, self.max_completion_length if length is None else length)
+        return self.lay_out(rows, self.max_completion_length if length is None else length)
 
-    def laid_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
-        """Token ids of B prompts -> canvas with n masked positions behind each.
+    def lay_out(self, rows: Sequence[list[int]], n: int) -> Canvas:
+        """Token ids of B prompts -> canvas with n masked positions after each.
 
         Raises:
             ValueError: n is below 1.
@@ -131,7 +131,7 @@ class TextLayout:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The tokens that end a text; the first stands behind its end."""
+        """The tokens that end a text; the first pads it."""
         return self.ids["eos"], self.ids["eot"]
 
     def _text(self, row: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""The text-to-image layout as canvases: prompts in, images out."""
+"""Image generation as canvases: prompts in, images out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TextToImage:
 
     @staticmethod
     def check(prompt: Prompt) -> None:
-        """Any words will do."""
+        """Every prompt is accepted."""
 
     def fits(self, prompt: Prompt, length: int | None = None) -> bool:
         """Every prompt fits: longer ones are cut, as in the public layouts."""

@@ -1,7 +1,7 @@
 """Bidirectional attention: rotary angles, kernels, masks, queries at chosen positions only.
 
-A row without padding attends to all of itself. Where the last block is asked for few positions,
-queries are computed there alone; keys and values always come from the whole row, or from a cache.
+A row without padding attends to all of itself. Where few positions of the last block are wanted,
+queries are computed for those only; keys and values always come from the whole row or a cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def rope_table(
 
 
 def angles_at(table: Tensor, index: Tensor) -> Tensor:
-    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] of own rows.
+    """Entries `index` [B, n] of a table [L, head_dim], or of one [B, 1, L, head_dim] per row.
 
     Returns:
         [B, 1, n, head_dim].

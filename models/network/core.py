@@ -58,7 +58,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each behind its norm and beside its residual."""
+    """Attention and MLP, each with a norm before it and a residual around it."""
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class MaskedTokenModel(nn.Module):
 
     @contextmanager
     def attention(self, implementation: str) -> Iterator[None]:
-        """Another attention kernel for a while; see `set_attention`."""
+        """Another attention kernel within the context; see `set_attention`."""
         before = next(self._attentions()).implementation
         self.set_attention(implementation)
         try:
@@ -162,10 +162,10 @@ class MaskedTokenModel(nn.Module):
             columns: half-open range of vocabulary rows to compute.
             cache: from `new_cache`, without gradient. Then the input and `positions` are the
                 columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
-            position_ids: [B, L] int64 below L, the place of each token in its own text, for rows
+            position_ids: [B, L] int64 below L, the position of each token in its text, for rows
                 that hold several; None counts from the left end of the row. Not with `cache`.
-            features: [N, D] embeddings that stand in place of tokens, shared by all rows.
-            feature_at: [B, L] int64, which of them stands at a position, -1 where a token does.
+            features: [N, D] embeddings that replace tokens, shared by all rows.
+            feature_at: [B, L] int64, which of them replaces the token at a position, -1 for none.
             images, shown: images to encode, see `models.network.vision`. Their embeddings are the
                 `features` of this pass; without input, what `vision` makes of them is returned.
 
@@ -208,15 +208,15 @@ class MaskedTokenModel(nn.Module):
         """What logits and values are computed from; arguments and errors of `forward`.
 
         Returns:
-            [B, L, D] final hidden states behind the last norm, or [N, D] at `positions`.
+            [B, L, D] final hidden states after the last norm, or [N, D] at `positions`.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         x = self.embed(input_ids) if inputs_embeds is None else inputs_embeds
         if features is not None and feature_at is not None:
-            x = spliced(x, features, feature_at)
+            x = splice(x, features, feature_at)
         elif self.vision is not None and torch.is_grad_enabled():
-            x = x + unseen(self.vision)
+            x = x + zero_gradients(self.vision)
         length = x.shape[1]
         start, stop, seen = (0, length, length) if cache is None else cache.span
         mask = key_mask(attention_mask, x, seen)
@@ -224,7 +224,7 @@ class MaskedTokenModel(nn.Module):
         rope = table[0][start:], table[1][start:]
         if position_ids is not None:
             rope = angles_at(table[0], position_ids), angles_at(table[1], position_ids)
-        index, valid = (None, None) if positions is None else padded_index(positions)
+        index, valid = (None, None) if positions is None else index_positions(positions)
         for i, block in enumerate(self.blocks):
             last = index if i == len(self.blocks) - 1 else None
             rows = mask if last is None else query_rows(mask, last)
@@ -247,23 +247,23 @@ class MaskedTokenModel(nn.Module):
         return logits.to(wide) if self.core.logits_fp32 else logits
 
 
-def unseen(vision: nn.Module) -> Tensor | float:
+def zero_gradients(vision: nn.Module) -> Tensor | float:
     """0 with a zero gradient for every trained weight of `vision`, for rows that show no image.
 
-    Processes add up gradients weight by weight and wait for each other's: one whose rows are words
-    alone must have a gradient for the same weights as one that looked at an image.
+    Processes reduce gradients weight by weight and wait for each other: one whose rows are text
+    only needs a gradient for the same weights as one that encoded an image.
     """
     empty = [p.flatten()[:0].sum() for p in vision.parameters() if p.requires_grad]
     return sum(empty) if empty else 0.0
 
 
-def spliced(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
+def splice(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
     """x [B, L, D] with row `at` [B, L] of `features` [N, D] wherever that is not -1."""
     given = F.embedding(at.clamp(min=0), features.to(x.dtype))
     return torch.where((at >= 0)[..., None], given, x)
 
 
-def padded_index(positions: Tensor) -> tuple[Tensor, Tensor]:
+def index_positions(positions: Tensor) -> tuple[Tensor, Tensor]:
     """Indices of the True entries of [B, L] bool, padded to the fullest row.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Keys and values kept from one forward pass to the next, at fixed absolute positions.
+"""Keys and values that are kept between forward passes, at fixed absolute positions.
 
 One class serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618) and windows of both. Keys are
-stored rotated: positions never move, so that equals rotating them again at every pass.
+stored rotated: positions never move, so this equals rotating them again in every pass.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Values: how much reward is still to be expected, read off the hidden states of the core.
+"""Values: how much reward is still expected, computed from the hidden states of the core.
 
     V_j = w . h_j        h_j: final hidden state at position j, w: zero at the start, no bias
 
 The diffusion critic of TraceRL (arXiv 2509.06949). The head sits on a network that also predicts
-tokens (`network.value_head`), or on a copy of its own (`ValueNetwork`).
+tokens (`network.value_head`), or on a separate copy (`ValueNetwork`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ValueHead(nn.Module):
 
 
 class ValueNetwork(nn.Module):
-    """A network of its own with a value head in place of the output matrix."""
+    """A separate network with a value head in place of the output matrix."""
 
     def __init__(self, backbone: MaskedTokenModel, head: ValueHead) -> None:
         super().__init__()
@@ -66,14 +66,14 @@ class ValueNetwork(nn.Module):
         return self.head(hidden)
 
 
-def copied_backbone(
+def copy_backbone(
     network: MaskedTokenModel, shared: Mapping[int, Tensor] | None = None
 ) -> MaskedTokenModel:
-    """A copy of a network without its output matrix and without its eyes.
+    """A copy of a network without its output matrix and vision tower.
 
     Args:
         network: with neither adapters nor wrappers.
-        shared: parameters by `id` that the copy has in common with it; all others are copied.
+        shared: parameters by `id` that the copy shares with it; all others are copied.
     """
     without: dict[int, Any] = {**(shared or {}), id(network.head): nn.Identity()}
     if network.vision is not None:

@@ -2,9 +2,9 @@
 
 The tower is transformers' SigLIP with eager attention, which agrees with the public code bit for
 bit; the hidden states of its last kept layer are taken before the final norm, whose weights a
-checkpoint holds all the same. Images are computed one by one, so that what stands for an image does
-not depend on the others of its batch, in no bit; who trains on other people's answers and so
-compares nothing may have them computed at once (`one_by_one`).
+checkpoint holds nevertheless. Images are encoded one by one, so that the embeddings of an image do
+not depend, in any bit, on the others of its batch; supervised training, which compares no two
+passes, may encode them together (`one_by_one`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 class Vision(nn.Module):
     """Tower, projector and newline vector.
 
-    The tower is frozen until somebody asks for its gradients; projector and newline are not.
+    The tower is frozen unless `train_tower` is called; projector and newline are not.
 
     Args:
         sizes: of the tower, named as in SigLIP's configuration, the layers that are kept.
@@ -65,14 +65,14 @@ class Vision(nn.Module):
         self.train_tower(False)
 
     def train_tower(self, trained: bool) -> None:
-        """Whether the tower gets gradients; its final norm, which nothing reads, never does."""
+        """Train or freeze the tower; its final norm, which nothing reads, is always frozen."""
         self.tower.requires_grad_(trained)
         for name in self.unread:
             self.get_parameter(name).requires_grad_(False)
 
     @property
     def unread(self) -> list[str]:
-        """Parameters that a checkpoint holds and nothing reads, so they never have a gradient."""
+        """Parameters of a checkpoint that nothing reads, so they never have a gradient."""
         return [
             f"tower.post_layernorm.{n}" for n, _ in self.tower.post_layernorm.named_parameters()
         ]

@@ -28,7 +28,7 @@ from mmrl.algorithms import (
 from mmrl.estimators import MASKS, predict_values, score
 from mmrl.types import Passes, Rollout
 from models.network.core import MaskedTokenModel
-from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
+from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from tests.mmrl.canvases import generators, small_canvas
 from tests.models.networks import bare_policy, small_network
 
@@ -51,7 +51,7 @@ def value_network(seed: int = 1) -> ValueNetwork:
     network = headed(seed)
     head, network.value_head = network.value_head, None
     assert isinstance(head, ValueHead)
-    return ValueNetwork(copied_backbone(network), copy.deepcopy(head)).eval()
+    return ValueNetwork(copy_backbone(network), copy.deepcopy(head)).eval()
 
 
 def finished(**options: Any) -> tuple[Rollout, Passes]:

@@ -22,7 +22,7 @@ from mmrl.training.adapter import adapter_off, add_adapter
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy
 from models.layouts.image_chat import SYSTEM, EmbeddingAlbum, ImageChat
-from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
+from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from models.network.vision import Vision
 from tests.models.networks import write_small_llada_v
 
@@ -296,7 +296,7 @@ def test_under_an_adapter_embeddings_are_final_and_the_reference_sees_them_too(
 
 @torch.no_grad()
 def test_a_value_model_reads_the_same_embeddings_without_eyes_of_its_own(policy: Policy) -> None:
-    backbone = copied_backbone(policy.network)
+    backbone = copy_backbone(policy.network)
     assert backbone.vision is None and policy.network.vision is not None
     head = ValueHead(32, "cpu", torch.float32)
     head.weight.fill_(1.0)

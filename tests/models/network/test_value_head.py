@@ -8,7 +8,7 @@ import torch
 
 from models import load_model
 from models.loading import save_model
-from models.network.value_head import ValueHead, ValueNetwork, copied_backbone
+from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from tests.models.networks import small_network
 
 TOKENS = torch.randint(0, 39, (2, 7), generator=torch.Generator().manual_seed(0))
@@ -42,7 +42,7 @@ def test_a_network_of_its_own_has_the_policys_features_and_no_output_matrix(tied
     policy = small_network(tied_head=tied)
     head = ValueHead(32, "cpu", torch.float32)
     torch.nn.init.normal_(head.weight)
-    model = ValueNetwork(copied_backbone(policy), head)
+    model = ValueNetwork(copy_backbone(policy), head)
     values = model(input_ids=TOKENS, attention_mask=KEYS, positions=SOME)
     expected = policy.hidden_states(TOKENS, attention_mask=KEYS)[SOME] @ head.weight[0]
     torch.testing.assert_close(values, expected)
@@ -55,7 +55,7 @@ def test_a_network_of_its_own_has_the_policys_features_and_no_output_matrix(tied
 
 def test_parameters_that_are_shared_are_not_copied() -> None:
     policy = small_network()
-    backbone = copied_backbone(policy, {id(p): p for p in policy.parameters()})
+    backbone = copy_backbone(policy, {id(p): p for p in policy.parameters()})
     theirs = dict(policy.named_parameters())
     assert all(p is theirs[name] for name, p in backbone.named_parameters())
     assert backbone.blocks[0] is not policy.blocks[0]
