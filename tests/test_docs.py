@@ -190,6 +190,15 @@ def test_python_blocks_run(block: str, checkout: Path) -> None:
     exec(block, {})
 
 
+def test_the_tutorial_runs_and_its_step_makes_better_rollouts_more_likely(checkout: Path) -> None:
+    scope: dict[str, Any] = {}
+    for block in blocks("python", TEXT["docs/tutorial.md"]):
+        if "train(" not in block:
+            exec(block, scope)
+    assert float(scope["metrics"]["ratio"]) == 1
+    assert float((scope["moved"].sum((0, 2)) * scope["advantages"]).sum()) > 0
+
+
 def test_the_reward_of_the_page_scores_images() -> None:
     from PIL import Image
 
