@@ -342,3 +342,22 @@ def test_pages_use_the_words_of_the_field(name: str) -> None:
     for phrase in allowed:
         words = words.replace(phrase, "")
     assert not re.findall(private, words)
+
+
+def hardware_rows() -> list[Any]:
+    """(configuration, GiB), one for each size, of recipes whose prompts are in the repository."""
+    rows = re.findall(r"^\| (`.*?) \|.* ([\d.]+) GiB \|$", TEXT["docs/hardware.md"], re.MULTILINE)
+    named = [(name, float(size)) for names, size in rows for name in re.findall(r"`(\w+)`", names)]
+    local = {size: name for name, size in named if not name.startswith("llada_")}
+    return [pytest.param(name, size, id=name) for size, name in local.items()]
+
+
+@pytest.mark.parametrize(("name", "size"), hardware_rows())
+def test_the_memory_of_recipes_is_what_the_dry_run_estimates(name: str, size: float) -> None:
+    from mmrl.preflight.memory import estimate, sizes, total
+    from mmrl.rollouts.tasks import Task
+
+    config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
+    tasks = [Task(key, options) for key, options in config.tasks.items()]
+    found = total(estimate(config, sizes(config)[1], tasks)) / 2**30
+    assert round(found, 1) == pytest.approx(size, abs=0.11)
