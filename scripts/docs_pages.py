@@ -166,5 +166,5 @@ def table(rows: list[Setting]) -> str:
 
 
 def code(text: str) -> str:
-    """A text as code that may stand in a table."""
+    """A text as code inside a table."""
     return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if text else ""

@@ -1,13 +1,13 @@
-"""Images from prompts: a captioned grid and a film of the denoising.
+"""Images from prompts: a captioned grid and an animation of the denoising.
 
     python scripts/generate_images.py prompt="a red circle and a blue square"
     python scripts/generate_images.py model=Gen-Verse/MMaDA-8B-MixCoT vq=showlab/magvitv2 \
         prompt="a fox in the snow" image_size=512 cfg_scale=3.5 steps=50 name=maskgit
 
-Writes `grid.png`, `film.gif` and `film.png` (one row per image, the steps side by side) into `out`,
-all with the prompts above their images.
-The film comes from the step at which each token was written: the finished image, with the cells
-that were still masked after a step painted grey.
+Writes `grid.png`, `denoising.gif` and `denoising.png` (one row per image, the steps side by side)
+into `out`, all with the prompts above their images.
+The animation is drawn from the step at which each token was written: the finished image, with the
+cells that are still masked after a step in grey.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
 
 @dataclass(kw_only=True)
 class Config(SamplerConfig):
-    """Sampler settings and where prompts, model and pictures are."""
+    """Sampler settings, model, prompts and output."""
 
     model: str = str(CHECKPOINTS / "mmada")
     """Path or hub id."""
@@ -73,15 +73,15 @@ class Config(SamplerConfig):
     device: str = "auto"
     """`auto` takes the GPU if there is one."""
     seed: int = 0
-    """Names every draw."""
+    """Seed of every draw."""
     out: str = "runs/images"
-    """Folder of the pictures."""
+    """Folder of the images."""
     cell: int = 128
-    """Smallest side of an image in the grid and side of one in the film, in pixels."""
+    """Smallest side of an image in the grid, and side of one in the animation, in pixels."""
     film_images: int | None = None
-    """Images in the film; null shows all."""
+    """Images in the animation; null shows all."""
     film_columns: int = 10
-    """Steps in the still film."""
+    """Steps in `denoising.png`."""
     dry_run: bool = False
     """Check everything, print the plan, and exit."""
 
@@ -112,7 +112,7 @@ USAGE = Usage("python scripts/generate_images.py", __doc__, Config)
 
 
 def generate(config: Config) -> list[Path]:
-    """Sample and write the pictures; return their paths."""
+    """Sample and write the images; return their paths."""
     from mmrl.runtime.device import find_device
     from models import load_policy
 
@@ -121,14 +121,14 @@ def generate(config: Config) -> list[Path]:
     images, frames = _sampled(policy, prompts, config)
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
-    paths = [out / "grid.png", out / "film.gif", out / "film.png"]
+    paths = [out / "grid.png", out / "denoising.gif", out / "denoising.png"]
     captions = [prompt.text for prompt in prompts]
     captioned(by_prompt(images, config), captions, config.cell).save(paths[0])
     shown = captions[: -(-len(frames) // config.num_images)]
     steps = zip(*frames, strict=True)
-    film = [captioned(by_prompt(step, config), shown, config.cell) for step in steps]
-    times = [250] * (len(film) - 1) + [1500]
-    film[0].save(paths[1], save_all=True, append_images=film[1:], duration=times, loop=0)
+    animation = [captioned(by_prompt(step, config), shown, config.cell) for step in steps]
+    times = [250] * (len(animation) - 1) + [1500]
+    animation[0].save(paths[1], save_all=True, append_images=animation[1:], duration=times, loop=0)
     still(by_prompt(frames, config), shown, config.film_columns).save(paths[2])
     return paths
 
@@ -160,7 +160,7 @@ def plan_of(config: Config) -> str:
 def _sampled(
     policy: Policy, prompts: list[Prompt], config: Config
 ) -> tuple[list[Image.Image], list[list[Image.Image]]]:
-    """Finished images, and the frames of those in the film."""
+    """Finished images, and the frames of those in the animation."""
     rows = [(prompt, n) for prompt in prompts for n in range(config.num_images)]
     images: list[Image.Image] = []
     frames: list[list[Image.Image]] = []
@@ -217,14 +217,14 @@ def still(
     last = len(groups[0][0]) - 1
     steps = sorted({round(n * last / (columns - 1)) for n in range(columns)})
     parts = []
-    for films, text in zip(groups, captions, strict=True):
+    for rows, text in zip(groups, captions, strict=True):
         cells = [
-            Cell(film[step], [(f"step {step} of {last}", BLACK)])
-            for film in films
+            Cell(frames[step], [(f"step {step} of {last}", BLACK)])
+            for frames in rows
             for step in steps
         ]
-        rows = page(cells, len(steps))
-        parts += [draw_heading(text, rows.width), rows]
+        table = page(cells, len(steps))
+        parts += [draw_heading(text, table.width), table]
     return stack(parts)
 
 

@@ -15,32 +15,35 @@ sys.modules["generate_images"] = demo
 SPEC.loader.exec_module(demo)
 
 
-def test_the_demo_writes_a_grid_and_a_film_of_every_step(tmp_path: Path) -> None:
+def test_the_demo_writes_a_grid_and_an_animation_of_every_step(tmp_path: Path) -> None:
     words = ["prompt=a red circle|two green diamonds", "num_images=2", "steps=4", "cell=64"]
     assert demo.main([*words, f"out={tmp_path}"]) == 0
-    with Image.open(tmp_path / "film.gif") as film:
-        assert film.n_frames == 5
+    with Image.open(tmp_path / "denoising.gif") as animation:
+        assert animation.n_frames == 5
         shares = []
         for frame in range(5):
-            film.seek(frame)
-            colors = film.convert("RGB").getcolors(maxcolors=100_000)
+            animation.seek(frame)
+            colors = animation.convert("RGB").getcolors(maxcolors=100_000)
             masked = sum(n for n, color in colors if color in (demo.GREY, demo.EDGE))
             shares.append(masked / sum(n for n, _ in colors))
     assert shares[0] > 0.5 and shares[-1] < 0.1
     assert shares == sorted(shares, reverse=True)
     with Image.open(tmp_path / "grid.png") as grid:
         assert grid.width == 2 * (64 + GAP) + GAP
-    with Image.open(tmp_path / "film.png") as still:
+    with Image.open(tmp_path / "denoising.png") as still:
         assert still.width == 5 * (64 + GAP) + GAP
 
 
-def test_grid_and_film_show_every_image_below_its_prompt(tmp_path: Path) -> None:
+def test_grid_and_animation_show_every_image_below_its_prompt(tmp_path: Path) -> None:
     prompts, wide = ("a red circle", "two green diamonds", "a ring"), 4 * (64 + GAP) + GAP
     words = [f"prompt={'|'.join(prompts)}", "num_images=4", "steps=2", "cell=64"]
     assert demo.main([*words, f"out={tmp_path}"]) == 0
-    with Image.open(tmp_path / "grid.png") as grid, Image.open(tmp_path / "film.gif") as film:
-        film.seek(2)
-        last = film.convert("RGB")
+    with (
+        Image.open(tmp_path / "grid.png") as grid,
+        Image.open(tmp_path / "denoising.gif") as animation,
+    ):
+        animation.seek(2)
+        last = animation.convert("RGB")
         assert grid.size == last.size == (wide, 3 * (64 + 2 * GAP + LINE + GAP))
         pairs = zip(grid.convert("L").tobytes(), last.convert("L").tobytes(), strict=True)
         assert sum(abs(a - b) for a, b in pairs) / (grid.width * grid.height) < 2
@@ -48,11 +51,11 @@ def test_grid_and_film_show_every_image_below_its_prompt(tmp_path: Path) -> None
             top = n * (64 + 2 * GAP + LINE + GAP)
             label = grid.crop((0, top, wide, top + LINE + GAP))
             assert label.tobytes() == draw_heading(prompt, wide).tobytes()
-    with Image.open(tmp_path / "film.png") as still:
+    with Image.open(tmp_path / "denoising.png") as still:
         row = 64 + LINE + GAP
         assert still.height == 3 * (LINE + GAP + 4 * row + GAP)
     assert demo.main([*words, "film_images=5", f"out={tmp_path}"]) == 0
-    with Image.open(tmp_path / "film.png") as still:
+    with Image.open(tmp_path / "denoising.png") as still:
         assert still.height == 2 * (LINE + GAP + GAP) + 5 * row
 
 
