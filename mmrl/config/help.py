@@ -219,8 +219,14 @@ def _table(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Wrap a text between words, with an indentation of the first line and of the rest."""
-    indents = {"initial_indent": first, "subsequent_indent": rest}
-    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False, **indents)
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def _titled(title: str, lines: Iterable[str]) -> str:
