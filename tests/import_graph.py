@@ -87,7 +87,8 @@ def find_wrong_arrows(graph: Graph, order: Sequence[str], top: Iterable[str] = (
 
 
 def _room(name: str, levels: Mapping[str, int]) -> str | None:
-    """The room of a module; the package that holds rooms is one for its own file alone."""
+    """The room of a module: the nearest one above it. A top-level package with rooms inside is a
+    room for its own file alone."""
     above = [".".join(name.split(".")[:n]) for n in range(name.count(".") + 1, 0, -1)]
-    holds_rooms = {room.rpartition(".")[0] for room in levels}
+    holds_rooms = {room.partition(".")[0] for room in levels if "." in room}
     return next((a for a in above if a in levels and (a == name or a not in holds_rooms)), None)
