@@ -152,7 +152,7 @@ def test_a_line_of_pixels_takes_no_more_memory_than_its_middle(
 ) -> None:
     line = picture(2, 500) if upright else picture(500, 2)
     cut = image_to_pixels(line, 8)
-    monkeypatch.setattr(pixels, "LONGEST", 1000)
+    monkeypatch.setattr(pixels, "MAX_ASPECT_RATIO", 1000)
     assert torch.equal(image_to_pixels(line, 8), cut)
     monkeypatch.undo()
     resized: list[tuple[int, int]] = []
@@ -164,7 +164,7 @@ def test_a_line_of_pixels_takes_no_more_memory_than_its_middle(
     )
     size = (1, 2**22) if upright else (2**22, 1)
     assert image_to_pixels(Image.new("RGB", size, "white"), 512).eq(1).all()
-    assert max(max(size) for size in resized) == 512 * pixels.LONGEST
+    assert max(max(size) for size in resized) == 512 * pixels.MAX_ASPECT_RATIO
 
 
 def test_how_an_image_becomes_a_square_is_a_setting(directory: Path) -> None:
