@@ -11,8 +11,12 @@ names it by `algorithm.name` and may override any column. One optimiser step by 
     loss, metrics = policy_loss(LossInputs(passes, scores.logprobs, advantages), algorithm, size)
 """
 
-from typing import TYPE_CHECKING
-
+from mmrl.algorithms.advantages import (
+    equal_groups,
+    group_advantages,
+    group_statistics,
+    joint_advantages,
+)
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.algorithm_config import AlgorithmConfig, ValueConfig
 from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
@@ -25,16 +29,7 @@ from mmrl.algorithms.loss import (
     policy_loss,
 )
 from mmrl.algorithms.presets import load_algorithm, unread
-from mmrl.config.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from mmrl.algorithms.advantages import (
-        equal_groups,
-        group_advantages,
-        group_statistics,
-        joint_advantages,
-    )
-    from mmrl.algorithms.value import Estimates, ValueInputs, compute_advantages, value_loss
+from mmrl.algorithms.value import Estimates, ValueInputs, compute_advantages, value_loss
 
 __all__ = [
     "AlgorithmConfig",
@@ -60,16 +55,3 @@ __all__ = [
     "unread",
     "value_loss",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "advantages": (
-            "equal_groups",
-            "group_advantages",
-            "group_statistics",
-            "joint_advantages",
-        ),
-        "value": ("Estimates", "ValueInputs", "compute_advantages", "value_loss"),
-    },
-)

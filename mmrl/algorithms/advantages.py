@@ -2,26 +2,28 @@
 
     A = (r - mean of its group) / (deviation + 1e-4)
 
-`scale_rewards` names whose deviation: of the `group`, of the whole `batch`, or `none` (no division;
-Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softmax` makes weights of
+`scale_rewards` names the deviation: of the `group`, of the whole `batch`, or `none` (no division;
+Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softmax` gives weights of
 likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards (wd1, arXiv
 2507.08838; the factor G turns the mean over rollouts into the sum over the group).
 
 Rewards of the chunks of a rollout (process rewards) are centred chunk by chunk, the k-th on the
-k-th of those in the group that have one, and divided by one deviation for all, the root of the sum
-of the variances of the outcome and of every k-th chunk: so the weights of rewards decide how they
-compare, and an outcome alone is the case above. TraceRL (arXiv 2509.06949) divides each k-th chunk
-by a deviation of its own, and leaves one that a single rollout has as it is, which is 0 here.
+k-th chunks of the group, and divided by one deviation for all, the root of the sum of the variances
+of the outcome and of every k-th chunk: so the weights of rewards keep their meaning, and an outcome
+alone is the case above. TraceRL (arXiv 2509.06949) divides each k-th chunk by a separate deviation,
+and keeps the reward of a chunk that only one rollout has, which gives 0 here.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) -> Tensor:
-    """Advantages of rollouts that stand group by group.
+    """Advantages of rollouts in the order of their groups.
 
     Args:
         rewards: [B] float, NaN where no reward applies.
@@ -39,10 +41,10 @@ def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
 
 
 def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) -> Tensor:
-    """Advantages of what was earned at several places, on one scale.
+    """Advantages of the outcome and of every chunk, on one scale.
 
     Args:
-        rewards: [B, C] float, a column for each place, NaN where a rollout has none.
+        rewards: [B, C] float, a column for each of them, NaN where a rollout has none.
         num_generations: G, rollouts per prompt.
         scale_rewards: group, batch or none.
 
@@ -78,7 +80,9 @@ def equal_groups(rewards: Tensor, num_generations: int) -> Tensor:
 def _likelihood_weights(centred: Tensor) -> Tensor:
     """[P, G] rewards -> G (softmax(r) - softmax(-r)) over those that are known."""
     known = ~centred.isnan()
-    toward, away = ((sign * centred).masked_fill(~known, -torch.inf).softmax(1) for sign in (1, -1))
+    toward, away = (
+        (sign * centred).masked_fill(~known, -float("inf")).softmax(1) for sign in (1, -1)
+    )
     return (toward - away) * known.sum(1, keepdim=True)
 
 
@@ -92,4 +96,4 @@ def _variance(values: Tensor, dim: int) -> Tensor:
     number = known.sum(dim, keepdim=True)
     centred = (values - values.nanmean(dim, keepdim=True)).nan_to_num(0.0)
     variance = centred.square().sum(dim, keepdim=True) / (number - 1).clamp(min=1)
-    return torch.where(number > 1, variance, 0.0)
+    return variance.where(number > 1, 0.0)

@@ -22,7 +22,7 @@ The terms that are averaged, the surrogate of the objective:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -56,19 +56,10 @@ class BatchSize:
     @staticmethod
     def over_processes(counts: Sequence[Sequence[int]]) -> BatchSize:
         """The batch of all processes, from the fields of each process's own."""
-        rollouts, tokens, entries, longest, rows, token_rows, passes, token_passes = zip(
-            *counts, strict=True
-        )
-        return BatchSize(
-            max(1, sum(rollouts)),
-            sum(tokens),
-            sum(entries),
-            max(longest),
-            sum(rows),
-            sum(token_rows),
-            max(passes),
-            max(token_passes),
-        )
+        largest = ("longest", "passes", "token_passes")
+        columns = zip(fields(BatchSize), zip(*counts, strict=True), strict=True)
+        whole = {f.name: max(own) if f.name in largest else sum(own) for f, own in columns}
+        return BatchSize(**{**whole, "rollouts": max(1, whole["rollouts"])})
 
     def per_token(self) -> BatchSize:
         """The same batch for terms that are always per token, such as the KL."""

@@ -10,11 +10,11 @@ from mmrl.estimators import MASKS
 
 
 class Forwards(NamedTuple):
-    """Forwards with gradient (`new`), and without: of the policy as it was when it sampled, of the
+    """Forwards with gradient (`new`), and without: of the policy that sampled (`old`), of the
     reference policy, and once more of the policy where a loss needs all passes before their
-    gradients can be taken one by one. `value`: of a value model with a backbone of its own, half of
-    them with gradient; a head on the policy shares `new` and `old`. `entropy`: of the policy as it
-    was, over all masks, where only its most uncertain tokens are trained on."""
+    gradients can be taken one by one (`again`). `value`: of a value model with a copied backbone,
+    half of them with gradient; a head on the policy shares `new` and `old`. `entropy`: of the
+    policy that sampled, over all masks, where only its most uncertain tokens are trained on."""
 
     new: int
     old: int

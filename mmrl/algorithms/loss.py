@@ -122,7 +122,7 @@ def policy_loss(
     old = bound(old_logprobs, passes, config, advantages).values
     counts = new.counts
     weights = inputs.weights or batch_weights(passes, config, size)
-    level = RATIO_LEVELS[config.ratio_level]
+    level = RATIO_LEVELS[config.ratio_level].log_ratio
     log_ratio = level(new.values, old, counts, new.sizes, passes.blocks)
     terms = _terms(log_ratio, new, advantages, config)
     loss = -(terms.values * weights.entries).sum()

@@ -84,17 +84,6 @@ class RatioLevel(NamedTuple):
     log_ratio: Callable[..., Tensor]
     pass_by_pass: bool = False
 
-    def __call__(
-        self,
-        new: Tensor,
-        old: Tensor,
-        counts: Tensor,
-        sizes: Tensor | None = None,
-        blocks: Tensor | None = None,
-    ) -> Tensor:
-        """Log-ratios of the shape of `new`."""
-        return self.log_ratio(new, old, counts, sizes, blocks)
-
 
 RATIO_LEVELS = {
     "token": RatioLevel(token, pass_by_pass=True),

@@ -25,13 +25,13 @@ averaged as the terms of the policy are:
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.algorithm_config import ValueConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Estimates(NamedTuple):
@@ -70,9 +70,9 @@ def token_rewards(rewards: Tensor, scored: Tensor) -> Tensor:
         [K, B, L]: at every token of a step the sum of what is paid in it. A reward for a part in
         which nothing is scored is paid to nobody.
     """
-    steps = torch.arange(1, len(scored) + 1, device=scored.device)
-    whole_after = (scored * steps[:, None, None]).amax(0).cummax(-1).values  # 0 for no step
-    paid = (rewards * (whole_after == steps[:, None, None])).sum(-1, keepdim=True)
+    steps = scored.new_ones(len(scored)).cumsum(0)[:, None, None]
+    complete_after = (scored * steps).amax(0).cummax(-1).values  # 0 for no step
+    paid = (rewards * (complete_after == steps)).sum(-1, keepdim=True)
     return paid * scored
 
 
@@ -89,16 +89,16 @@ def estimate_gae(
         gamma: discount per step, in [0, 1].
         lam: lambda of GAE, in [0, 1].
     """
-    returns, advantages = torch.zeros_like(values), torch.zeros_like(values)
+    returns, advantages = values.new_zeros(values.shape), values.new_zeros(values.shape)
     next_return = next_value = next_advantage = values.new_zeros(values.shape[1])
     for i in reversed(range(len(scored))):
         ahead = gamma * (next_value + lam * next_advantage)
         returns[i] = (rewards[i] + gamma * next_return[:, None]) * scored[i]
         advantages[i] = (rewards[i] - values[i] + ahead[:, None]) * scored[i]
         written = scored[i].any(-1)
-        next_return = torch.where(written, step_means(returns[i], scored[i]), next_return)
-        next_value = torch.where(written, step_means(values[i], scored[i]), next_value)
-        next_advantage = torch.where(written, step_means(advantages[i], scored[i]), next_advantage)
+        next_return = step_means(returns[i], scored[i]).where(written, next_return)
+        next_value = step_means(values[i], scored[i]).where(written, next_value)
+        next_advantage = step_means(advantages[i], scored[i]).where(written, next_advantage)
     return Estimates(returns, advantages)
 
 
@@ -133,7 +133,7 @@ def value_loss(
     values, old, returns, weights = inputs
     held = values.clamp(old - epsilon, old + epsilon)
     free, bound = (values - returns).square(), (held - returns).square()
-    loss = (torch.maximum(free, bound) / 2 * weights).sum()
+    loss = (free.maximum(bound) / 2 * weights).sum()
     counts = weights > 0
     metrics = {
         "loss/value_avg": loss.detach(),

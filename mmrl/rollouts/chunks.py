@@ -1,6 +1,6 @@
 """Chunks of a text response that are judged one after the other, cut along its own tokens.
 
-Process rewards (TraceRL, arXiv 2509.06949) judge a response chunk by chunk, each given what stands
+Process rewards (TraceRL, arXiv 2509.06949) judge a response chunk by chunk, each given the text
 before it. Token ids are cut and only then decoded, so a chunk has a last position and nothing is
 ever tokenised again. Deviations from the public code: a chunk may also end with a line; the end
 token belongs to the last chunk; a response without words has no chunk.

@@ -22,19 +22,7 @@ def guided_logits(
     shared: bool = False,
     cache: Any = None,
 ) -> Tensor:
-    """Logits [N, C] at the N True entries of `where` [B, L], guidance applied.
-
-    What is never written (the mask token, and what the canvas bans) has the logit -inf, where it
-    lies in the response vocabulary.
-
-    Args:
-        policy: whose network is asked.
-        canvas: B rows; with guidance it needs its unconditional twin.
-        where: positions.
-        cfg_scale: w in (1 + w) conditional - w unconditional.
-        shared: whether to look for identical rows and compute them once.
-        cache: the network's cache; only the columns of its span are computed.
-    """
+    """The logits of `guided_output`."""
     return guided_output(policy, canvas, where, cfg_scale, shared, cache)[0]
 
 
@@ -46,25 +34,35 @@ def guided_output(
     shared: bool = False,
     cache: Any = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """`guided_logits`, and the values [N] at the same positions, see `models.network.value_head`.
+    """Logits [N, C] at the N True entries of `where` [B, L], guidance applied, and values [N].
 
-    Values are those of the conditional side; None for a network without a value head, or with
-    `shared`.
+    What is never written (the mask token, and what the canvas bans) has the logit -inf, where it
+    lies in the response vocabulary. Values are those of the conditional side, see
+    `models.network.value_head`; None for a network without a value head, with `shared` or `cache`.
+
+    Args:
+        policy: whose network predicts.
+        canvas: B rows; with guidance it needs its unconditional twin.
+        where: positions.
+        cfg_scale: w in (1 + w) conditional - w unconditional.
+        shared: whether identical rows are computed once.
+        cache: the network's cache; only the columns of its span are computed.
     """
     sides = [canvas] if cfg_scale == 0 else [canvas, canvas.unconditional()]
-    tokens = torch.cat([side.tokens for side in sides])
-    attend = attention(sides)
-    given = embeddings(sides)
-    asked = where.repeat(len(sides), 1)
+    inputs: dict[str, Any] = {
+        "input_ids": torch.cat([side.tokens for side in sides]),
+        "attention_mask": attention(sides),
+        "positions": where.repeat(len(sides), 1),
+        "columns": canvas.vocab,
+        **embeddings(sides),
+    }
     values = None
     if cache is not None:
-        logits = cached_logits(policy, tokens, attend, asked, canvas.vocab, cache, given)
+        logits = policy.model(**_select_columns(inputs, cache.span), cache=cache).logits
     elif shared:
-        logits = shared_logits(policy, tokens, attend, asked, canvas.vocab, given)
+        logits = _compute_once(policy, inputs)
     else:
-        logits, values = policy.model(
-            input_ids=tokens, attention_mask=attend, positions=asked, columns=canvas.vocab, **given
-        )
+        logits, values = policy.model(**inputs)
     if cfg_scale != 0:
         conditional, unconditional = logits.chunk(2)
         logits = (1 + cfg_scale) * conditional - cfg_scale * unconditional
@@ -74,53 +72,29 @@ def guided_output(
     return logits, values
 
 
-def shared_logits(
-    policy: Policy,
-    tokens: Tensor,
-    attend: Tensor | None,
-    asked: Tensor,
-    vocab: tuple[int, int],
-    given: Mapping[str, Tensor],
-) -> Tensor:
-    """Logits [N, C] at the True entries of `asked` [R, L], identical rows computed once."""
-    key = tokens if attend is None else torch.cat((tokens, attend.long()), 1)
-    if given:
-        key = torch.cat((key, given["feature_at"]), 1)
+def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
+    """Logits [N, C] with identical rows computed once."""
+    names = ("input_ids", "attention_mask", "feature_at")
+    rows = {name: inputs[name] for name in names if inputs.get(name) is not None}
+    key, positions = torch.cat([each.long() for each in rows.values()], 1), inputs["positions"]
     _, twin = key.unique(dim=0, return_inverse=True)
-    kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=tokens.device)
-    kept[twin] = torch.arange(len(twin), device=tokens.device)
-    union = torch.zeros(len(kept), asked.shape[1], dtype=torch.int, device=tokens.device)
-    union = union.index_add(0, twin, asked.int()).bool()
-    logits = policy.model(
-        input_ids=tokens[kept],
-        attention_mask=None if attend is None else attend[kept],
-        positions=union,
-        columns=vocab,
-        **embeddings_at(given, kept),
-    ).logits
+    kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=key.device)
+    kept[twin] = torch.arange(len(twin), device=key.device)
+    union = torch.zeros(len(kept), positions.shape[1], dtype=torch.int, device=key.device)
+    union = union.index_add(0, twin, positions.int()).bool()
+    distinct = {name: each[kept] for name, each in rows.items()}
+    logits = policy.model(**{**inputs, **distinct, "positions": union}).logits
     place = (union.flatten().cumsum(0) - 1).view_as(union)
-    return logits[place[twin][asked]]
+    return logits[place[twin][positions]]
 
 
-def cached_logits(
-    policy: Policy,
-    tokens: Tensor,
-    attend: Tensor | None,
-    asked: Tensor,
-    vocab: tuple[int, int],
-    cache: Any,
-    given: Mapping[str, Tensor],
-) -> Tensor:
-    """The same from the columns in the cache's span only, with cached keys and values around."""
-    start, stop, seen = cache.span
-    return policy.model(
-        input_ids=tokens[:, start:stop],
-        attention_mask=None if attend is None else attend[:, :seen],
-        positions=asked[:, start:stop],
-        columns=vocab,
-        cache=cache,
-        **embeddings_at(given, (slice(None), slice(start, stop))),
-    ).logits
+def _select_columns(inputs: Mapping[str, Any], span: tuple[int, int, int]) -> dict[str, Any]:
+    """The inputs in the columns start to stop, with attention to the first `seen` columns."""
+    start, stop, seen = span
+    names = [name for name in ("input_ids", "positions", "feature_at") if name in inputs]
+    attend = inputs["attention_mask"]
+    selected = {name: inputs[name][:, start:stop] for name in names}
+    return {**inputs, **selected, "attention_mask": None if attend is None else attend[:, :seen]}
 
 
 def attention(sides: Sequence[Canvas]) -> Tensor | None:
@@ -133,9 +107,9 @@ def attention(sides: Sequence[Canvas]) -> Tensor | None:
 
 
 def embeddings(sides: Sequence[Canvas]) -> dict[str, Tensor]:
-    """What the network takes in place of tokens for canvases stacked over rows; mostly nothing.
+    """Inputs of the network that replace tokens, for canvases stacked over rows; mostly none.
 
-    The sides differ in where embeddings stand, not in the embeddings.
+    The sides differ in the positions of the embeddings, not in the embeddings.
     """
     features = next((side.features for side in sides if side.features is not None), None)
     if features is None or features.rows is None:
@@ -143,8 +117,3 @@ def embeddings(sides: Sequence[Canvas]) -> dict[str, Tensor]:
     tokens = torch.full_like(features.at, -1)
     places = [tokens if side.features is None else side.features.at for side in sides]
     return {"features": features.rows, "feature_at": torch.cat(places)}
-
-
-def embeddings_at(given: Mapping[str, Tensor], part: Any) -> dict[str, Tensor]:
-    """The same for some rows or columns of the stack."""
-    return {**given, "feature_at": given["feature_at"][part]} if given else {}

@@ -1,10 +1,10 @@
 """The value model of a run: a head on the policy's hidden states, or on a copy of the policy.
 
-One for all tasks that have `algorithm.value`. A copy starts as the policy and is trained as the
-policy is, all weights, some of them or an adapter; what is not trained is the policy's own. It has
-no output matrix, a backward pass and a gradient norm of its own, and its parameters a group of
-their own in the one optimiser. The model that a run saves is the policy alone; a checkpoint holds
-what was trained of the value model beside it, as safetensors in `value/`.
+All tasks with `algorithm.value` share one. A copy starts as the policy and is trained as the policy
+is: all weights, some of them or an adapter; frozen weights are shared with the policy. It has no
+output matrix, a separate backward pass and gradient norm, and a separate parameter group in the one
+optimiser. The model that a run saves is the policy alone; a checkpoint holds the trained part of
+the value model beside it, as safetensors in `value/`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FOLDER = "value"
 
 
 class ValueModel:
-    """What predicts the return of the states a rollout went through.
+    """Predicts the return of the states of a rollout.
 
     Attributes:
         trained: module with the trained parameters: the head, or the whole copy.
@@ -55,7 +55,7 @@ class ValueModel:
         if config.value.backbone == "shared":
             policy.network.value_head = head
         else:
-            self.trained = copied(config, policy, head, accelerator)
+            self.trained = copy_policy(config, policy, head, accelerator)
             sharded = is_sharded(accelerator)
             self.network = self.trained if sharded else accelerator.prepare_model(self.trained)
 
@@ -95,7 +95,7 @@ class ValueModel:
         return {n: p.data for n, p in self.trained.named_parameters() if p.requires_grad}
 
 
-def copied(
+def copy_policy(
     config: RLConfig, policy: Policy, head: ValueHead, accelerator: Accelerator
 ) -> ValueNetwork:
     """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""

@@ -14,13 +14,13 @@ def new() -> torch.Tensor:
 
 
 def test_the_token_level_is_the_difference_at_each_counted_entry() -> None:
-    ratio = RATIO_LEVELS["token"](new(), OLD, COUNTS)
+    ratio = RATIO_LEVELS["token"].log_ratio(new(), OLD, COUNTS)
     assert ratio.tolist() == [[[0.5, -1.0, 0.0], [1.0, 0.0, 0.0]]]
 
 
 def test_the_sequence_level_is_the_mean_over_the_counted_entries_of_a_row() -> None:
     values = new()
-    ratio = RATIO_LEVELS["sequence"](values, OLD, COUNTS)
+    ratio = RATIO_LEVELS["sequence"].log_ratio(values, OLD, COUNTS)
     assert ratio.tolist() == [[[-0.25, -0.25, 0.0], [1.0, 0.0, 0.0]]]
     ratio[0, 0, 0].backward()
     assert values.grad is not None
@@ -29,7 +29,7 @@ def test_the_sequence_level_is_the_mean_over_the_counted_entries_of_a_row() -> N
 
 def test_without_a_ratio_the_value_is_one_and_the_gradient_that_of_the_logprob() -> None:
     values = new()
-    ratio = RATIO_LEVELS["none"](values, OLD, COUNTS).exp()
+    ratio = RATIO_LEVELS["none"].log_ratio(values, OLD, COUNTS).exp()
     assert bool((ratio == 1).all())
     ratio.sum().backward()
     assert values.grad is not None and torch.equal(values.grad, COUNTS.float())
@@ -38,7 +38,7 @@ def test_without_a_ratio_the_value_is_one_and_the_gradient_that_of_the_logprob()
 @pytest.mark.parametrize("level", sorted(RATIO_LEVELS))
 def test_equal_policies_have_ratio_one_at_every_level(level: str) -> None:
     blocks = torch.tensor([[0, 0, 1], [0, 0, 1]])
-    log_ratio = RATIO_LEVELS[level](OLD.clone(), OLD, COUNTS, None, blocks)
+    log_ratio = RATIO_LEVELS[level].log_ratio(OLD.clone(), OLD, COUNTS, None, blocks)
     assert bool((log_ratio.exp() == 1).all())
 
 
@@ -59,7 +59,7 @@ DIFFERENCE = torch.tensor([[[0.1, 0.3, 9.0, 9.0]], [[0.5, 9.0, 1.0, 3.0]]])
 def test_each_level_takes_its_own_mean(level: str, expected: list[list[float]]) -> None:
     blocks = torch.tensor([[0, 0, 1, 1]])
     old = torch.full((2, 1, 4), -5.0)
-    ratio = RATIO_LEVELS[level](old + DIFFERENCE, old, TWO, None, blocks)
+    ratio = RATIO_LEVELS[level].log_ratio(old + DIFFERENCE, old, TWO, None, blocks)
     torch.testing.assert_close(ratio[:, 0], torch.tensor(expected))
 
 
@@ -67,5 +67,8 @@ def test_a_value_that_stands_for_many_tokens_is_divided_by_their_number() -> Non
     new, old = torch.tensor([[[-8.0], [-3.0]]]), torch.tensor([[[-10.0], [-6.0]]])
     counts, sizes = torch.ones(1, 2, 1, dtype=torch.bool), torch.tensor([[[4], [2]]])
     for level in ("step", "sequence"):
-        assert RATIO_LEVELS[level](new, old, counts, sizes).flatten().tolist() == [0.5, 1.5]
-    assert RATIO_LEVELS["token"](new, old, counts, sizes).flatten().tolist() == [2.0, 3.0]
+        assert RATIO_LEVELS[level].log_ratio(new, old, counts, sizes).flatten().tolist() == [
+            0.5,
+            1.5,
+        ]
+    assert RATIO_LEVELS["token"].log_ratio(new, old, counts, sizes).flatten().tolist() == [2.0, 3.0]
