@@ -44,7 +44,7 @@ def concatenate(parts: Sequence[Rollout]) -> Rollout:
 
 
 def _concatenate_field(canvases: Sequence[Canvas], name: str) -> Tensor | None:
-    """A tensor of all canvases; where only some have a mask, the others get one that is all True."""
+    """A tensor of all canvases; if only some have a mask, the others get one that is True."""
     own = [(getattr(canvas, name), canvas.response) for canvas in canvases]
     if all(tensor is None for tensor, _ in own):
         return None

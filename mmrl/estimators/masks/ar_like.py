@@ -8,11 +8,11 @@ probability to be hidden. A row that hides nothing hides its lowest-kept positio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mmrl.estimators.masks.random import rising_rate
 from mmrl.estimators.masks.strategy import (
+    Draw,
     RisingRateConfig,
     Strategy,
     at_least_one,
@@ -22,7 +22,7 @@ from mmrl.estimators.masks.strategy import (
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
 
 def keep_probability(where: Tensor, rate: float) -> Tensor:
@@ -38,15 +38,13 @@ def keep_probability(where: Tensor, rate: float) -> Tensor:
     return keep
 
 
-def plan(
-    rollout: Rollout, config: RisingRateConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: RisingRateConfig, draw: Draw) -> Passes:
     """`num_draws` passes at the rate of this iteration."""
     where = rollout.canvas.scorable
-    keep = keep_probability(where, rising_rate(config, iteration))
+    keep = keep_probability(where, rising_rate(config, draw.iteration))
     hidden, weight = [], []
     for _ in range(config.num_draws):
-        chosen = (row_uniforms(where, generators) > keep) & where
+        chosen = (row_uniforms(where, draw) > keep) & where
         hidden.append(at_least_one(chosen, keep, where))
         weight.append(chosen / (1 - keep).clamp(min=1e-12))
     return passes_of(rollout.canvas, hidden, weight)

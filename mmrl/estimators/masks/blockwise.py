@@ -8,10 +8,10 @@ given the blocks before. A row's draws take different blocks until all had their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mmrl.estimators.masks.strategy import (
+    Draw,
     RateRangeConfig,
     Strategy,
     blocks_of,
@@ -24,22 +24,20 @@ from mmrl.estimators.masks.strategy import (
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
 
-def plan(
-    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     """`num_draws` passes, each scoring some of the positions of one block."""
     assert config.block_size is not None, "checked with the configuration"
     canvas = rollout.canvas
     blocks = blocks_of(canvas, config.block_size)
     number = blocks.masked_fill(~canvas.scorable, -1).amax(-1) + 1
     hidden, weight = [], []
-    for active in _draw_blocks(number, config.num_draws, generators):
+    for active in _draw_blocks(number, config.num_draws, draw):
         inside = (blocks == active[:, None]) & canvas.scorable
-        counts = counts_at(row_levels(inside, generators), inside, config)
-        chosen = lowest_of(row_uniforms(inside, generators), inside, counts)
+        counts = counts_at(row_levels(inside, draw), inside, config)
+        chosen = lowest_of(row_uniforms(inside, draw), inside, counts)
         hidden.append(chosen | (blocks > active[:, None]))
         weight.append(chosen * (number * inside.sum(-1) / counts)[:, None])
     passes = passes_of(canvas, hidden, weight)
@@ -47,13 +45,13 @@ def plan(
     return passes
 
 
-def _draw_blocks(number: Tensor, draws: int, generators: Sequence[Generator]) -> Tensor:
+def _draw_blocks(number: Tensor, draws: int, draw: Draw) -> Tensor:
     """[K, B] int64: the block of each draw, a random order of each row's blocks repeated."""
     import torch
 
     orders = [
         torch.randperm(max(n, 1), generator=g)
-        for n, g in zip(number.tolist(), generators, strict=True)
+        for n, g in zip(number.tolist(), draw.generators, strict=True)
     ]
     turns = [[int(order[k % len(order)]) for order in orders] for k in range(draws)]
     return torch.tensor(turns, device=number.device)

@@ -9,11 +9,10 @@ range of levels. The full pass has weight 0 in that estimate and the pair makes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mmrl.estimators.masks.strategy import (
+    Draw,
     RateRangeConfig,
     Strategy,
     counts_at,
@@ -23,9 +22,6 @@ from mmrl.estimators.masks.strategy import (
     row_uniforms,
 )
 from mmrl.types import Passes, Rollout
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 
 @dataclass(kw_only=True)
@@ -41,17 +37,15 @@ def number(config: ComplementaryConfig, steps: int, length: int) -> int:
     return config.num_draws * (2 + config.include_full)
 
 
-def plan(
-    rollout: Rollout, config: ComplementaryConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: ComplementaryConfig, draw: Draw) -> Passes:
     """`num_draws` pairs, each followed by its full pass where that is included."""
     where = rollout.canvas.scorable
     total = where.sum(-1)
     scale = 1.5 if config.include_full else 1.0
     hidden, weight = [], []
     for _ in range(config.num_draws):
-        counts = counts_at(row_levels(where, generators), where, config)
-        chosen = lowest_of(row_uniforms(where, generators), where, counts)
+        counts = counts_at(row_levels(where, draw), where, config)
+        chosen = lowest_of(row_uniforms(where, draw), where, counts)
         first = (1.0 + (counts >= total)) * total / counts
         second = total / (total - counts).clamp(min=1)
         hidden += [chosen, where & ~chosen]

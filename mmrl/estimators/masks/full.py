@@ -5,19 +5,11 @@ With `prompt_mask_rate` prompt tokens are hidden as well; with several draws onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from mmrl.estimators.masks.strategy import MaskConfig, Strategy, passes_of
+from mmrl.estimators.masks.strategy import Draw, MaskConfig, Strategy, passes_of
 from mmrl.types import Passes, Rollout
 
-if TYPE_CHECKING:
-    from torch import Generator
 
-
-def plan(
-    rollout: Rollout, config: MaskConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: MaskConfig, draw: Draw) -> Passes:
     """`num_draws` passes over the whole response, weight 1."""
     canvas = rollout.canvas
     return passes_of(canvas, [canvas.response] * config.num_draws)

@@ -7,15 +7,9 @@ part of them with the unbiased weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from mmrl.estimators.masks.strategy import Strategy
+from mmrl.estimators.masks.strategy import Draw, Strategy
 from mmrl.estimators.masks.trace import SliceConfig, number_of_slices, plan_slices
 from mmrl.types import Passes, Rollout
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 
 def number(config: SliceConfig, steps: int, length: int) -> int:
@@ -23,13 +17,11 @@ def number(config: SliceConfig, steps: int, length: int) -> int:
     return number_of_slices(config, length)
 
 
-def plan(
-    rollout: Rollout, config: SliceConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of positions."""
     response = rollout.canvas.response
     order = (response.cumsum(-1) - 1).where(response, -1)
-    return plan_slices(rollout, order, config, generators)
+    return plan_slices(rollout, order, config, draw)
 
 
 LEFT_TO_RIGHT = Strategy(plan, SliceConfig, number, ordered=True)

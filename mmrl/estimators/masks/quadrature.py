@@ -8,10 +8,8 @@ t up to n = 2 K. The range is `min_mask_rate` .. `max_mask_rate`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from mmrl.estimators.masks.strategy import (
+    Draw,
     RateRangeConfig,
     Strategy,
     at_least_one,
@@ -19,9 +17,6 @@ from mmrl.estimators.masks.strategy import (
     row_uniforms,
 )
 from mmrl.types import Passes, Rollout
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 
 def nodes(config: RateRangeConfig) -> list[tuple[float, float]]:
@@ -33,9 +28,7 @@ def nodes(config: RateRangeConfig) -> list[tuple[float, float]]:
     return [(low + width * (x + 1) / 2, w / 2) for x, w in zip(points, weights, strict=True)]
 
 
-def plan(
-    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     """One pass per node; the score of pass n counts K omega_n / t_n in the mean over passes.
 
     A row that hides nothing hides one position, so that it is scored, with weight 0.
@@ -43,7 +36,7 @@ def plan(
     where = rollout.canvas.scorable
     hidden, weight = [], []
     for rate, share in nodes(config):
-        uniforms = row_uniforms(where, generators)
+        uniforms = row_uniforms(where, draw)
         chosen = (uniforms < rate) & where
         hidden.append(at_least_one(chosen, uniforms, where))
         weight.append(chosen * (config.num_draws * share / rate))

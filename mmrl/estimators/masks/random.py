@@ -7,10 +7,8 @@ draw hides nothing hides its first drawn position, so that every rollout is scor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from mmrl.estimators.masks.strategy import (
+    Draw,
     RisingRateConfig,
     Strategy,
     at_least_one,
@@ -19,9 +17,6 @@ from mmrl.estimators.masks.strategy import (
 )
 from mmrl.types import Passes, Rollout
 
-if TYPE_CHECKING:
-    from torch import Generator
-
 
 def rising_rate(config: RisingRateConfig, iteration: int) -> float:
     """The rate of an inner iteration."""
@@ -29,14 +24,12 @@ def rising_rate(config: RisingRateConfig, iteration: int) -> float:
     return min(r0 + (1 - r0) * (iteration + 1) / config.num_iterations, 0.999)
 
 
-def plan(
-    rollout: Rollout, config: RisingRateConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: RisingRateConfig, draw: Draw) -> Passes:
     """`num_draws` passes at the rate of this iteration, weight 1."""
     where, hidden = rollout.canvas.scorable, []
     for _ in range(config.num_draws):
-        uniforms = row_uniforms(where, generators)
-        chosen = (uniforms < rising_rate(config, iteration)) & where
+        uniforms = row_uniforms(where, draw)
+        chosen = (uniforms < rising_rate(config, draw.iteration)) & where
         hidden.append(at_least_one(chosen, uniforms, where))
     return passes_of(rollout.canvas, hidden)
 

@@ -64,17 +64,24 @@ def one_per_draw(config: MaskConfig, steps: int, length: int) -> int:
     return config.num_draws
 
 
+class Draw(NamedTuple):
+    """What the masks of an inner iteration (0 .. num_iterations - 1) are drawn with."""
+
+    generators: Sequence[Generator]
+    iteration: int = 0
+
+
 class Strategy(NamedTuple):
     """A row of `MASKS`.
 
-    `plan(rollout, config, generators, iteration)` makes the passes; `config` has the options of the
-    strategy's `Config`. `number(config, steps, length)`: how many passes there are at most for so
+    `plan(rollout, config, draw)` makes the passes; `config` has the options of the strategy's
+    `Config`. `number(config, steps, length)`: how many passes there are at most for so
     many denoising steps and response positions. `needs_blocks`: `block_size` must be set.
     `ordered`: the passes follow an order of writing, so neither several draws nor hidden prompt
     tokens make sense; `reads_trace`: the order is the recorded one.
     """
 
-    plan: Callable[[Rollout, Any, Sequence[Generator], int], Passes]
+    plan: Callable[[Rollout, Any, Draw], Passes]
     Config: type[MaskConfig] = MaskConfig
     number: Callable[[Any, int, int], int] = one_per_draw
     needs_blocks: bool = False
@@ -96,10 +103,11 @@ class Strategy(NamedTuple):
             generators: one per row.
             iteration: inner iteration, 0 .. num_iterations - 1.
         """
-        passes = self.plan(rollout, config, generators, iteration)
+        draw = Draw(generators, iteration)
+        passes = self.plan(rollout, config, draw)
         canvas, size = rollout.canvas, config.block_size
         if config.prompt_mask_rate > 0:
-            passes = hide_prompt(passes, canvas, config.prompt_mask_rate, generators)
+            passes = hide_prompt(passes, canvas, config.prompt_mask_rate, draw)
         blocks = None if size is None else blocks_of(canvas, size)
         return replace(passes, length=canvas.scorable.sum(-1), blocks=blocks)
 
@@ -125,14 +133,12 @@ def passes_of(
     return Passes(masks | (canvas.response & ~canvas.scorable), scored, weights)
 
 
-def hide_prompt(
-    passes: Passes, canvas: Canvas, rate: float, generators: Sequence[Generator]
-) -> Passes:
+def hide_prompt(passes: Passes, canvas: Canvas, rate: float, draw: Draw) -> Passes:
     """Hide prompt tokens as well, each with probability `rate` (d1, SPG)."""
     import torch
 
     prompt = ~canvas.response if canvas.attend is None else ~canvas.response & canvas.attend
-    noise = [row_uniforms(prompt, generators) for _ in range(len(passes))]
+    noise = [row_uniforms(prompt, draw) for _ in range(len(passes))]
     hidden = (torch.stack(noise) < rate) & prompt
     return replace(passes, hidden=passes.hidden | hidden)
 
@@ -143,22 +149,22 @@ def blocks_of(canvas: Canvas, size: int) -> Tensor:
     return (place // size).where(canvas.response, -1)
 
 
-def row_uniforms(where: Tensor, generators: Sequence[Generator]) -> Tensor:
+def row_uniforms(where: Tensor, draw: Draw) -> Tensor:
     """[B, L] uniforms at the True entries of `where` (0 elsewhere), row by row."""
     import torch
 
     out = torch.zeros(where.shape, device=where.device)
     counts = where.sum(1).tolist()
-    draws = [torch.rand(n, generator=g) for n, g in zip(counts, generators, strict=True)]
+    draws = [torch.rand(n, generator=g) for n, g in zip(counts, draw.generators, strict=True)]
     out[where] = torch.cat(draws).to(where.device)
     return out
 
 
-def row_levels(where: Tensor, generators: Sequence[Generator]) -> Tensor:
+def row_levels(where: Tensor, draw: Draw) -> Tensor:
     """[B] float64 uniforms in [0, 1), one per row of `where`."""
     import torch
 
-    draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in generators]
+    draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in draw.generators]
     return torch.cat(draws).to(where.device)
 
 

@@ -7,25 +7,17 @@ all iterations together, or all draws of a single one, estimate the evidence bou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from mmrl.estimators.masks.strategy import RateRangeConfig, Strategy, row_levels
+from mmrl.estimators.masks.strategy import Draw, RateRangeConfig, Strategy, row_levels
 from mmrl.estimators.masks.uniform import plan_levels
 from mmrl.types import Passes, Rollout
 
-if TYPE_CHECKING:
-    from torch import Generator
 
-
-def plan(
-    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     """`num_draws` passes, one per stratum of this iteration."""
     where, strata = rollout.canvas.scorable, config.num_draws * config.num_iterations
-    places = [k * config.num_iterations + iteration for k in range(config.num_draws)]
-    levels = [(row_levels(where, generators) + place) / strata for place in places]
-    return plan_levels(rollout, config, generators, levels)
+    places = [k * config.num_iterations + draw.iteration for k in range(config.num_draws)]
+    levels = [(row_levels(where, draw) + place) / strata for place in places]
+    return plan_levels(rollout, config, draw, levels)
 
 
 STRATIFIED = Strategy(plan, RateRangeConfig)

@@ -8,16 +8,15 @@ text are hidden or visible as they were, never scored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.estimators.masks.strategy import MaskConfig, Strategy
+from mmrl.estimators.masks.strategy import Draw, MaskConfig, Strategy
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
 
 POSITION_TERMS = ("none", "plackett_luce")
@@ -63,9 +62,7 @@ def number(config: TraceConfig, steps: int, length: int) -> int:
     return number_of_slices(config, min(steps, length))
 
 
-def plan(
-    rollout: Rollout, config: TraceConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: TraceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace.
 
     Raises:
@@ -79,7 +76,7 @@ def plan(
             f" {int(untraced.sum())} of {len(order)} have no trace; use another mask strategy, or"
             " roll out with a sampler that records one."
         )
-    passes = plan_slices(rollout, order, config, generators)
+    passes = plan_slices(rollout, order, config, draw)
     if config.position_term != "none":
         passes.order = writing_order(rollout)
     return passes
@@ -124,9 +121,7 @@ def slice_ids(order: Tensor, config: SliceConfig) -> Tensor:
     return ids
 
 
-def plan_slices(
-    rollout: Rollout, order: Tensor, config: SliceConfig, generators: Sequence[Generator]
-) -> Passes:
+def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw) -> Passes:
     """Each pass hides a slice and all later ones and scores the slice.
 
     Slices without a position that counts are left out. With `sampled_slices` a row's slices are
@@ -138,7 +133,7 @@ def plan_slices(
         rollout: B rows.
         order: [B, L] int64, when each position was written, negative where it was given.
         config: how it is cut.
-        generators: one per row.
+        draw: a generator per row.
     """
     import torch
 
@@ -146,7 +141,7 @@ def plan_slices(
     ids = slice_ids(order, config)
     present = [ids[row, scorable[row]].unique() for row in range(len(ids))]
     present = [found[found >= 0] for found in present]
-    chosen = [_sample(found, config, generators, row) for row, found in enumerate(present)]
+    chosen = [_sample(found, config, draw, row) for row, found in enumerate(present)]
     passes = max([1, *map(len, chosen)])
     active = torch.full((passes, len(ids)), torch.iinfo(torch.long).max, device=ids.device)
     share = torch.zeros(len(ids), device=ids.device)
@@ -157,15 +152,13 @@ def plan_slices(
     return Passes(ids >= active[..., None], scored, scored * share[:, None] * passes)
 
 
-def _sample(
-    found: Tensor, config: SliceConfig, generators: Sequence[Generator], row: int
-) -> Tensor:
+def _sample(found: Tensor, config: SliceConfig, draw: Draw, row: int) -> Tensor:
     """Some of the slices of a row, in order."""
     import torch
 
     if config.sampled_slices is None or config.sampled_slices >= len(found):
         return found
-    order = torch.randperm(len(found), generator=generators[row])[: config.sampled_slices]
+    order = torch.randperm(len(found), generator=draw.generators[row])[: config.sampled_slices]
     return found[order.sort().values.to(found.device)]
 
 

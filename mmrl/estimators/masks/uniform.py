@@ -9,10 +9,10 @@ weight 1 / t has the same mean and an infinite variance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mmrl.estimators.masks.strategy import (
+    Draw,
     RateRangeConfig,
     Strategy,
     counts_at,
@@ -24,30 +24,25 @@ from mmrl.estimators.masks.strategy import (
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
 
-def plan(
-    rollout: Rollout, config: RateRangeConfig, generators: Sequence[Generator], iteration: int
-) -> Passes:
+def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     """`num_draws` passes, each with its own level per row."""
     where = rollout.canvas.scorable
-    levels = [row_levels(where, generators) for _ in range(config.num_draws)]
-    return plan_levels(rollout, config, generators, levels)
+    levels = [row_levels(where, draw) for _ in range(config.num_draws)]
+    return plan_levels(rollout, config, draw, levels)
 
 
 def plan_levels(
-    rollout: Rollout,
-    config: RateRangeConfig,
-    generators: Sequence[Generator],
-    levels: Sequence[Tensor],
+    rollout: Rollout, config: RateRangeConfig, draw: Draw, levels: list[Tensor]
 ) -> Passes:
     """One pass per entry of `levels`, [B] in [0, 1): the place in the range of l."""
     where = rollout.canvas.scorable
     hidden, weight = [], []
     for level in levels:
         counts = counts_at(level, where, config)
-        chosen = lowest_of(row_uniforms(where, generators), where, counts)
+        chosen = lowest_of(row_uniforms(where, draw), where, counts)
         hidden.append(chosen)
         weight.append(chosen * (where.sum(-1) / counts)[:, None])
     return passes_of(rollout.canvas, hidden, weight)
