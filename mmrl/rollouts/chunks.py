@@ -34,7 +34,7 @@ def cut(tokenizer: Any, canvas: Canvas, cutting: Cutting) -> list[tuple[Chunk, .
 
 
 def _bounds(tokenizer: Any, ids: Sequence[int], cutting: Cutting) -> list[int]:
-    """Behind how many tokens each chunk ends."""
+    """The number of tokens up to the end of each chunk."""
     bounds, first = [], 0
     for n in range(1, len(ids) + 1):
         if n - first < cutting.size:

@@ -39,7 +39,7 @@ class Credit:
         rewards: [B] float32 weighted sums, NaN where no reward applies.
         advantages: [B] float32, of the weighted sums.
         equal: [B] bool, rollouts of zero-variance groups.
-        columns: [B, 1 + chunks] float32 advantages of the rest and of every chunk, on one scale;
+        columns: [B, 1 + chunks] float32 advantages of the outcome and of every chunk, on one scale;
             None where no chunks are judged, or there is no value model.
         metrics: of all processes together.
     """
@@ -96,15 +96,15 @@ def place_at_end(outcomes: Tensor, length: int) -> Tensor:
 
 
 def place_rewards(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
-    """Advantages of the rest and of chunks at their positions.
+    """Put the advantages of the outcome and of chunks at their positions.
 
     Args:
-        columns: [B, 1 + chunks], the rest first.
+        columns: [B, 1 + chunks], the outcome first.
         chunks: of each rollout, no more than there are columns for.
         length: L of the canvas.
 
     Returns:
-        [B, L]: of a chunk at its last position, of the rest at the last of the row, 0 elsewhere.
+        [B, L]: a chunk's at its last position, the outcome's at the end of the row, 0 elsewhere.
     """
     rewards = place_at_end(columns[:, 0], length)
     for row, own in enumerate(chunks):

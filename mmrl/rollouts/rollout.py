@@ -89,9 +89,9 @@ class Groups:
         prompts: B prompts, group by group.
         names: B (prompt, sample) places in the step.
         rollout: their finished canvases.
-        samples: what rewards see of them.
-        chunks: of the completions, at their places in the rows of `rollout`.
-        pending: their scores.
+        samples: inputs of the rewards.
+        chunks: of the completions, at their positions in the rows of `rollout`.
+        pending: their scores, once they are known.
         metrics: of sampling.
     """
 
@@ -185,7 +185,7 @@ def _build_samples(
     rollout: Rollout,
     completions: Sequence[str | Image.Image],
 ) -> list[Sample]:
-    """What rewards see of the rollouts of the first of the prompts."""
+    """The inputs of the rewards, for the rollouts of the first of the prompts."""
     chunks: Chunks = [None] * len(completions)
     if task.scorer.cutting is not None:
         chunks = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
@@ -194,7 +194,7 @@ def _build_samples(
 
 
 def _shift_chunks(parts: Sequence[Rollout], samples: Sequence[Sample], length: int) -> Chunks:
-    """The chunks of samples where `concatenate` puts them, in rows of one length."""
+    """The chunks of samples at their positions after `concatenate`, in rows of one length."""
     shifts = [
         length - part.canvas.tokens.shape[1] for part in parts for _ in range(len(part.canvas))
     ]
@@ -229,9 +229,9 @@ def _sample_batches(
 
 
 def _component_metrics(local: RewardScores) -> dict[str, float]:
-    """`rewards/<key>/mean` and `/std` over all processes, how many samples have no score:
-    `/failures` of the reward, and `/none` where it did not apply; and how long they waited:
-    `/latency_s`, the mean, and `/queue`, the largest of any process."""
+    """Per reward, over all processes: `rewards/<key>/mean` and `/std` of the scores, the number of
+    samples without one (`/failures`, and `/none` where the reward did not apply), the mean
+    `/latency_s`, and the largest `/queue` of any process."""
     metrics = {}
     for key, mine in local.components.items():
         scores = torch.tensor(gather_object(mine), dtype=torch.float64)
