@@ -23,7 +23,7 @@ from eval.evaluation import Batch, list_rows, sample_batch, score_batches
 from eval.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from eval.results import Report, Results, write_results
 from eval.sample_store import SampleStore
-from eval.text_scores import count_groups
+from eval.text_scores import group_places
 from mmrl.config import NotHereError, check
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts
@@ -85,7 +85,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
         if not dry:
             raise
         return []
-    count_groups(prompts, config.group_by)
+    group_places(prompts, config.group_by)
     check_prompts(config.model, config.task, prompts)
     _store(config).check(_decisive(config, prompts))
     return prompts

@@ -9,7 +9,7 @@ from typing import Any
 from eval.eval_config import EvalConfig
 from eval.evaluation import Batch
 from eval.results import Report, Results, finite_scores, format_table
-from eval.text_scores import Groups, Row, cost_row, count_groups, score_groups, score_row
+from eval.text_scores import Groups, Row, cost_row, group_places, score_groups, score_row
 from mmrl.types import Prompt
 
 NOTE = """\
@@ -29,11 +29,12 @@ _HEADS = {
 
 def plan(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
     """The prompts by group and the number of batches, for a dry run."""
-    counts = count_groups(prompts, config.group_by)
+    groups = group_places(prompts, config.group_by).items()
+    counts = {k: ", ".join(f"{v} {len(each)}" for v, each in group.items()) for k, group in groups}
     batches = math.ceil(len(prompts) * config.num_samples / config.batch_size)
     return {
         "prompts": f"{len(prompts)}, {config.num_samples} completions each",
-        **{key: ", ".join(f"{v} {n}" for v, n in count.items()) for key, count in counts.items()},
+        **counts,
         "batches": f"{batches} of each row of the table",
     }
 

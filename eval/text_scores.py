@@ -119,49 +119,19 @@ def cost_row(
     }
 
 
-def count_groups(
+def group_places(
     prompts: Sequence[Prompt], keys: Sequence[str] | None = None
-) -> dict[str, dict[str, int]]:
-    """How many prompts share each value of their metadata, by key and in the order of the file.
+) -> dict[str, dict[str, list[int]]]:
+    """Places of the prompts that share a value of their metadata, by key and value.
 
     Args:
         prompts: of a benchmark.
         keys: what to group by; None takes those of `USUAL_KEYS` in which prompts differ. A prompt
-            whose value is a list counts under each of its members.
+            whose value is a list belongs to each of its members.
 
     Raises:
         ConfigError: no prompt has such a key.
     """
-    return {
-        key: {value: len(places) for value, places in groups.items()}
-        for key, groups in _group(prompts, keys).items()
-    }
-
-
-def score_groups(
-    prompts: Sequence[Prompt],
-    scores: Mapping[str, Sequence[float]],
-    num_samples: int,
-    keys: Sequence[str] | None = None,
-) -> Groups:
-    """Scores of one setting for every value of the metadata; see `score_row`, `count_groups`."""
-    return {
-        key: {
-            value: score_row(
-                [prompts[n] for n in places],
-                {name: [each[n] for n in places] for name, each in scores.items()},
-                num_samples,
-            )
-            for value, places in groups.items()
-        }
-        for key, groups in _group(prompts, keys).items()
-    }
-
-
-def _group(
-    prompts: Sequence[Prompt], keys: Sequence[str] | None
-) -> dict[str, dict[str, list[int]]]:
-    """Places of the prompts of each value, by key."""
     groups = {key: _places(prompts, key) for key in (USUAL_KEYS if keys is None else keys)}
     if keys is None:
         return {key: places for key, places in groups.items() if len(places) > 1}
@@ -180,3 +150,19 @@ def _places(prompts: Sequence[Prompt], key: str) -> dict[str, list[int]]:
         for each in dict.fromkeys(map(str, values)):
             places[each].append(n)
     return dict(places)
+
+
+def score_groups(
+    prompts: Sequence[Prompt],
+    scores: Mapping[str, Sequence[float]],
+    num_samples: int,
+    keys: Sequence[str] | None = None,
+) -> Groups:
+    """Scores of one setting for every value of the metadata; see `score_row`, `group_places`."""
+
+    def row(places: Sequence[int]) -> Row:
+        some = {name: [each[n] for n in places] for name, each in scores.items()}
+        return score_row([prompts[n] for n in places], some, num_samples)
+
+    groups = group_places(prompts, keys)
+    return {key: {v: row(places) for v, places in group.items()} for key, group in groups.items()}

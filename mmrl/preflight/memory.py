@@ -1,7 +1,7 @@
 """Device memory of a run, estimated from sizes alone.
 
-Counted are the tensors that grow with the model or the batch. The image tokenizer, rewards on the
-same device and what the allocator keeps in reserve come on top.
+The estimate counts the tensors that grow with the model or the batch. The image tokenizer, rewards
+on the same device and the reserve of the allocator come on top.
 """
 
 from __future__ import annotations
@@ -24,44 +24,31 @@ from models.task_names import writes_images
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
-MMADA_8B = {
-    "model_type": "mmada",
-    "d_model": 4096,
-    "n_layers": 32,
-    "n_heads": 32,
-    "mlp_hidden_size": 12288,
-    "rope_theta": 500000.0,
-    "embedding_size": 134656,
-    "num_vq_tokens": 1024,
-    "codebook_size": 8192,
-}
-"""Sizes of Gen-Verse/MMaDA-8B, for estimates without the checkpoint."""
+_WIDTHS = {"d_model": 4096, "n_layers": 32, "n_heads": 32, "mlp_hidden_size": 12288}
+_LLAMA_WIDTHS = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+_IMAGES = {"num_vq_tokens": 1024, "codebook_size": 8192}
 
-LLADA_8B = {
-    **{key: MMADA_8B[key] for key in ("d_model", "n_layers", "n_heads", "mlp_hidden_size")},
-    "model_type": "llada",
-    "rope_theta": 500000.0,
-    "embedding_size": 126464,
-}
+LLADA_8B = _WIDTHS | {"model_type": "llada", "rope_theta": 5e5, "embedding_size": 126464}
 """Sizes of GSAI-ML/LLaDA-8B-Instruct, for estimates of runs without images."""
-
-LLADA_V_8B = {
+MMADA_8B = _WIDTHS | _IMAGES | {"model_type": "mmada", "rope_theta": 5e5, "embedding_size": 134656}
+"""Sizes of Gen-Verse/MMaDA-8B, for estimates without the checkpoint."""
+LLADA_V_8B = _LLAMA_WIDTHS | {
     "model_type": "llava_llada",
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
     "intermediate_size": 12288,
-    "rope_theta": 500000.0,
+    "rope_theta": 5e5,
     "vocab_size": 126464,
 }
-"""Sizes of GSAI-ML/LLaDA-V, whose vision tower is the one its family takes without others."""
-
-SIZES = {"LLaDA-8B": LLADA_8B, "LLaDA-V-8B": LLADA_V_8B, "MMaDA-8B": MMADA_8B}
+"""Sizes of GSAI-ML/LLaDA-V, whose vision tower is the default of its family."""
+SIZES: dict[str, dict[str, Any]] = {
+    "LLaDA-8B": LLADA_8B,
+    "LLaDA-V-8B": LLADA_V_8B,
+    "MMaDA-8B": MMADA_8B,
+}
 
 
 def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
-    """`config.json` of the policy; where that is not on this machine, a public model that can do
-    the tasks, with its name. Without an image tokenizer it is the smallest."""
+    """None and `config.json` of the policy; where that is not on this machine, name and sizes of a
+    public model that can do the tasks, without an image tokenizer the smallest."""
     raw = known_config(config.model.path)
     if raw is not None and raw.get("model_type") in FAMILIES:
         return None, raw
@@ -92,11 +79,8 @@ def estimate(
         network = MaskedTokenModel(core)
         seeing = FAMILIES[raw["model_type"]].network(raw)
     weights = sum(p.numel() for p in seeing.parameters())
-    full = (
-        sum(p.numel() for p in trained_in_full(seeing, config.model).values())
-        * BYTES[config.model.dtype]
-    )
     size, lora = BYTES[config.model.dtype], config.model.lora
+    full = sum(p.numel() for p in trained_in_full(seeing, config.model).values()) * size
     # peft holds adapters of half-precision weights in float32
     adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
     trained = full + adapter * 4
@@ -115,14 +99,14 @@ def estimate(
 
 
 def total(parts: Mapping[str, float]) -> float:
-    """Bytes at the worst moment: everything that stays, and the larger of update and sampling."""
+    """Bytes at the peak: everything that stays, and the larger of update and sampling."""
     stays = sum(size for name, size in parts.items() if name not in ("update", "sampling"))
     return stays + max(parts["update"], parts["sampling"])
 
 
 def _value(config: RLConfig, network: MaskedTokenModel, adapter: int) -> float:
-    """Bytes of what is trained of a value model: its head, and its copy of the policy, with which
-    it has in common what is not trained."""
+    """Bytes of the trained part of a value model: its head, and its copy of the policy, which
+    shares with the policy what is not trained."""
     if config.value is None:
         return 0
     size = BYTES[config.model.dtype]
@@ -137,64 +121,51 @@ def _update(
     config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, vision: Any
 ) -> float:
     """Bytes of activations per rollout of a micro-batch."""
-    response, columns = response_shape(config, core, raw, task)
+    model, algorithm = config.model, task.algorithm
+    response, columns = _response_shape(config, core, raw, task)
     logits = 4.0 * response * columns
-    dtype = config.model.dtype
-    size = 2 if choose(config, dtype=dtype).bf16 else BYTES[dtype]
-    shown = _shown(config, raw, task, vision)
-    tokens = (config.model.max_prompt_length + shown + response + 3) * size
+    size = 2 if choose(config, dtype=model.dtype).bf16 else BYTES[model.dtype]
+    images = _image_positions(config, raw, task, vision)
+    tokens = (model.max_prompt_length + images + response + 3) * size
     # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
     block = 18 * core.hidden_size + 4 * core.mlp_size
-    checkpointing = config.model.gradient_checkpointing
+    checkpointing = model.gradient_checkpointing
     kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
     at_work = tokens * (block if checkpointing else 0) + 3 * logits
-    return _branches(task) * (_held(config, task, response) * kept + at_work)
+    passes = passes_per_rollout(algorithm, task.config.sampler.steps, response)
+    held = 1 if algorithm.pass_by_pass else min(config.passes_at_once, passes)
+    return (2 if algorithm.cfg_scale else 1) * (held * kept + at_work)
 
 
-def _shown(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
-    """Positions that show images, of the prompt that has the most."""
+def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
+    """Positions of images in the prompt that has the most."""
     layout = FAMILIES[raw["model_type"]].LAYOUTS.get(task.config.task)
     if layout is None or writes_images(task.config.task):
         return 0
     if layout.needs_vq:
         return image_tokens(config.model, raw)
-    counts = [
-        sum(vision.tiling.rows(*size) for size in prompt.image_sizes) for prompt in task.prompts
-    ]
-    return max(counts, default=0)
+    sizes = (prompt.image_sizes for prompt in task.prompts)
+    return max((sum(vision.tiling.rows(*size) for size in each) for each in sizes), default=0)
 
 
 def _sampling(
     config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, world_size: int
 ) -> float:
     """Bytes of logits, and of what is computed from them, in a step of the sampler."""
-    response, columns = response_shape(config, core, raw, task)
-    open_ = min(response, task.config.sampler.block_size or response)
-    return _sampled(task, world_size) * 4 * 4.0 * open_ * columns
+    sampler = task.config.sampler
+    response, columns = _response_shape(config, core, raw, task)
+    rows = min(task.config.rollout_batch_size, task.rollouts_per_step // world_size)
+    rows *= 2 if sampler.cfg_scale else 1
+    return rows * 4 * 4.0 * min(response, sampler.block_size or response) * columns
 
 
-def response_shape(
+def _response_shape(
     config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task
 ) -> tuple[int, int]:
     """Response positions of a task and columns of their vocabulary, all of it for a text."""
     images = writes_images(task.config.task)
     columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else core.vocab_size
     return completion_length(task.config, config.model, raw), columns
-
-
-def _branches(task: Task) -> int:
-    return 2 if task.algorithm.cfg_scale else 1
-
-
-def _held(config: RLConfig, task: Task, length: int) -> int:
-    """Passes whose graphs are held at once."""
-    passes = passes_per_rollout(task.algorithm, task.config.sampler.steps, length)
-    return 1 if task.algorithm.pass_by_pass else min(config.passes_at_once, passes)
-
-
-def _sampled(task: Task, world_size: int) -> int:
-    rows = min(task.config.rollout_batch_size, task.rollouts_per_step // world_size)
-    return rows * (2 if task.config.sampler.cfg_scale else 1)
 
 
 def adapter_size(network: MaskedTokenModel, rank: int, roles: list[str]) -> int:

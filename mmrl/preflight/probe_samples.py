@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,14 +41,10 @@ def find_recorded(place: Path, task: str) -> Path | None:
     """
     if place.is_file():
         return place
-    start = f"completions_{task}_"
-    steps = {
-        path: path.stem.removeprefix(start)
-        for folder in (place / "samples", place)
-        for path in folder.glob(f"{start}*.parquet")
-    }
-    found = [path for path, step in steps.items() if step.isdigit()]
-    return max(found, key=lambda path: int(steps[path]), default=None)
+    name = re.compile(rf"completions_{re.escape(task)}_(\d+)\.parquet")
+    folder = place / "samples" if (place / "samples").is_dir() else place
+    found = {int(m[1]): path for path in folder.glob("*") if (m := name.fullmatch(path.name))}
+    return found[max(found)] if found else None
 
 
 def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSamples | None:

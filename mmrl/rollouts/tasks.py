@@ -78,15 +78,15 @@ class Task:
         config.check(where)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
         for difference in differences(self.algorithm, config.sampler):
-            logger.warning(
-                "%s: the scored policy is not the one that samples: %s", where, difference
-            )
-        for setting in unread(self.algorithm):
-            logger.warning("%s.algorithm: %s", where, setting)
-        for setting in samplers.unread(config.sampler):
-            logger.warning("%s.sampler: %s", where, setting)
-        for setting in samplers.unread(config.eval_sampler or SamplerConfig()):
-            logger.warning("%s.eval_sampler: %s", where, setting)
+            text = "%s: the scored policy is not the one that samples: %s"
+            logger.warning(text, where, difference)
+        for key, unused in (
+            ("algorithm", unread(self.algorithm)),
+            ("sampler", samplers.unread(config.sampler)),
+            ("eval_sampler", samplers.unread(config.eval_sampler or SamplerConfig())),
+        ):
+            for setting in unused:
+                logger.warning("%s.%s: %s", where, key, setting)
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from eval.text_benchmark import format_rows
-from eval.text_scores import count_groups, score_groups, score_row
+from eval.text_scores import group_places, score_groups, score_row
 from mmrl.config import ConfigError
 from mmrl.types import Prompt
 
@@ -39,25 +39,25 @@ def test_groups_of_a_key_with_one_value_each_add_up_to_all() -> None:
 
 
 def test_a_prompt_counts_under_each_value_of_a_list_and_under_none_that_it_lacks() -> None:
-    assert count_groups(PROMPTS, ["skills", "level", "form"]) == {
-        "skills": {"sums": 1, "charts": 2},
-        "level": {"2": 1},
-        "form": {"short": 3},
+    assert group_places(PROMPTS, ["skills", "level", "form"]) == {
+        "skills": {"sums": [0], "charts": [0, 1]},
+        "level": {"2": [1]},
+        "form": {"short": [0, 1, 2]},
     }
 
 
 def test_what_does_not_tell_prompts_apart_is_no_group_unless_it_is_asked_for() -> None:
     assert (
-        list(count_groups(PROMPTS)) == ["tag"]
-        and count_groups([]) == {}
-        and count_groups(PROMPTS, []) == {}
+        list(group_places(PROMPTS)) == ["tag"]
+        and group_places([]) == {}
+        and group_places(PROMPTS, []) == {}
     )
-    assert list(count_groups(PROMPTS, ["form"])) == ["form"]
+    assert list(group_places(PROMPTS, ["form"])) == ["form"]
 
 
 def test_a_key_that_no_prompt_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"group_by names 'tags'.*\['form', 'level', 'skills'"):
-        count_groups(PROMPTS, ["tags"])
+        group_places(PROMPTS, ["tags"])
 
 
 def test_the_table_shows_a_part_per_key_and_setting() -> None:
