@@ -42,7 +42,7 @@ def add_adapter(network: MaskedTokenModel, settings: LoraConfig, seed: int) -> n
 
 @contextmanager
 def adapter_off(model: nn.Module) -> Iterator[None]:
-    """The network without its adapter."""
+    """Switch the adapter off meanwhile."""
     with model.disable_adapter():  # type: ignore[operator]
         yield
 

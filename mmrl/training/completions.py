@@ -1,4 +1,4 @@
-"""Rollouts kept for people to look at: a parquet per task and checkpoint."""
+"""Completions with their scores: a parquet file per task and checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
     """Write the rollouts of all processes to `samples/completions_<task>_<step>.parquet`.
 
     Columns as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
-    tells prompts with one text apart. An image is stored as Hugging Face's image feature does,
+    distinguishes prompts of equal text. An image is stored as Hugging Face's image feature does,
     `{bytes, path}`.
     """
     rows = gather_object([_row(step, batch, i) for i in range(len(batch))])

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from mmrl.runtime.sharding import like
-from mmrl.training.trainable import exchanged
+from mmrl.training.trainable import swap_values
 
 
 class ExponentialAverage:
@@ -38,7 +38,7 @@ class ExponentialAverage:
 
     def applied(self) -> AbstractContextManager[None]:
         """Put the average into the module while the context is open."""
-        return exchanged(self.module, self.average)
+        return swap_values(self.module, self.average)
 
     def state_dict(self) -> dict[str, object]:
         """Return the average and the number of updates."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class InPlaceLora(Linear):
-    """Drop-in for peft's layer; what is not the plain case is left to it."""
+    """Drop-in for peft's layer, which handles everything but the plain case."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """x [..., in] -> [..., out]."""

@@ -1,8 +1,8 @@
 """Optimisers by name: AdamW, SGD, or Muon for the hidden matrices with AdamW for everything else.
 
-AdamW and Muon give every direction of the weights a like step, SGD one in proportion to its
-gradient. Where a gradient is mostly noise, as a policy gradient from few rollouts is, SGD's step
-points closer to the mean gradient; its learning rate is larger by orders of magnitude.
+AdamW and Muon normalise the update of every direction; that of SGD is proportional to the gradient.
+Where a gradient is mostly noise, as a policy gradient from few rollouts is, the update of SGD is
+closer to the mean gradient; its learning rate is larger by orders of magnitude.
 Muon (https://kellerjordan.github.io/posts/muon/) takes the update of a matrix to its nearest
 orthogonal matrix, here scaled to the size of an AdamW update (https://arxiv.org/abs/2502.16982) so
 that one learning rate and one weight decay serve both.
@@ -25,7 +25,7 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
     Weight decay applies to matrices and convolutions, not to biases and norm scales.
 
     Raises:
-        ValueError: nothing is trainable, or a prefix of `learning_rate_scales` fits no parameter.
+        ValueError: nothing is trainable, or a prefix of `learning_rate_scales` matches nothing.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trained:

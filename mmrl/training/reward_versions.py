@@ -16,19 +16,19 @@ NAME = "reward_versions.json"
 
 
 def write_versions(tasks: Mapping[str, Task], folder: Path) -> None:
-    """Write which versions have scored so far, where there are any."""
+    """Write which versions have scored so far, if any."""
     known = {place: sorted(reward.versions) for place, reward in _served(tasks)}
-    told = {place: versions for place, versions in known.items() if versions}
-    if told:
-        (folder / NAME).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    seen = {place: versions for place, versions in known.items() if versions}
+    if seen:
+        (folder / NAME).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
 
 
 def read_versions(tasks: Mapping[str, Task], checkpoint: Path) -> None:
-    """Let served rewards know the versions before a checkpoint, so that another one is told."""
+    """Give served rewards the versions of a checkpoint, so that another version is reported."""
     path = checkpoint / NAME
-    told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for place, reward in _served(tasks):
-        reward.versions.update(told.get(place, []))
+        reward.versions.update(stored.get(place, []))
 
 
 def _served(tasks: Mapping[str, Task]) -> Iterator[tuple[str, Versioned]]:

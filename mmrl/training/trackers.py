@@ -1,7 +1,7 @@
 """What trackers beside `metrics.jsonl` see of a run's samples: TensorBoard and Weights & Biases.
 
-Images are one grid, as in `samples/`. Texts stand beside their prompts and scores, as they are:
-what a model wrote is shown, never read as markup.
+Images are one grid, as in `samples/`. Texts are shown with their prompts and scores, verbatim:
+what a model wrote is never read as markup.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mmrl.data.prompts import spread
 def log_samples(
     accelerator: Accelerator, name: str, step: int, result: Evaluation, count: int
 ) -> None:
-    """Show samples in every tracker that has been started.
+    """Show samples in every started tracker.
 
     Args:
         accelerator: its trackers.
-        name: what the samples are shown as.
+        name: tag of the samples.
         step: of the run.
         result: prompts, completions and scores.
-        count: at most so many, spread over all.
+        count: largest number of samples, spread over all.
     """
     if count < 1:
         return
@@ -69,8 +69,8 @@ def _texts_to_tensorboard(
 ) -> None:
     blocks = []
     for prompt, completion, *scores in rows:
-        told = ", ".join(f"{k} {v:.3g}" for k, v in zip(columns[2:], scores, strict=True))
-        blocks.append(f"prompt:\n\n{_code(prompt)}\n\n{told}:\n\n{_code(completion)}")
+        shown = ", ".join(f"{k} {v:.3g}" for k, v in zip(columns[2:], scores, strict=True))
+        blocks.append(f"prompt:\n\n{_code(prompt)}\n\n{shown}:\n\n{_code(completion)}")
     tracker.log({name: "\n\n---\n\n".join(blocks)}, step)
 
 

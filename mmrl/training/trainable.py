@@ -63,17 +63,17 @@ def trained_in_full(network: MaskedTokenModel, model: ModelConfig) -> dict[str, 
     return {name: every[name] for name in every if name in chosen}
 
 
-def in_common(
+def shared_parameters(
     network: MaskedTokenModel, model: ModelConfig, sharded: bool = False
 ) -> dict[int, nn.Parameter]:
-    """Parameters by `id` that a copy of a network need not have for itself, as `deepcopy` takes
-    them: those that are never trained, such as a frozen tower.
+    """Parameters by `id` that a copy of a network can share, as the memo of `deepcopy`: those that
+    are never trained, such as a frozen tower.
 
     Args:
         network: before `train_parts`.
         model: what is trained.
-        sharded: whether network and copy are to be sharded. Shards are copies, so all are in
-            common, and a second whole network need not fit the device.
+        sharded: whether network and copy are to be sharded. Shards are copies, so all are
+            shared, and a second whole network need not fit the device.
     """
     trained = {} if sharded else trained_in_full(network, model)
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
@@ -83,7 +83,7 @@ def freeze_copy(
     network: MaskedTokenModel, model: ModelConfig, accelerator: Accelerator
 ) -> MaskedTokenModel:
     """A frozen copy of what will be trained, on the rest of the network's own weights."""
-    frozen = copy.deepcopy(network, in_common(network, model, is_sharded(accelerator)))
+    frozen = copy.deepcopy(network, shared_parameters(network, model, is_sharded(accelerator)))
     shard(frozen, accelerator)
     frozen.requires_grad_(False).eval()
     frozen.set_attention(model.attn_implementation)
@@ -91,7 +91,7 @@ def freeze_copy(
 
 
 def trained_counts(network: nn.Module) -> Iterator[str]:
-    """A line for every part of a network: its parameters that are trained, out of all it has."""
+    """Lines with the trained and all parameters of every part of a network."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, parameter in network.named_parameters():
         for key in ("adapter" if ADAPTER in name else part_of(name), "total"):
@@ -102,7 +102,7 @@ def trained_counts(network: nn.Module) -> Iterator[str]:
         yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"
 
 
-def starting_values(network: nn.Module) -> dict[str, Tensor]:
+def copy_start(network: nn.Module) -> dict[str, Tensor]:
     """Copies of what is trained in full beside an adapter, which a reference policy needs."""
     return {
         name: parameter.detach().clone()
@@ -112,8 +112,8 @@ def starting_values(network: nn.Module) -> dict[str, Tensor]:
 
 
 @contextmanager
-def exchanged(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
-    """Meanwhile some parameters have other values; no graph may reach over the exchange."""
+def swap_values(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Give some parameters other values meanwhile; no graph may cross the swap."""
     parameters = {name: p for name, p in network.named_parameters() if name in values}
     own = {name: p.detach().clone() for name, p in parameters.items()}
     try:

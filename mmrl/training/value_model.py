@@ -24,7 +24,7 @@ from mmrl.runtime.launch import is_sharded
 from mmrl.runtime.precision import autocast_forward
 from mmrl.runtime.sharding import assign, shard, whole
 from mmrl.training.optimizers import build_optimizers
-from mmrl.training.trainable import in_common, train_parts
+from mmrl.training.trainable import shared_parameters, train_parts
 from mmrl.types import Canvas, Passes
 from models import Policy
 from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
@@ -100,7 +100,7 @@ def copy_policy(
 ) -> ValueNetwork:
     """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""
     network = policy.network
-    shared = in_common(network, config.model, is_sharded(accelerator))
+    shared = shared_parameters(network, config.model, is_sharded(accelerator))
     backbone = copy_backbone(network, shared)
     backbone.set_attention(config.model.attn_implementation)
     train_parts(backbone, config.model, config.seed)

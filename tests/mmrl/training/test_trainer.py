@@ -128,7 +128,7 @@ def test_compiled_blocks_change_nothing_but_rounding(
     world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict | None
 ) -> None:
     traced = partial(compile_blocks, backend="eager")  # all of it but the C++ compiler
-    monkeypatch.setattr("mmrl.training.trainer.compile_blocks", traced)
+    monkeypatch.setattr("mmrl.training.run_trainer.compile_blocks", traced)
     results = []
     for compiled in (False, True):
         config = run_config(

@@ -9,7 +9,7 @@ import torch
 
 from mmrl.config import ConfigError
 from mmrl.model_config import LoraConfig, ModelConfig, check_checkpoints, check_sight
-from mmrl.training.trainable import exchanged, starting_values, train_parts, trained_counts
+from mmrl.training.trainable import copy_start, swap_values, train_parts, trained_counts
 from models import load_model
 from models.loading import outline
 from tests.models.networks import write_small_llada_v
@@ -90,11 +90,11 @@ def test_an_exchange_lasts_as_long_as_it_is_wanted(directory: Path) -> None:
     network = load_model(directory)
     model = ModelConfig(lora=LoraConfig(r=2), modules_to_train=["vision.projector"])
     train_parts(network, model, seed=0)
-    start = starting_values(network)
+    start = copy_start(network)
     weight = dict(network.named_parameters())["vision.projector.0.weight"]
     assert set(start) == named(directory, "vision.projector")
     before = weight.detach().clone()
     weight.data += 1
-    with exchanged(network, start):
+    with swap_values(network, start):
         assert torch.equal(weight, before)
     assert torch.equal(weight, before + 1)

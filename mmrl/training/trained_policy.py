@@ -1,0 +1,123 @@
+"""The trained policy of an RL run: adapter or weights, reference, value model, optimiser."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from torch import Tensor
+
+from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
+from mmrl.run_config import build_schedule
+from mmrl.runtime.launch import takes_part
+from mmrl.runtime.sharding import assign, load_moments, prepare, shard_policy
+from mmrl.training.adapter import adapter_off, plain_state
+from mmrl.training.optimizers import build_optimizers
+from mmrl.training.run_trainer import RunTrainer
+from mmrl.training.trainable import (
+    copy_start,
+    freeze_copy,
+    swap_values,
+    train_parts,
+    trained_counts,
+)
+from mmrl.training.value_model import ValueModel
+from models import Policy
+
+logger = logging.getLogger(__name__)
+
+
+class TrainedPolicy(RunTrainer[RLConfig]):
+    """The policy of an RL run with its reference, value model, optimiser and schedule.
+
+    Attributes:
+        trained: the policy's model, not wrapped for several processes.
+        frozen: a copy of it as it was, the reference; None with an adapter, or without a KL.
+        start: what an adapter's run trains in full, as it was, where there is a KL.
+        value: the value model, if there is one.
+    """
+
+    def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+        super().__init__(config, accelerator, config.model.dtype)
+        config, model, self.policy = self.config, config.model, policy
+        policy.network.gradient_checkpointing = model.gradient_checkpointing
+        self.frozen = None
+        if config.needs_reference and model.lora is None:
+            self.frozen = freeze_copy(policy.network, model, accelerator)
+            self.set_precision(self.frozen)
+        self.value = None if config.value is None else ValueModel(config, policy, accelerator)
+        self.set_precision(policy.network)
+        self.trained = policy.model = train_parts(policy.network, model, config.seed)
+        for line in trained_counts(policy.network):
+            logger.info("trained: %s", line)
+        self.micro_batch_size = config.micro_batch_size(accelerator.num_processes)
+        if config.per_device_train_batch_size is None:
+            logger.info(
+                "per_device_train_batch_size: %d, the largest number up to %d that divides the"
+                " rollouts per device of every task",
+                self.micro_batch_size,
+                MAX_AUTO_BATCH,
+            )
+        shard_policy(policy, accelerator)
+        keeps_start = config.needs_reference and model.lora is not None
+        self.start = copy_start(policy.network) if keeps_start else {}
+        [optimizer] = build_optimizers(policy.model, config)
+        self.modules = [self.trained]
+        if self.value is not None:
+            self.value.join(optimizer, config)
+            self.modules.append(self.value.trained)
+        self.schedule = build_schedule(optimizer, config, config.optimizer_steps)
+        policy.model, self.optimizers = prepare(accelerator, policy.model, [optimizer])
+        [self.optimizer] = self.optimizers
+        policy.model.eval()  # no dropout: new and old log-probs must come from the same function
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """The policy as it was at the start: adapter off, or the frozen copy in its place."""
+        if self.frozen is None:
+            with adapter_off(self.trained), swap_values(self.policy.network, self.start):
+                yield
+            return
+        trained, self.policy.model = self.policy.model, self.frozen
+        try:
+            yield
+        finally:
+            self.policy.model = trained
+
+    def write_model(self, folder: Path) -> None:
+        """Write the policy in its public format, the adapter merged into it."""
+        state = plain_state(self.policy.network, self.accelerator.is_main_process)
+        if self.accelerator.is_main_process:
+            self.policy.save(folder, self.config.save_dtype, state)
+
+    def save(self, folder: Path) -> None:
+        """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
+        super().save(folder)
+        if self.value is not None and takes_part(self.accelerator):
+            self.value.save(folder, self.accelerator.is_main_process)
+
+    def state(self) -> dict[str, Any]:
+        """Trained weights, optimiser and schedule; a value model writes files instead."""
+        return {
+            "trained": self._trained_tensors(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
+        """Continue from `state` and from the files of the value model."""
+        assign(self._trained_tensors(), state["trained"])
+        if self.value is not None:
+            self.value.load(checkpoint)
+        load_moments(self.optimizer, state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+
+    def _trained_tensors(self) -> dict[str, Tensor]:
+        value = () if self.value is None else self.value.trained.parameters()
+        others = {id(p) for p in value}  # a head on the policy is kept with the value model
+        named = self.trained.named_parameters()
+        return {name: p.data for name, p in named if p.requires_grad and id(p) not in others}
