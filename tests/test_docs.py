@@ -172,8 +172,8 @@ def test_every_file_that_is_named_exists(name: str) -> None:
 def test_python_blocks_parse_and_import_names_that_exist(block: str) -> None:
     for node in ast.walk(ast.parse(block)):
         if isinstance(node, ast.ImportFrom):
-            module = importlib.import_module(str(node.module))
-            assert all(hasattr(module, alias.name) for alias in node.names)
+            names = ", ".join(alias.name for alias in node.names)
+            exec(f"from {node.module} import {names}", {})
 
 
 def runnable() -> list[Any]:
