@@ -98,7 +98,7 @@ def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_t
 @pytest.mark.parametrize(
     ("family", "images", "named"),
     [
-        ("mmada", 2, "line 2: prompt 'rows-1' has 2 images .* exactly one image, before the words"),
+        ("mmada", 2, "line 2: prompt 'rows-1' has 2 images .* exactly one image, before the text"),
         ("mmada", 0, "line 2: prompt 'rows-1' has 0 images"),
         ("llava_llada", 0, "line 2: prompt 'rows-1' has 0 images and 0 marks"),
         ("llava_llada", 2, ""),
