@@ -31,6 +31,7 @@ from mmrl.runtime.interrupt import (
 from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
+from rewards.http import stop
 from tests.mmrl.runs import (
     RED,
     ROOT,
@@ -83,10 +84,10 @@ class Interrupting:
         patch.setattr(Trainer, "_inner_step", self._iterating(Trainer._inner_step))
 
     def reward(self, samples: list[Sample]) -> list[float]:
-        """Endless in that phase: a thread of its own, which the end of the run breaks off."""
+        """Endless in that phase: its thread is told to stop at the end of the run."""
         while self.phase == "rewards" and self.step == 1:
             self._tell()
-            time.sleep(0.02)
+            stop.sleep(0.02)
         return redness(samples)
 
     def _tell(self) -> None:
