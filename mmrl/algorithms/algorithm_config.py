@@ -58,6 +58,8 @@ class Columns:
         "kl_level": ("token", "bound"),
         "scale_rewards": ("group", "batch", "none", "softmax"),
     }
+    presets: ClassVar = "algorithm"
+    """Folder of `configs/` with values of `name`."""
 
     name: str = "mask_grpo"
     """Preset the other columns start from."""

@@ -171,7 +171,7 @@ def test_all_images_of_a_batch_go_through_the_tower_and_a_deadline_holds(checkpo
                     "content": [
                         *(
                             {"type": "image_url", "image_url": {"url": url}}
-                            for url in files.shown(sample)
+                            for url in files.of_sample(sample)
                         ),
                         {"type": "text", "text": "x" * n},
                     ],

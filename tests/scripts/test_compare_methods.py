@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mmrl.config import to_yaml
+from mmrl.algorithms import load_algorithm
+from mmrl.config import to_plain
 from tests.by_path import load
 from tests.mmrl.runs import run_config, write_world
 
@@ -26,7 +27,13 @@ def task_file(tmp_path: Path, **changes: object) -> Path:
     task = {"eval_prompts": world.held_out, "rewards": [STRICT], **changes}
     config = run_config(world, tmp_path / "unused", task=task, max_steps=1, eval_steps=1)
     path = tmp_path / "task.yaml"
-    path.write_text(to_yaml(config))
+    content = to_plain(config)
+    for options in content["tasks"].values():
+        row = options["algorithm"]
+        preset = to_plain(load_algorithm({"name": row["name"]}))
+        stated = {key: row[key] for key in preset if row[key] != preset[key]}
+        options["algorithm"] = {"name": row["name"], **stated}
+    path.write_text(yaml.safe_dump(content))
     return path
 
 

@@ -263,7 +263,7 @@ def test_each_image_of_questions_is_encoded_once_in_a_run(
     pairs: Path, answers: dict[str, Any]
 ) -> None:
     masked = objective(pairs, batch_size=10, **answers)
-    chat, encoded = masked.sources["image_to_text"].tasks.image_to_text, list[int]()
+    chat, encoded = masked.sources["image_to_text"].layouts.image_to_text, list[int]()
     assert isinstance(chat, ImageCodesChat)
     was = MagvitV2.get_code
     with pytest.MonkeyPatch.context() as patch:
@@ -339,10 +339,8 @@ def test_settings_that_cannot_train_are_named(
         MaskedConfig(**options(pairs, **change))
 
 
-def test_pictures_of_questions_become_squares_as_wanted(
-    pairs: Path, answers: dict[str, Any]
-) -> None:
-    chat = objective(pairs, image_fit="squash", **answers).sources["image_to_text"].tasks
+def test_images_of_questions_become_squares_as_wanted(pairs: Path, answers: dict[str, Any]) -> None:
+    chat = objective(pairs, image_fit="squash", **answers).sources["image_to_text"].layouts
     assert isinstance(chat.image_to_text, ImageCodesChat)
     assert chat.image_to_text.image_fit == "squash"
 
