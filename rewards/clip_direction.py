@@ -81,14 +81,14 @@ class CLIPDirectionReward:
         places = [n for n, sample in enumerate(samples) if _has_source(sample)]
         if not places:
             return [None] * len(samples)
-        before, after = _sources([samples[n] for n in places], self.encoder.encode_images)
+        before, source_of = _sources([samples[n] for n in places], self.encoder.encode_images)
         texts = [_texts(samples[n].metadata, samples[n].prompt) for n in places]
-        pictures = self.encoder.encode_images([images[n] for n in places])
+        after_edit = self.encoder.encode_images([images[n] for n in places])
         words = list(dict.fromkeys(text for pair in texts for text in pair))
         encoded = dict(zip(words, self.encoder.encode_texts(words), strict=True))
         scores: list[float | None] = [None] * len(samples)
         for row, n in enumerate(places):
-            moved = pictures[row] - before[after[row]]
+            moved = after_edit[row] - before[source_of[row]]
             source, target = (encoded[text] for text in texts[row])
             scores[n] = F.cosine_similarity(moved, target - source, dim=0).item()
         return scores

@@ -60,7 +60,9 @@ class PickScoreReward:
         from rewards.networks.pickscore_network import Towers
 
         # Resized as published, on the PIL image.
-        pictures = load_part(AutoImageProcessor, processor, "pickscore.processor", backend="pil")
+        image_processor = load_part(
+            AutoImageProcessor, processor, "pickscore.processor", backend="pil"
+        )
         tokenizer = load_part(AutoTokenizer, processor, "pickscore.processor")
         network = load_network(CLIPModel, model, "pickscore.model")
         self.factor = network.logit_scale.exp().item()
@@ -76,7 +78,7 @@ class PickScoreReward:
             return rows["input_ids"]
 
         def pixels(image: Image.Image) -> Tensor:
-            return pictures(image, return_tensors="pt")["pixel_values"][0]
+            return image_processor(image, return_tensors="pt")["pixel_values"][0]
 
         self.encoder = DualEncoder(Towers(network), tokens, pixels, device, dtype, batch_size, fill)
 

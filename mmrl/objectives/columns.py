@@ -26,9 +26,9 @@ class ImageRows:
 
     Args:
         rows: the dataset; nothing is decoded by it.
-        column: bytes of pictures, or `{"bytes": …, "path": …}`.
+        column: bytes of images, or `{"bytes": …, "path": …}`.
         size: side of a square of pixels.
-        path: of the dataset, for messages; paths of pictures lie below its folder.
+        path: of the dataset, for messages; paths of images lie below its folder.
     """
 
     def __init__(self, rows: Dataset, column: str, size: int, path: str) -> None:
@@ -46,13 +46,13 @@ class ImageRows:
         """Return images [len(indices), 3, size, size] float32 in [-1, 1].
 
         Raises:
-            ConfigError: a picture that cannot be read, see `LazyImage.open`; the row is named.
+            ConfigError: an image that cannot be read, see `LazyImage.open`; the row is named.
         """
         squares = []
         for n, value in zip(indices, self.rows[indices][self.column], strict=True):
             place = f"{self.path}, row {n}"
-            picture = find_image(value, self.root, place, "the folder of the file")
-            squares.append(image_to_pixels(picture.open(), self.size))
+            image = find_image(value, self.root, place, "the folder of the file")
+            squares.append(image_to_pixels(image.open(), self.size))
         return torch.stack(squares)
 
 

@@ -48,7 +48,7 @@ class MaskedConfig:
     image_size: int = 256
     """Side in pixels of the square that images become."""
     image_fit: ImageFit = "crop"
-    """How a picture of `questions` becomes the square whose codes are read, `crop` or `squash`, as
+    """How an image of `questions` becomes the square whose codes are read, `crop` or `squash`, as
     `model.image_fit` of the policy it is to become. The images of `data` are cropped."""
     max_prompt_length: int = 256
     """Longest prompt in tokens."""
@@ -63,7 +63,7 @@ class MaskedConfig:
     instruction: str = "describe the image"
     """User turn of the image-to-text part."""
     questions: QuestionsConfig | None = None
-    """What the image-to-text part learns instead of captions: rows with a picture, as the `text`
+    """What the image-to-text part learns instead of captions: rows with an image, as the `text`
     objective reads them."""
     completions: CompletionsConfig | None = None
     """What the text part learns instead of captions: rows with a prompt and a completion."""

@@ -32,7 +32,7 @@ class ExampleConfig:
     order_column: str = "order"
     """Step at which each token of the completion was written, for `trace`."""
     image_root: str | None = None
-    """Folder of the pictures that rows name by a path, and which no path may leave; null is the
+    """Folder of the images that rows name by a path, and which no path may leave; null is the
     folder of the file."""
     chat_template: bool | None = None
     """Whether a text prompt becomes the message of a user; null does so where the tokenizer has a

@@ -27,9 +27,9 @@ class CompletionConfig(SourceConfig):
     tokenizer: str = ""
     """Directory of the tokenizer of a new network."""
     vq: str = ""
-    """Path or hub id of the image tokenizer, for pictures under a MMaDA-type checkpoint."""
+    """Path or hub id of the image tokenizer, for images under a MMaDA-type checkpoint."""
     image_fit: ImageFit = "crop"
-    """How a picture becomes the square whose codes are read, `crop` or `squash`, as
+    """How an image becomes the square whose codes are read, `crop` or `squash`, as
     `model.image_fit` of the policy it is to become; only with `vq`."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Sizes of a new network; unused when `model` is given."""
@@ -69,7 +69,7 @@ class CompletionConfig(SourceConfig):
             "objective.image_fit",
             self.image_fit,
             "crop without objective.vq",
-            "A vision tower tiles pictures of any shape.",
+            "A vision tower tiles images of any shape.",
         )
         check(
             self.vision is None or (not self.model and self.train_vision_tower),

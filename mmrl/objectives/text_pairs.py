@@ -1,7 +1,7 @@
-"""Rows of a data set as pairs of a prompt and its completion, words and pictures as RL reads them.
+"""Rows of a data set as pairs of a prompt and its completion, words and images as RL reads them.
 
 A row has a conversation under `messages`, or a prompt and a completion; with a completion beside
-them, messages are its prompt. Pictures stand in the parts of messages, or beside them under `image`
+them, messages are its prompt. Images stand in the parts of messages, or beside them under `image`
 or `images` (`mmrl.data.messages`, `mmrl.data.image_sources`), and where words hold LLaVA's
 `<image>`, there. A prompt or completion given as token ids is taken as it is.
 """
@@ -38,10 +38,10 @@ def read_pairs(
         row: as it stands in the data set.
         place: of the row, for messages.
         config: format and columns.
-        root: folder of the pictures, see `find_image`.
+        root: folder of the images, see `find_image`.
 
     Raises:
-        ConfigError: the row lacks a column, or something is no message, part or picture.
+        ConfigError: the row lacks a column, or something is no message, part or image.
     """
     row = _formatted(row, place, config)
     beside = [
@@ -79,7 +79,7 @@ def _prompt(
     if is_conversation(given):
         return prompt_of("", *_shown(given, beside, place, config, root), place)
     if beside:
-        raise ConfigError(f"{place} has pictures, and a prompt of token ids to show them in.")
+        raise ConfigError(f"{place} has images, and a prompt of token ids to show them in.")
     return given
 
 
@@ -92,23 +92,21 @@ def _answers(
     answers = [n for n, turn in enumerate(turns) if turn["role"] == "assistant" and n > 0]
     if not answers:
         raise ConfigError(f"{place}: no message answers another; one has the role 'assistant'.")
-    messages, pictures = _shown(turns[: answers[-1] + 1], beside, place, config, root)
+    messages, images = _shown(turns[: answers[-1] + 1], beside, place, config, root)
     if _pictures_in(messages[-1:]):
-        raise ConfigError(f"{place}: the last answer holds a picture, and answers are words.")
-    marked = bool(pictures) and any(MARK in message_text(message) for message in messages)
+        raise ConfigError(f"{place}: the last answer holds an image, and answers are words.")
+    marked = bool(images) and any(MARK in message_text(message) for message in messages)
     for n in answers if config.turns == "all" else answers[-1:]:
         before = _unmarked(messages[:n]) if marked else messages[:n]
         count = _marks_in(before) if marked else _pictures_in(before)
         # stripped, as the chat template does with the same answer in a later prompt
-        yield Pair(
-            prompt_of("", before, pictures[:count], place), message_text(messages[n]).strip()
-        )
+        yield Pair(prompt_of("", before, images[:count], place), message_text(messages[n]).strip())
 
 
 def _shown(
     turns: Sequence[Any], beside: list[Any], place: str, config: ExampleConfig, root: Path | None
 ) -> tuple[list[Message], list[Any]]:
-    """Messages with bare parts, and their pictures in order."""
+    """Messages with bare parts, and their images in order."""
     messages, own = read_messages(turns, place)
     named = [
         None if value is None else find_image(value, root, place, f"{config.where}.image_root")
@@ -118,11 +116,11 @@ def _shown(
 
 
 def prompt_of(
-    text: str, messages: list[Message] | None, pictures: Sequence[Any], place: str
+    text: str, messages: list[Message] | None, images: Sequence[Any], place: str
 ) -> Prompt:
     """A prompt for the layout of its kind, named by its place."""
-    task = "image_to_text" if pictures else "text"
-    return Prompt(place, task, text, messages, LazyImages(pictures) if pictures else None)
+    task = "image_to_text" if images else "text"
+    return Prompt(place, task, text, messages, LazyImages(images) if images else None)
 
 
 def is_conversation(value: Any) -> bool:
@@ -149,5 +147,5 @@ def _marks_in(messages: Sequence[Message]) -> int:
 
 
 def _unmarked(messages: Sequence[Message]) -> list[Message]:
-    """Messages as words alone, for pictures whose places the words mark themselves."""
+    """Messages as words alone, for images whose places the words mark themselves."""
     return [{**message, "content": message_text(message)} for message in messages]

@@ -1,7 +1,7 @@
 """Rows of a data set as examples: token ids of prompts and completions, recorded orders, lengths.
 
-Prompts go through the checkpoint's layouts, those with pictures through that of questions about
-images, so a completion begins exactly where a sampled one would. Pictures stay closed; how many
+Prompts go through the checkpoint's layouts, those with images through that of questions about
+images, so a completion begins exactly where a sampled one would. Images stay closed; how many
 positions they take follows from the sizes in their headers.
 """
 
@@ -64,7 +64,7 @@ def load_examples(
         source: file or hub id, for messages.
         config: columns, ends and lengths.
         layouts: layouts of the checkpoint.
-        root: folder of the pictures, see `mmrl.data.image_sources`.
+        root: folder of the images, see `mmrl.data.image_sources`.
         recorded: whether every completion needs a recorded order.
 
     Raises:
@@ -128,7 +128,7 @@ def _given(given: Prompt | list[int], place: str, layouts: AnswerLayouts) -> Exa
         pieces = [layouts.text.prompt_ids(given)]
     elif layouts.image_to_text is None:
         raise ConfigError(
-            f"{place} has pictures, and the network cannot see them: it has neither a vision tower"
+            f"{place} has images, and the network cannot see them: it has neither a vision tower"
             " nor image codes and their tokenizer."
         )
     else:

@@ -44,14 +44,14 @@ def samples_of(
         Refusal: the images need more memory than there is.
     """
     sent = [png for item in items for png in (*item.images, *item.reference_images)]
-    pictures = sum(len(picture.data) for picture in sent)
+    encoded = sum(len(png.data) for png in sent)
     opened = [_open(item, limits.max_pixels) for item in items]
     for item in items:
         item.images.clear()
         item.reference_images.clear()
     files = [file for each in opened if isinstance(each, Opened) for file in each.files]
     decoded = sum(PIXEL_BYTES * file.pixels for file in files)
-    lease.hold(TEXT_COPIES * (body_bytes - pictures) + sum(len(f.data) for f in files) + decoded)
+    lease.hold(TEXT_COPIES * (body_bytes - encoded) + sum(len(f.data) for f in files) + decoded)
     return [_sample(item, part) for item, part in zip(items, opened, strict=True)]
 
 
@@ -67,7 +67,7 @@ def _open(item: Item, max_pixels: int) -> Opened | Problem:
         reason = f"A text may have {MAX_TEXT:,} characters; this one has {longest:,}."
         return Problem(code="too_long", message=reason)
     try:
-        references = [read_png(picture.data, max_pixels) for picture in item.reference_images]
+        references = [read_png(png.data, max_pixels) for png in item.reference_images]
         if item.completion is not None:
             return Opened(item.completion, references)
         return Opened(read_png(item.images[0].data, max_pixels), references)

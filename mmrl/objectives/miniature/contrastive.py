@@ -6,7 +6,7 @@ over the batch, with f, g the normalised features and s the learned scale (arXiv
 section 2.3). Two deviations. Captions that ask for the same thing are not negatives of each other:
 their entries are left out of the softmax. And each caption may be joined by near misses, copies
 with one word exchanged, which are negatives for its image only (arXiv:2210.01936); without them a
-CLIP learns which things a picture shows but hardly what belongs to which. Under several processes
+CLIP learns which things an image shows but hardly what belongs to which. Under several processes
 the negatives are those of the own process.
 """
 

@@ -67,8 +67,8 @@ class UniRLReward(ClientReward):
         if not isinstance(sample.completion, Image.Image):
             raise ValueError("UniRL's service scores images, and this completion is a text.")
         history = [
-            {"text": sample.prompt, "image_b64": base64.b64encode(picture).decode()}
-            for picture in files.of_sample(sample)
+            {"text": sample.prompt, "image_b64": base64.b64encode(data).decode()}
+            for data in files.of_sample(sample)
         ]
         metadata = plain_metadata(sample) or None
         return {"history": history, "required_rewards": [self.name], "metadata": metadata}

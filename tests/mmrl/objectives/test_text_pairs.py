@@ -142,7 +142,7 @@ def test_an_earlier_answer_sees_the_pictures_shown_until_then(tmp_path: Path, ma
         ({"messages": [turn("a", "system"), turn("b", "assistant")]}, "no message of a user"),
         (
             {"messages": [turn("a"), turn([{"type": "image"}], "assistant")]},
-            "the last answer holds a picture",
+            "the last answer holds an image",
         ),
         ({"messages": [turn([{"type": "video"}]), turn("a", "assistant")]}, "is no part of"),
     ],

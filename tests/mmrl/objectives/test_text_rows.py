@@ -69,7 +69,7 @@ def test_a_cut_completion_has_no_end(data: Path) -> None:
         ({"messages": [{"role": "user", "content": "a"}]}, "no message answers"),
         (
             {"prompt": "a", "completion": "b", "image": "data:;base64,AAAA"},
-            "has pictures, and the network",
+            "has images, and the network",
         ),
         ({"messages": "a"}, "no list of role and content"),
         ({"prompt": "a", "completion": "red <|mdm_mask|>"}, "holds the mask token"),
