@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 
-from eval.eval_config import BENCHMARKS, EvalConfig, Setting
+from eval.eval_config import BENCHMARKS, EvalConfig, SamplerRow
 from eval.evaluation import Batch, list_rows, sample_batch, score_batches
 from eval.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from eval.results import Report, Results, write_results
@@ -171,7 +171,7 @@ def _units(labels: Iterable[str], count: int, size: int) -> list[Unit]:
 
 def _sample(
     policy: Policy,
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, SamplerRow],
     rows: Sequence[tuple[Prompt, int]],
     units: Sequence[Unit],
     store: SampleStore,

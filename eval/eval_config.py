@@ -43,7 +43,7 @@ VISION_TASKS = ("text_to_image", "image_to_text")
 """Tasks of `mmrl.eval_v`, its default first."""
 
 
-class Setting(NamedTuple):
+class SamplerRow(NamedTuple):
     """A sampler and the number of response positions; None for that of the task."""
 
     sampler: SamplerConfig
@@ -166,15 +166,15 @@ class EvalConfig:
         """The settings that this kind of benchmark reads, as plain containers."""
         return {key: value for key, value in to_plain(self).items() if key not in self._unread}
 
-    def rows(self) -> dict[str, Setting]:
+    def rows(self) -> dict[str, SamplerRow]:
         """Sampler and length of each row of the table, by label; for images there is one row.
 
         Raises:
             ConfigError: a row that cannot be sampled, or two with one label.
         """
         if writes_images(self.task):
-            return {self.sampler.name: Setting(self.sampler)}
-        rows: dict[str, Setting] = {}
+            return {self.sampler.name: SamplerRow(self.sampler)}
+        rows: dict[str, SamplerRow] = {}
         for n, entry in enumerate(self.settings or [{}]):
             try:
                 label, setting = self._row(entry)
@@ -185,11 +185,11 @@ class EvalConfig:
             rows[label] = setting
         return rows
 
-    def _row(self, entry: Mapping[str, Any]) -> tuple[str, Setting]:
+    def _row(self, entry: Mapping[str, Any]) -> tuple[str, SamplerRow]:
         base = {**asdict(self.sampler), "max_completion_length": self.max_completion_length}
         row = merge(RowConfig, base, entry)
         sampler = {each.name: getattr(row, each.name) for each in fields(SamplerConfig)}
-        setting = Setting(SamplerConfig(**sampler), row.max_completion_length)
+        setting = SamplerRow(SamplerConfig(**sampler), row.max_completion_length)
         check_sampler(setting.sampler, "sampler", setting.length)
         short = {"max_completion_length": "length"}
         differs = ", ".join(f"{short.get(key, key)} {value}" for key, value in entry.items())

@@ -103,15 +103,12 @@ def configurations(folder: str) -> str:
 
 def command_page(usage: Usage) -> str:
     """All settings of a command, a table per section."""
-    kinds = {"": usage.config} if isinstance(usage.config, type) else usage.config
     parts = [
         f"# {usage.command.removeprefix('python -m ')}",
         f"Settings of `{usage.command}`: `key=value` on the command line, or keys of the YAML file."
         f" `{usage.command} --help` prints the same.",
     ]
-    for kind, cls in kinds.items():
-        title = f"With `{kind}`" if kind else "Settings"
-        parts += [f"## {title}", *sections(cls, "", set())]
+    parts += ["## Settings", *sections(usage.config, "", set())]
     return "\n\n".join(parts) + "\n"
 
 

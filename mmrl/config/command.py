@@ -49,7 +49,6 @@ def read_settings(usage: Usage, arguments: Sequence[str]) -> Any:
     found = []
 
     def work() -> None:
-        assert isinstance(usage.config, type)
         found.append(load_config(usage.config, arguments))
 
     status = run_command(usage, arguments, work)

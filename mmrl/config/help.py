@@ -19,19 +19,19 @@ class Usage(NamedTuple):
     """What `--help` knows of a command.
 
     `command`: the words that call it. `text`: docstring of its module, with a summary and indented
-    examples. `config`: the dataclass of its settings, or several by the word that chooses one.
-    `folder`: of `configs/` with its configurations, None without.
+    examples. `config`: the dataclass of its settings. `folder`: of `configs/` with its
+    configurations, None without.
     """
 
     command: str
     text: str | None
-    config: type | Mapping[str, type]
+    config: type
     folder: str | None = None
 
 
 def overview(usage: Usage) -> str:
     """Write what a command does, an example, its configurations, and its settings."""
-    rows = _top(usage)
+    rows = settings(usage.config)
     parts = [(usage.text or "").strip()]
     if usage.folder is not None:
         parts.append(_titled("configurations, config=…", _configurations(usage.folder)))
@@ -47,10 +47,10 @@ def overview(usage: Usage) -> str:
 
 def about(usage: Usage, key: str) -> str | None:
     """Describe a section, or the settings with `key` in their name; None where there are none."""
-    here = _at(_top(usage), key)
+    here = _at(settings(usage.config), key)
     if here is not None and here.holds is not None:
         return _section(here)
-    every = list({row.key: row for cls in _classes(usage) for row in walk(cls)}.values())
+    every = list({row.key: row for row in walk(usage.config)}.values())
     part = key.rpartition(".")[2].lower()
     found = [here] if here is not None and "." in key else []
     found = found or [row for row in every if part in row.key.rpartition(".")[2].lower()]
@@ -61,7 +61,7 @@ def about(usage: Usage, key: str) -> str | None:
 
 def nearest(usage: Usage, key: str) -> list[str]:
     """Find keys that resemble an unknown one."""
-    every = [row.key for cls in _classes(usage) for row in walk(cls)]
+    every = [row.key for row in walk(usage.config)]
     names = {name.rpartition(".")[2]: name for name in every}
     near = difflib.get_close_matches(key.rpartition(".")[2], names, n=3)
     return [names[name] for name in near]
@@ -102,28 +102,6 @@ def _first(path: Path) -> str:
     """The summary of a file's docstring."""
     found = re.match(r'\s*(?:#.*\n)*"""(.+?)(?:\n\n|""")', path.read_text(encoding="utf-8"), re.S)
     return " ".join(found[1].split()) if found else ""
-
-
-def _classes(usage: Usage) -> list[type]:
-    return [usage.config] if isinstance(usage.config, type) else list(usage.config.values())
-
-
-def _top(usage: Usage) -> list[Setting]:
-    """The settings of a command; of several kinds each once, with a note where one kind has it."""
-    if isinstance(usage.config, type):
-        return settings(usage.config)
-    rows: dict[str, Setting] = {}
-    kinds: dict[str, list[str]] = {}
-    for kind, cls in usage.config.items():
-        for row in settings(cls):
-            rows.setdefault(row.key, row)
-            kinds.setdefault(row.key, []).append(kind)
-    return [
-        row._replace(meaning=f"{row.meaning} Only with {kinds[key][0]}.")
-        if len(kinds[key]) < len(usage.config)
-        else row
-        for key, row in rows.items()
-    ]
 
 
 def _at(rows: Sequence[Setting], key: str) -> Setting | None:

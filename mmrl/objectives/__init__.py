@@ -14,7 +14,7 @@ from mmrl.objectives.miniature.reconstruction_config import ReconstructionConfig
 from mmrl.objectives.text_config import CompletionConfig
 
 
-class Entry(NamedTuple):
+class ObjectiveEntry(NamedTuple):
     """An objective: its options, and its class as `module:name`, imported when it is asked for."""
 
     Config: type[Any]
@@ -27,10 +27,12 @@ class Entry(NamedTuple):
 
 
 OBJECTIVES = {
-    "contrastive": Entry(ContrastiveConfig, "mmrl.objectives.miniature.contrastive:Contrastive"),
-    "masked": Entry(MaskedConfig, "mmrl.objectives.masked:Masked"),
-    "reconstruction": Entry(
+    "contrastive": ObjectiveEntry(
+        ContrastiveConfig, "mmrl.objectives.miniature.contrastive:Contrastive"
+    ),
+    "masked": ObjectiveEntry(MaskedConfig, "mmrl.objectives.masked:Masked"),
+    "reconstruction": ObjectiveEntry(
         ReconstructionConfig, "mmrl.objectives.miniature.reconstruction:Reconstruction"
     ),
-    "text": Entry(CompletionConfig, "mmrl.objectives.text:Completions"),
+    "text": ObjectiveEntry(CompletionConfig, "mmrl.objectives.text:Completions"),
 }

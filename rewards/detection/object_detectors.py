@@ -31,7 +31,7 @@ class Found:
     score: float
 
 
-class Family(Protocol):
+class DetectorFamily(Protocol):
     """How a family of detectors is asked and understood."""
 
     def __init__(self, processor: Any) -> None: ...
@@ -114,7 +114,7 @@ class GroundingDino:
         return float(width), float(height)
 
 
-FAMILIES: dict[str, type[Family]] = {
+FAMILIES: dict[str, type[DetectorFamily]] = {
     "owlv2": Owlv2,
     "grounding-dino": GroundingDino,
     "mm-grounding-dino": GroundingDino,

@@ -16,7 +16,7 @@ from rewards.scoring.scorer import NETWORK_ERRORS, validate
 from rewards.server.batching import Full, Outcome, Queue
 from rewards.server.metrics import Metrics
 from rewards.server.refusal import Refusal
-from rewards.server.server_config import Entry
+from rewards.server.server_config import ServedEntry
 from rewards.server.wire import Problem, RewardHealth, Status
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class RewardWorker:
         metrics: of the server.
     """
 
-    def __init__(self, entry: Entry, max_waiting: int, metrics: Metrics) -> None:
+    def __init__(self, entry: ServedEntry, max_waiting: int, metrics: Metrics) -> None:
         self.entry, self.metrics = entry, metrics
         self.queue = Queue(
             entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000, max_waiting

@@ -93,7 +93,7 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ServedEntry:
     """One reward to be served: checked, not loaded."""
 
     serving: Serving
@@ -156,7 +156,7 @@ class ServerConfig:
         except ValueError:
             return self.host == "localhost"
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ServedEntry]:
         """The rewards, checked.
 
         Raises:
@@ -171,7 +171,7 @@ class ServerConfig:
         return entries
 
 
-def _entry(entry: Mapping[str, Any], where: str) -> Entry:
+def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
     for key in ("weight", "scale", "offset"):
         if key in entry:
             raise ConfigError(
@@ -195,7 +195,7 @@ def _entry(entry: Mapping[str, Any], where: str) -> Entry:
         "Name it among the rewards of the run.",
     )
     _check_serving(serving, where)
-    return Entry(serving, {"name": entry["name"], **options})
+    return ServedEntry(serving, {"name": entry["name"], **options})
 
 
 def _check_serving(serving: Serving, where: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Block:
+class BlockMasking:
     """Puts a corrupted copy of the completion behind the clean one."""
 
     recorded: ClassVar[bool] = False
