@@ -44,8 +44,12 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
         return ""
     named = sum(curve.name != "" for curve in curves)
     with matplotlib.style.context(["default", STYLE]):
-        figure = Figure((5.2, 2.6 + 0.2 * named), layout="constrained")
-        axes = figure.subplots()
+        width, height = 5.2, 2.6 + 0.2 * named
+        figure = Figure((width, height))
+        # margins in inches: a layout engine draws each plot three times to find them
+        left, right, bottom, top = 0.75, 0.1, 0.5 + 0.2 * named, 0.1
+        shares = (left / width, bottom / height, 1 - (left + right) / width)
+        axes = figure.add_axes((*shares, 1 - (bottom + top) / height))
         for curve in curves:
             (_, first), (_, last) = curve.points[0], curve.points[-1]
             axes.plot(
@@ -59,7 +63,7 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
         axes.set(xlabel=x_label, ylabel=y_label)
         axes.locator_params("x", integer=True)
         if named:
-            figure.legend(loc="outside lower left", frameon=False)
+            figure.legend(loc="lower left", frameon=False, borderaxespad=0, labelspacing=0.3)
         drawn = io.StringIO()
         unset = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(drawn, format="svg", metadata=unset)
