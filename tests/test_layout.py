@@ -1,6 +1,7 @@
 """What the tree promises: who may import whom, and what no file may contain."""
 
 import ast
+import functools
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.import_graph import draw_imports, find_circles, find_modules, find_wrong_arrows
+from tests.import_graph import Graph, draw_imports, find_circles, find_modules, find_wrong_arrows
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("mmrl", "models", "rewards", "eval")
@@ -97,8 +98,13 @@ def is_command(path: Path) -> bool:
 
 
 MODULES = find_modules(ROOT, PACKAGES)
-GRAPH = draw_imports(MODULES)
 COMMANDS = {name for name, path in MODULES.items() if is_command(path)}
+
+
+@functools.cache
+def read_graph() -> Graph:
+    """The imports of the packages."""
+    return draw_imports(MODULES)
 
 
 def write_tree(root: Path, **files: str) -> dict[str, Path]:
@@ -146,11 +152,11 @@ def test_an_arrow_upwards_or_aside_and_a_module_without_a_room_are_found(tmp_pat
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert find_circles(GRAPH) == []
+    assert find_circles(read_graph()) == []
 
 
 def test_imports_lead_from_a_room_to_an_earlier_one() -> None:
-    assert find_wrong_arrows(GRAPH, ORDER, COMMANDS) == []
+    assert find_wrong_arrows(read_graph(), ORDER, COMMANDS) == []
 
 
 def test_commands_are_found_by_what_makes_them_run() -> None:

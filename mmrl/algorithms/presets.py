@@ -51,7 +51,7 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
     is slow."""
     try:
         row = merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
-        for message in (*_masks(row), *_ratios(row), *_entropies(row), *_values(row)):
+        for message in find_conflicts(row):
             raise ConfigError(f"algorithm.{message}")
     except ConfigError as error:
         message = str(error)
@@ -59,6 +59,12 @@ def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
             raise
         raise ConfigError(where + message.removeprefix("algorithm")) from error
     return row
+
+
+def find_conflicts(row: AlgorithmConfig) -> Iterator[str]:
+    """Columns that cannot go together: messages, each beginning with the key to change."""
+    for check_columns in (_masks, _ratios, _entropies, _values):
+        yield from check_columns(row)
 
 
 def unread(row: AlgorithmConfig) -> list[str]:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
-from transformers import SiglipVisionConfig, SiglipVisionModel
 
 from mmrl.types import PromptImage
 from models.layouts.anyres import Tiling
@@ -51,6 +50,9 @@ class Vision(nn.Module):
     """
 
     def __init__(self, sizes: Mapping[str, Any], width: int, tiling: Tiling) -> None:
+        # imported here, because it takes longer than torch and most policies see no images
+        from transformers import SiglipVisionConfig, SiglipVisionModel
+
         super().__init__()
         config = SiglipVisionConfig(**sizes, vision_use_head=False)
         config._attn_implementation = "eager"

@@ -1,6 +1,7 @@
 """The loss: cases by hand, the direction of its gradient, clipping, and what it counts."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from mmrl.algorithms import (
     policy_loss,
 )
 from mmrl.algorithms.aggregation import AGGREGATIONS
+from mmrl.algorithms.presets import find_conflicts
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
-from mmrl.config import ConfigError
 from mmrl.estimators import BOUNDS
 from mmrl.types import Passes
 
@@ -93,20 +94,14 @@ def test_the_evidence_bound_is_one_ratio_per_rollout() -> None:
     assert float(metrics["ratio"]) == pytest.approx(sum(ratios) / 2)
 
 
-def possible(columns: dict[str, str]) -> bool:
-    try:
-        load_algorithm({"block_size": 2, **columns})
-    except ConfigError:
-        return False
-    return True
-
-
+ROW = load_algorithm({"block_size": 2})
 COLUMNS = [
     columns
     for bound in BOUNDS
     for level in RATIO_LEVELS
     for aggregation in AGGREGATIONS
-    if possible(columns := {"bound": bound, "ratio_level": level, "aggregation": aggregation})
+    for columns in [{"bound": bound, "ratio_level": level, "aggregation": aggregation}]
+    if not list(find_conflicts(replace(ROW, **columns)))
 ]
 
 
