@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -13,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from mmrl.algorithms.algorithm_config import AlgorithmConfig
-from mmrl.config import ConfigError, check, check_choice, merge
+from mmrl.config import ConfigError, check, check_choice, merge, to_plain
 from mmrl.config.options import unread_options
 from mmrl.config.shipped import configs
 from mmrl.estimators import BOUNDS, MASKS
@@ -36,8 +35,27 @@ def load_algorithm(options: Mapping[str, Any], where: str = "algorithm") -> Algo
     origin = options.get(RESOLVED_FROM, name)
     advice = f"Leave the section out with ~{where}, and state what differs from {name}."
     check(origin == name, f"{where}.name", name, f"{origin}, whose columns it has", advice)
+    key = _key(options, where)
+    if key not in _LOADED:
+        _LOADED[key] = _load(presets[name], json.loads(key[0]), where)
+    return deepcopy(_LOADED[key])
+
+
+def write_row(row: AlgorithmConfig, where: str) -> dict[str, Any]:
+    """Every column of a loaded row and its origin, as options that give the same row again."""
+    options = {**to_plain(row), RESOLVED_FROM: row.name}
+    _LOADED[_key(options, where)] = row
+    return options
+
+
+_LOADED: dict[tuple[str, str, Path], AlgorithmConfig] = {}
+"""Rows by options, key of the section and folder of presets: a run asks many times, and merging is slow."""
+
+
+def _key(options: Mapping[str, Any], where: str) -> tuple[str, str, Path]:
     stated = {key: value for key, value in options.items() if key != RESOLVED_FROM}
-    return deepcopy(_load(presets[name], json.dumps(stated, default=_to_json), where))
+    text = json.dumps({"name": DEFAULT_PRESET, **stated}, default=_to_json)
+    return text, where, configs()
 
 
 def _to_json(value: Any) -> Any:
@@ -45,12 +63,10 @@ def _to_json(value: Any) -> Any:
     return OmegaConf.to_container(value if OmegaConf.is_config(value) else OmegaConf.create(value))
 
 
-@functools.cache
-def _load(preset: Path, options: str, where: str) -> AlgorithmConfig:
-    """A preset with the options, as JSON, on top. Kept, because a run asks many times, and merging
-    is slow."""
+def _load(preset: Path, options: Mapping[str, Any], where: str) -> AlgorithmConfig:
+    """A preset with the options on top."""
     try:
-        row = merge(AlgorithmConfig, OmegaConf.load(preset), json.loads(options), where=where)
+        row = merge(AlgorithmConfig, OmegaConf.load(preset), options, where=where)
         for message in find_conflicts(row):
             raise ConfigError(f"algorithm.{message}")
     except ConfigError as error:

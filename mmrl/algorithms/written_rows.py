@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from mmrl.algorithms.presets import DEFAULT_PRESET, RESOLVED_FROM, load_algorithm
+from mmrl.algorithms.presets import DEFAULT_PRESET, load_algorithm, write_row
 from mmrl.config import ConfigError, to_plain
 
 
@@ -35,8 +35,7 @@ def resolve_row(
     stated: Any = to_plain(options)
     if written is not None and _name(written) == _name(stated):
         stated = OmegaConf.to_container(OmegaConf.merge(dict(written), stated))
-    row = to_plain(load_algorithm(stated, where))
-    return {**row, RESOLVED_FROM: row["name"]}
+    return write_row(load_algorithm(stated, where), where)
 
 
 def read_rows(file: Path) -> dict[str, Mapping[str, Any]]:

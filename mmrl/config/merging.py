@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_origin
@@ -28,8 +29,8 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
             whatever the dataclasses' own checks reject.
     """
     try:
-        merged = OmegaConf.structured(cls)
-        for layer in layers:
+        merged = _defaults(cls)
+        for layer in layers or ({},):
             _check_kinds(merged, layer, where)
             merged = OmegaConf.merge(merged, layer)
         missing = sorted(OmegaConf.missing_keys(merged))
@@ -61,6 +62,12 @@ def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where
     return merge(registry[str(name)].Config, OmegaConf.create(rest), where=where)
 
 
+@functools.cache
+def _defaults(cls: type) -> DictConfig:
+    """The defaults of a dataclass, for copies: building them takes a fifth of a merge."""
+    return OmegaConf.structured(cls)
+
+
 def _check_finite(content: Any, where: str) -> None:
     """Raise a `ConfigError` for an infinite number or a NaN, which no setting can use."""
     if isinstance(content, float):
@@ -83,7 +90,7 @@ def _check_kinds(config: Any, layer: Any, where: str) -> None:
             kind = config._metadata.element_type
             if dataclasses.is_dataclass(kind):
                 check(isinstance(new, Mapping), _key(where, name), new, "a section, {key: value}")
-                _check_kinds(OmegaConf.structured(kind), new, _key(where, name))
+                _check_kinds(_defaults(kind), new, _key(where, name))
             continue
         if OmegaConf.is_missing(config, name) or OmegaConf.is_interpolation(config, name):
             continue

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,15 +130,18 @@ class Interrupting:
         return iterating
 
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("phase", "left_at", "forwards"),
     [
         ("denoise", 1, 0),
-        ("rewards", 1, 0),
-        ("score", 1, 1),  # the reference of the same micro-batch
+        slow("rewards", 1, 0),
+        slow("score", 1, 1),  # the reference of the same micro-batch
         ("update", 1, 0),
         ("second", 2, 2),  # its two micro-batches
-        ("evaluate", 2, 0),
+        slow("evaluate", 2, 0),
     ],
 )
 def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(

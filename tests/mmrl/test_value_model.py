@@ -87,7 +87,7 @@ def test_before_it_has_learned_anything_it_changes_nothing(
 
 @pytest.mark.parametrize(
     ("backbone", "lora"),
-    [("shared", None), slow("copy", None), slow("shared", LORA), ("copy", LORA)],
+    [slow("shared", None), slow("copy", None), slow("shared", LORA), ("copy", LORA)],
 )
 def test_on_fixed_rollouts_the_value_loss_falls_and_with_it_the_advantages(
     world: SimpleNamespace, tmp_path: Path, backbone: str, lora: dict | None
@@ -208,20 +208,29 @@ def test_an_update_costs_the_forwards_that_are_declared(
     assert sum(n for grad, n in calls if grad) == len(batch) * cost.backward
 
 
-@BACKBONES
+BF16 = {"bf16": True, "lora": LORA, "model": {"dtype": "bfloat16"}}
+EAGER = {"model": {"attn_implementation": "eager", "gradient_checkpointing": True}}
+GUIDED = {"algorithm": {"cfg_scale": 1.5, "temperature": 0.8, "ratio_level": "step"}}
+POSITION = {"algorithm": {"name": "step_merge", "num_slices": 2, "position_term": "plackett_luce"}}
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("backbone", "changes"),
     [
-        {"bf16": True, "lora": LORA, "model": {"dtype": "bfloat16"}},
-        {"model": {"attn_implementation": "eager", "gradient_checkpointing": True}},
-        {"algorithm": {"cfg_scale": 1.5, "temperature": 0.8, "ratio_level": "step"}},
-        {"algorithm": {"name": "step_merge", "num_slices": 2, "position_term": "plackett_luce"}},
+        pytest.param("shared", BF16, id="shared-bf16"),
+        pytest.param("copy", EAGER, id="copy-eager"),
+        pytest.param("shared", GUIDED, id="shared-guided"),
+        pytest.param("copy", POSITION, id="copy-position"),
+        slow("copy", BF16, id="copy-bf16"),
+        slow("shared", EAGER, id="shared-eager"),
+        slow("copy", GUIDED, id="copy-guided"),
+        slow("shared", POSITION, id="shared-position"),
     ],
-    ids=["bf16", "eager", "guided", "position"],
 )
 def test_at_the_start_every_ratio_is_one_under_all_settings(
     world: SimpleNamespace, tmp_path: Path, backbone: str, changes: dict
 ) -> None:
+    changes = dict(changes)
     algorithm = {**method(backbone), "num_iterations": 2, **changes.pop("algorithm", {})}
     if "num_slices" in algorithm:
         algorithm["slice_size"] = 1

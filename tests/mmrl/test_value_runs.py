@@ -68,7 +68,7 @@ def test_a_checkpoint_has_the_value_model_beside_it_and_the_final_model_is_the_p
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("shared", "copy"), ("copy", "shared"), ("copy", None), (None, "shared")],
+    [("shared", "copy"), slow("copy", "shared"), slow("copy", None), (None, "shared")],
 )
 def test_a_checkpoint_with_another_value_model_is_refused(
     world: SimpleNamespace, tmp_path: Path, before: str | None, after: str | None
