@@ -5,8 +5,6 @@ stored at once. Stored batches are not sampled again, so an interrupted benchmar
 same command, on any number of processes. Rewards score everything at the end.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Settings of `python -m mmrl.eval` and `python -m mmrl.eval_v`, and the kinds of benchmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Benchmarks of images: a column per reward, a row per tag, as GenEval reports them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

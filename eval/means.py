@@ -10,8 +10,6 @@ GenEval (arXiv 2310.11513) reports the accuracy per tag and, overall, the mean o
 and the mean over prompts are given.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

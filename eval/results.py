@@ -9,8 +9,6 @@ images.png     a grid of images, where completions are images
                00000/grid.png              the same side by side
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ The JSON of a batch is written last, under another name, and renamed, so a batch
 missing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Benchmarks of texts: a row per sampler setting, a further table per group of prompts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -11,8 +11,6 @@ them: SEED-Bench (arXiv 2307.16125) by kind of question, MMMU (2311.16502) by su
 discipline, MathVista (2310.02255) by task and skill.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The list of commands: `python -m mmrl`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -9,8 +9,6 @@ continues from the samples stored there, see `eval.benchmark`. `mmrl.eval_v` run
 questions about images.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ stored there, see `eval.benchmark`. Images (`text_to_image`, the default) also g
 wanted, GenEval's folders. Questions about images (`image_to_text`) have the tables of `mmrl.eval`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@
 The exit status is 1 where a reward can score nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Settings of `python -m mmrl.rl`."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -6,8 +6,6 @@
 The loop does not know what it trains: an objective (`mmrl.objectives`) brings data, network, loss.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Settings of `python -m mmrl.sft`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

@@ -4,8 +4,6 @@ A directory holds `config.json` and safetensors, one file or shards with an inde
 by `model_type` says how its configuration and tensor names map to the core; see `FAMILIES`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A policy: the network with its tokenizer, layouts and decoding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where a checkpoint comes from: a local directory, or a Hugging Face hub id."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from huggingface_hub import snapshot_download

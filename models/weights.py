@@ -3,8 +3,6 @@
 Every error says which file or tensor is wrong and what to do about it.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence

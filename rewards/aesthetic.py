@@ -7,8 +7,6 @@ image is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to
 nothing of the prompt, so it must never be the only reward of a run.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from PIL import Image

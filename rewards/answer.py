@@ -8,8 +8,6 @@ or says what the answer is not, has not answered. With `match: exact` the answer
 to be the reference, character by character.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase

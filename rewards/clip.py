@@ -8,8 +8,6 @@ logits / 30 are 100 / 30. The prompt goes in as it is, without a template, and i
 length.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from mmrl.types import Sample

@@ -6,8 +6,6 @@ brackets count as arithmetic (d1's character filter lets ** and // through). The
 parsed by `ast` and evaluated in exact fractions; nothing is executed.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 import re

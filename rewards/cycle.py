@@ -9,8 +9,6 @@ of its own; here the policy reads what it drew, so a reader that errs rewards wh
 a reward that the policy has no part in among `eval_rewards`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -5,8 +5,6 @@ text in a tag may have several lines and must not be blank, and that each tag is
 score is 1.0, not d1's 0.5: how much it counts is the `weight` of the entry.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from mmrl.types import Sample

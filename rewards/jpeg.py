@@ -8,8 +8,6 @@ The score is in kilobytes, about 5 to 150 for 512 pixels a side; flow_grpo's `jp
 is the same with a `scale` of 1/500 in the configuration entry.
 """
 
-from __future__ import annotations
-
 import io
 from typing import ClassVar, Literal
 

@@ -10,8 +10,6 @@ answer. The score is the raw one of the template's scale. A reply without one is
 sample, after `reasks` more requests, and so is a server that gives none before the deadline.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

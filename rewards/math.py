@@ -8,8 +8,6 @@ References come as they stand in GSM8K (`… #### 72`) and MATH (a solution with
 answer, or as a number.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from decimal import Decimal

@@ -9,8 +9,6 @@ the prompt in double quotes; a prompt with neither has no score. An image on whi
 read scores 0, as published; unlike there, an engine that fails is a failure and no 0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal

@@ -6,8 +6,6 @@ prompt does not ask for. Without it a policy learns to fill its images, because 
 only help. `exact=False` is GenEval's rule.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

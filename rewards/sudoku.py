@@ -5,8 +5,6 @@ read as the grid row by row, filled up with zeros or cut to its size, and compar
 where the puzzle was empty. Grids of any size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

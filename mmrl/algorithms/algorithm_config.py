@@ -1,7 +1,5 @@
 """Settings of a method: a row of the table, with the options of its columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """How many forwards a method costs: per rollout and inner iteration, in passes over its canvas."""
 
-from __future__ import annotations
-
 from math import ceil
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The preset of a method with what differs from it, and which columns cannot go together."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -49,7 +47,8 @@ def write_row(row: AlgorithmConfig, where: str) -> dict[str, Any]:
 
 
 _LOADED: dict[tuple[str, str, Path], AlgorithmConfig] = {}
-"""Rows by options, key of the section and folder of presets: a run asks many times, and merging is slow."""
+"""Rows by options, key of the section and folder of presets: a run asks many times, and merging is
+slow."""
 
 
 def _key(options: Mapping[str, Any], where: str) -> tuple[str, str, Path]:

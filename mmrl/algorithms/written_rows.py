@@ -5,8 +5,6 @@ wrote instead, so it does not change with the preset's file. What the command it
 the row, by its words or its YAML, comes before either; another name starts from that preset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Paths are relative to the current directory. A file is loaded once, however its 
 that is imported already, or is the running program, is not loaded again.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import importlib

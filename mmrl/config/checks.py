@@ -1,7 +1,5 @@
 """Checks of settings, and the errors they raise: key, value, what is allowed and what to do."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 from collections.abc import Hashable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The frame of every command: help, the exit status, one line for an error of the user."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """What `--help` prints: what a command does, its examples, configurations and settings."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

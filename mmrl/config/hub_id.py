@@ -1,7 +1,5 @@
 """What the id of a repository of the Hugging Face hub looks like."""
 
-from __future__ import annotations
-
 
 def is_hub_id(text: str) -> bool:
     """Whether a text has the form of a repository of the Hugging Face hub, `owner/name`."""

@@ -8,8 +8,6 @@ The comments of a YAML name the commands that write its inputs, each on a line:
 A command writes below its `out` or `output_dir`, or below the `output_dir` of its YAML.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -4,8 +4,6 @@ Settings and their checks know no torch, so that a question for help or a misspe
 at once. What computes stands in modules that import it, and is reached through these names.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

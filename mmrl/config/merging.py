@@ -1,7 +1,5 @@
 """Mappings merged into a dataclass by OmegaConf, with errors that name the key."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -7,8 +7,6 @@ extends all of them, so its keys, types, defaults, docstrings and checks come fr
     class SamplerConfig(*option_classes(RULES), LoopConfig): ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any

@@ -6,8 +6,6 @@ names their dict or dataclass: `{"holds": "rewards:REWARDS"}`. A field with
 `{"retired": True}` is read from older configurations and not listed.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib

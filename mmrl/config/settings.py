@@ -7,8 +7,6 @@ type or an impossible value fails here, before any model loads, as a `ConfigErro
 key, the value, what is allowed and what to do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The configurations shipped with mmrl, in a checkout or in the installed package."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A scalar of Arrow copies its bytes when it is taken out of an array, so buffers are sliced here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How the rows of a prompt set are read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

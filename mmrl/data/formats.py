@@ -8,8 +8,6 @@ cannot read. A new format is one such function and one line in `FORMATS`. Questi
 `mmrl.data.questions`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

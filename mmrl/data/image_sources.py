@@ -3,8 +3,6 @@
 Nothing is downloaded, and no path leads out of the root.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping

@@ -11,8 +11,6 @@ Content without an image is read as a text, other content as a list of parts who
 empty: the images themselves are in `Prompt.images`, in the same order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

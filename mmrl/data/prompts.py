@@ -9,8 +9,6 @@ Images are in `image` or `images`, one or a list, or in the parts of messages, i
 `mmrl.data.image_sources`. A prompt opens them when its `images` are read.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ in the prompt, each on a line after its letter, and as `choices` in the metadata
 such as "{prompt}\\n{hint}" adds the hint to the prompt.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A row of a data set as a mapping, and what every adapter does with one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Row = dict[str, Any]

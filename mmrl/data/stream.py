@@ -1,7 +1,5 @@
 """The training examples of a micro-batch: a shuffled stream that needs no state to resume."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from mmrl.randomness import permutation

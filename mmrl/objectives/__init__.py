@@ -3,8 +3,6 @@
 A new one is a file with its class, one with its options, and a line here.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, NamedTuple
 

@@ -15,8 +15,6 @@ the distribution that samplers and RL use, and the visible frame tokens carry no
 of an image prompt is really masked when the checkpoint says `mask_policy: key_padding`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sizes of a new network of the objectives `masked` and `text`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from models.network.core_config import CoreConfig

@@ -1,7 +1,5 @@
 """What the supervised loop asks of a training objective."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """The policy that supervised training starts from: a checkpoint to continue, or a new network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

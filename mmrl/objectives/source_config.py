@@ -1,7 +1,5 @@
 """How a data set of completions is read, laid out and corrupted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 

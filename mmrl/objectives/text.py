@@ -14,8 +14,6 @@ depend on nothing else in the batch. Of LLaDA-V (arXiv 2505.16933) this is the l
 training with `fill: none`; no earlier turn of a conversation sees less than the whole prompt.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of the `text` objective."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Completions to learn as token ids, and how far padding continues them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ or `images` (`mmrl.data.messages`, `mmrl.data.image_sources`), and where words h
 `<image>`, there. A prompt or completion given as token ids is taken as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """From an example and a view of its completion to a piece of a row."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -5,8 +5,6 @@ images, so a completion begins exactly where a sampled one would. Images stay cl
 positions they take follows from the sizes in their headers.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping

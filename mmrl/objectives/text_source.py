@@ -1,7 +1,5 @@
 """A data set of completions as corrupted rows: the examples of a micro-batch, and their masks."""
 
-from __future__ import annotations
-
 from mmrl.config import build_options
 from mmrl.data.image_sources import find_image_root
 from mmrl.data.rows import read_rows

@@ -1,7 +1,5 @@
 """Sizes of a new vision tower of the `text` objective."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 from mmrl.config import check

@@ -1,7 +1,5 @@
 """What a run, its dry run and its probe check before anything loads."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 from mmrl.preflight.reward_probe import offline

@@ -1,7 +1,5 @@
 """What a benchmark would do, without loading its model: `dry_run=true`."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from eval.benchmark import check_benchmark

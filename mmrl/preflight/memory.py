@@ -4,8 +4,6 @@ The estimate counts the tensors that grow with the model or the batch. The image
 on the same device and the reserve of the allocator come on top.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a run would do, without loading its weights: `dry_run=true`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

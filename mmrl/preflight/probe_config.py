@@ -1,7 +1,5 @@
 """Settings of `python -m mmrl.probe`: those of the run, and which samples its rewards score."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Samples to score with rewards before a run: recorded by another run, or dummy samples."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rewards scored on a few samples: range, failures, time, and whether they can vary."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The rewards of a run scored on recorded or dummy samples: `python -m mmrl.probe` and dry runs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

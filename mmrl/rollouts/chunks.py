@@ -6,8 +6,6 @@ ever tokenised again. Deviations from the public code: a chunk may also end with
 token belongs to the last chunk; a response without words has no chunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

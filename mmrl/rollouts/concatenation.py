@@ -1,7 +1,5 @@
 """Rollouts that were sampled in several batches, as one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

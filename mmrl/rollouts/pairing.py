@@ -1,7 +1,5 @@
 """Whether a method and a sampler fit together: what is refused, and what is warned of."""
 
-from __future__ import annotations
-
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import MASKS

@@ -1,7 +1,5 @@
 """Settings of one task of a run: its prompts, sampler, rewards and algorithm."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@ its files are in the format of `sha256sum`:
     cd runs/quickstart/checkpoints/14 && sha256sum --check SHA256SUMS
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import logging

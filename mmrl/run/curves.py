@@ -1,7 +1,5 @@
 """Line plots as SVG, drawn by matplotlib, which is imported when a plot is drawn."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass

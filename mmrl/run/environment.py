@@ -1,7 +1,5 @@
 """The environment of a run: versions, commit, machine and command line."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Images with captions, arranged on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Means of metrics between two lines of `metrics.jsonl`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

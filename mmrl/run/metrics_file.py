@@ -1,7 +1,5 @@
 """`metrics.jsonl` of a run: one JSON object per line, with its `step`."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

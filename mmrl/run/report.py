@@ -3,8 +3,6 @@
 Curves are inline SVG and images are embedded: the page loads nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import os

@@ -9,8 +9,6 @@ checkpoints/    `<step>/`, see `mmrl.run.checkpoint`
 final/          the trained model
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

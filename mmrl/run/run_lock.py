@@ -1,7 +1,5 @@
 """One run at a time in a directory."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging

@@ -1,7 +1,5 @@
 """Settings in which a resumed run differs from the run that wrote its checkpoint."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import logging

@@ -6,8 +6,6 @@ a fifth slower in float32 with AVX2, and the first step took up to 50 seconds lo
 with AVX-512 compiled code aborted the process (torch 2.14). GPUs were not measured.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from typing import Literal

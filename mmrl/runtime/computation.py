@@ -3,8 +3,6 @@
 All processes of a run compute alike: in bfloat16 only where every device has it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The device of a single-process program, by its torch name or `auto`."""
 
-from __future__ import annotations
-
 import torch
 
 from mmrl.config import ConfigError

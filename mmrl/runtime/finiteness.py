@@ -1,7 +1,5 @@
 """Infinite numbers and NaNs, found before they are saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import torch

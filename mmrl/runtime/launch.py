@@ -4,8 +4,6 @@ The launcher passes its configuration file on as environment variables. They are
 `Accelerator` drops those of FSDP on the CPU, and fails on those of DeepSpeed without that package.
 """
 
-from __future__ import annotations
-
 import os
 
 from accelerate import Accelerator

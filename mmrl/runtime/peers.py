@@ -1,7 +1,5 @@
 """The end of the launcher or of another process of the run."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

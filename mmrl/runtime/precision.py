@@ -6,8 +6,6 @@ to float32 and back around every product. Apple's GPUs count as not native: torc
 of them emulate it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Settings of the denoising loop, the same for all commit rules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """LoRA by peft, on layers named by their role (arXiv 2106.09685)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

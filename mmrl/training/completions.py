@@ -1,7 +1,5 @@
 """Completions with their scores: a parquet file per task and checkpoint."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

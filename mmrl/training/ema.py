@@ -4,8 +4,6 @@ torch's `AveragedModel` does not fit: it takes over the parameters at its first 
 the module, which a sharded one refuses.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

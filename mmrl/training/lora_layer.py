@@ -5,8 +5,6 @@ a long row they are most of the transient memory of an update, and on a CPU, who
 return them between those kept for the backward pass, they add up over the layers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

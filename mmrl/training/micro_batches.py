@@ -8,8 +8,6 @@ log-probs is taken, and each part propagates its share of that through the netwo
 gradient, for one more forward of every pass. Only a number per position and pass is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 

@@ -8,8 +8,6 @@ orthogonal matrix, here scaled to the size of an AdamW update (https://arxiv.org
 that one learning rate and one weight decay serve both.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

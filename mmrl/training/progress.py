@@ -1,7 +1,5 @@
 """What a run shows and keeps: metrics, progress bar, evaluations, checkpoints, report."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -3,8 +3,6 @@
 Random draws need no state: every generator is named by the seed and the step.
 """
 
-from __future__ import annotations
-
 import logging
 import pickle
 from abc import ABC, abstractmethod

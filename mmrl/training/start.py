@@ -1,7 +1,5 @@
 """How a training run starts: its processes, its directory and its log."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Weights, optimisers, schedules and averages of a supervised run: one step, saving, loading."""
 
-from __future__ import annotations
-
 import logging
 import time
 from contextlib import nullcontext

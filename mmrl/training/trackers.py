@@ -4,8 +4,6 @@ Images are one grid, as in `samples/`. Texts are shown with their prompts and sc
 what a model wrote is never read as markup.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any

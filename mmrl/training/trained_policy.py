@@ -1,7 +1,5 @@
 """The trained policy of an RL run: adapter or weights, reference, value model, optimiser."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ divided by counts of the whole batch, so neither the micro-batch size nor the nu
 changes it.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

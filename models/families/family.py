@@ -1,7 +1,5 @@
 """The protocol of a family of checkpoints, and what its modules share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol
 

@@ -4,8 +4,6 @@ The backbone is the core with plain multi-head attention, float32 rotary embeddi
 `ff_out` names both a block's down projection and the output head; `ff_proj` is the gate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ activations and logits in float32. Prompts show images through `models.network.v
 loader drops vocabulary rows beyond the tokenizer; here they are kept, and no response takes them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """MMaDA checkpoints (Gen-Verse/MMaDA-8B-*): LLaDA's backbone with image codes in the vocabulary."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

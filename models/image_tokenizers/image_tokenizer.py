@@ -4,8 +4,6 @@ A directory holds `*.safetensors` or `pytorch_model.bin` and, unless it is the p
 config.json, whose `_class_name` decides the kind; see `IMAGE_TOKENIZERS`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """Sizes of the MAGVIT-v2 image tokenizer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 _PER_LEVEL = (

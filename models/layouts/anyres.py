@@ -8,8 +8,6 @@
 Borders are cut symmetrically with whole patches, so one line or column more than needed may remain.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

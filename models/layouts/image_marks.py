@@ -1,7 +1,5 @@
 """Conversations of prompts that show images: as one text with marks, or without the images."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

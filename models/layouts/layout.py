@@ -1,7 +1,5 @@
 """The protocol of a layout: how prompts of one task become canvases, and canvases completions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 

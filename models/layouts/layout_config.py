@@ -1,7 +1,5 @@
 """Options of the layouts of a checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

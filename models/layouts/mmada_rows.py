@@ -8,8 +8,6 @@ longest text: an image-generation row has M + 1 ids of text, an understanding ro
     mmu  mmu soi code×n eoi | bos text eos eos*          padded on the right
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

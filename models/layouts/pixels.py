@@ -6,8 +6,6 @@ more than `MAX_ASPECT_RATIO` times as long as it is wide is cropped to its middl
 small file may claim a side that would take all memory once the other is enlarged.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from PIL import Image

@@ -1,7 +1,5 @@
 """Prompts that show images as canvases, whatever the network reads in place of an image."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import ClassVar, Protocol

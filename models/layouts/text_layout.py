@@ -6,8 +6,6 @@ The public samplers attend to the padding; here it is masked for every family, s
 not depend on the other prompts of its batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Image generation as canvases: prompts in, images out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

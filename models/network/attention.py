@@ -4,8 +4,6 @@ A row without padding attends to all of itself. Where few positions of the last 
 queries are computed for those only; keys and values always come from the whole row or a cache.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -12,8 +12,6 @@ vocabulary, and skips the queries and the MLP of the last block everywhere else.
 the same without logits; a value head (`models.network.value_head`) reads them as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple

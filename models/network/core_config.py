@@ -1,7 +1,5 @@
 """Sizes of the masked-token transformer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """The norm of every block."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

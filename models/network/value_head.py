@@ -6,8 +6,6 @@ The diffusion critic of TraceRL (arXiv 2509.06949). The head sits on a network t
 tokens (`network.value_head`), or on a separate copy (`ValueNetwork`).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

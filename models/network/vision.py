@@ -7,8 +7,6 @@ not depend, in any bit, on the others of its batch; supervised training, which c
 passes, may encode them together (`one_by_one`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ geometry of boxes. Which objects there are, and what they look like, is up to th
 verifier of the shapes world and the compositional reward have their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 

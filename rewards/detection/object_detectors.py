@@ -5,8 +5,6 @@ and a line in `FAMILIES`, under the `model_type` of its configuration. A box is 
 class it scores highest for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -5,8 +5,6 @@ code. It works at 32 pixels a side, whatever the size of the image, and is made 
 image decoder does: blur, ringing, small noise, shifted colours.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

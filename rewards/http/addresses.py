@@ -1,7 +1,5 @@
 """Several addresses of one service, in turns; an address that fails is paused."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -12,8 +12,6 @@ fits what was asked; every other item is a failure, for which `rewards.scoring.s
 rules.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -4,8 +4,6 @@ The timeouts of httpx start anew with every read. A service that sends one byte 
 never exceed them. So httpx runs in an event loop, where an exchange is cancelled as a whole.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import logging

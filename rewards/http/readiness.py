@@ -1,7 +1,5 @@
 """Whether the servers of a reward could score now."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

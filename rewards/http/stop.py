@@ -1,7 +1,5 @@
 """Stopping the work of a thread: it looks for the signal between requests and while it waits."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Calls of a function on several threads that the end of a process does not wait for."""
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """How many requests may run at one address: fewer after time-outs, then slowly more again."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -5,8 +5,6 @@ asks (`asking`), and the caller that has the policy gives it a function from pro
 (`bind`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable

@@ -4,8 +4,6 @@ A file per reply, written aside and renamed, so that several processes may share
 cannot be read as it was written is as good as not there, and is written again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

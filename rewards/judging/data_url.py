@@ -1,7 +1,5 @@
 """Images as a judge is shown them: PNG in data URLs, of bounded size."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

@@ -1,7 +1,5 @@
 """A judge behind OpenAI's chat completions: `POST {url}/chat/completions`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

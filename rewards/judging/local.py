@@ -4,8 +4,6 @@ Requests are those of the server, so the same reward is asked in the same words;
 forced on the reply here, it is only parsed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast

@@ -4,8 +4,6 @@ Two wrappings that come from how models are served, and say nothing, are taken o
 up to `</think>`, and one fence of Markdown around everything.
 """
 
-from __future__ import annotations
-
 import re
 from statistics import fmean
 

@@ -12,8 +12,6 @@ so that a policy which says the same to everybody is no better off for it: exist
 clauses with a colour only, together with a colour that the prompt does not name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """JSON from others, read strictly."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -7,8 +7,6 @@ are broken, and what is too long loses its middle. It remains text that a judge 
 believe: look at what is rewarded.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names of open_clip architectures and checkpoints, checked before anything is loaded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mmrl.config import check_choice, import_extra

@@ -7,8 +7,6 @@ the same networks under other names, which `our_name` knows. Sizes are read from
 weights; a head is 64 wide in all of these networks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

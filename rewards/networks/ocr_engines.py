@@ -4,8 +4,6 @@ A new engine is a function here and a line in `ENGINES`; one that needs a packag
 `PACKAGES` too, so that its absence is found before anything loads.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

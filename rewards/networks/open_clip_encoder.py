@@ -1,7 +1,5 @@
 """Any open_clip model as the two towers of a reward, named in the reward's configuration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any

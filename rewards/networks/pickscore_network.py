@@ -1,7 +1,5 @@
 """The network of PickScore as the two towers of a reward."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

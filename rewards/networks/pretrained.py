@@ -1,7 +1,5 @@
 """Networks and processors of transformers by directory or hub id, whole or not at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

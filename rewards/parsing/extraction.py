@@ -4,8 +4,6 @@ Every rule takes the last place that is complete. A box or a tag that never clos
 a completion that was truncated may have been about to say something else.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Images of samples: in RGB, and encoded as files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar

@@ -6,8 +6,6 @@ comparison may use so much processor time and no more: past it the kernel ends t
 C code it is in. It counts processor time and not the clock, so a loaded machine changes no verdict.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """What a text reward reads from a sample, with errors that name the sample."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

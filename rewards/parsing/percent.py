@@ -7,8 +7,6 @@ It may also mean hundredths: `60\%` is 0.6 or 3/5 where the reference is a share
 60, nor are 150 percent 1.5, because such a reference without a sign is a percentage itself.
 """
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """The one number that an answer states, whatever its unit, spelling and number of decimals."""
 
-from __future__ import annotations
-
 import math
 import re
 

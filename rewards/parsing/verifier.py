@@ -4,8 +4,6 @@ sympy can spend hours on an answer such as `9^{9^{9^9}}`, inside C code that no 
 no thread can interrupt, so the comparison has its own process (`rewards/parsing/math_worker.py`).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import select

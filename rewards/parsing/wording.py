@@ -1,7 +1,5 @@
 """The words of short answers, so that spelling alone makes no difference."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

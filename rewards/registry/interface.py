@@ -1,7 +1,5 @@
 """What a reward is, and what else it may be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 

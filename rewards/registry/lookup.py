@@ -1,7 +1,5 @@
 """Rewards by name: their classes, their options, and the built reward of a configuration entry."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Any

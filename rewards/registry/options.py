@@ -1,7 +1,5 @@
 """Checks the options of a reward against the typed keyword arguments of its constructor."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Mapping

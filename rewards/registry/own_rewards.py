@@ -10,8 +10,6 @@ each of them. Further keys of its entry are keyword arguments of it, or of the c
 class. They are checked against the signature before anything loads.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import functools

@@ -12,8 +12,6 @@ applied that happen to work. A candidate that breaks out of its process there ca
 its tests and the mark its verdict is found by: use a fresh machine per script, as both routers do.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import secrets

@@ -16,8 +16,6 @@ refused, never given less. What remains: the kernel itself is shared, and so are
 timing; a solution that fits its tests by guessing passes them.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -4,8 +4,6 @@ A failure is an exception, a wrong number of scores, or a score that is not a fi
 never becomes a zero.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

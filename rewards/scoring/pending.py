@@ -1,7 +1,5 @@
 """Samples on their way through several rewards: handed over in parts, then awaited."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

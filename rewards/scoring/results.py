@@ -1,7 +1,5 @@
 """Checks what rewards return: scores, scores of chunks, None, or a problem."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ None ("not applicable") is left out of the sum, as in TRL. A reward that judges 
 completion adds a term for every chunk; `chunks` has the sums chunk by chunk.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Scores samples with several rewards: their weighted sum, retries, failures."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

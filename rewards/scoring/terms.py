@@ -1,7 +1,5 @@
 """One reward of a weighted sum: its configuration entry, checked and built."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 SIGTERM and Ctrl-C stop accepting, answer what was accepted, and exit with status 0.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """The HTTP side: paths, typed models, and errors in one form."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -4,8 +4,6 @@ A batch is taken when it is full or when its oldest sample has waited long enoug
 first; while a batch is being scored the next one gathers. Samples leave in the order they came.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

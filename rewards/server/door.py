@@ -1,7 +1,5 @@
 """What every request passes: the token, and afterwards a line in the log and the counters."""
 
-from __future__ import annotations
-
 import hmac
 import logging
 import time

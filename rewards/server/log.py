@@ -1,7 +1,5 @@
 """The log of the server: one JSON object a line."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

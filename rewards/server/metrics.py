@@ -1,7 +1,5 @@
 """Metrics for Prometheus at `/metrics`. No label holds text that a client chose."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ profiles are compressed and can unfold to a thousand times their size; further f
 an image). What is left decodes to the image that was saved.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import zlib

@@ -1,7 +1,5 @@
 """An answer that is no score: why a request is refused."""
 
-from __future__ import annotations
-
 
 class Refusal(Exception):
     """A request that is answered with an error.

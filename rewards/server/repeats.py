@@ -5,8 +5,6 @@ same answer, whether it is still being made or is done. Answers with an error ar
 another try is one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable

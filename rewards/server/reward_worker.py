@@ -1,7 +1,5 @@
 """One reward behind its name: loaded and called in its own thread, described for clients."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

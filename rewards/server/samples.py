@@ -1,7 +1,5 @@
 """The items of a request as the samples a reward takes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From the bytes of a request to those of its answer."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Settings of the reward server: the rewards it serves, its address and its limits."""
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import json

@@ -4,8 +4,6 @@ Reading is strict: no unknown field, no conversion, no NaN. A request is answere
 as it has, by their ids.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal
 

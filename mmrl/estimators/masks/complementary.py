@@ -7,8 +7,6 @@ the second pass, counts double, so that the mean over the pair is the evidence b
 range of levels. The full pass has weight 0 in that estimate and the pair makes up for its place.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mmrl.estimators.masks.strategy import (

@@ -3,8 +3,6 @@
 With `prompt_mask_rate` prompt tokens are hidden as well; with several draws only these differ.
 """
 
-from __future__ import annotations
-
 from mmrl.estimators.masks.strategy import Draw, MaskConfig, Strategy, passes_of
 from mmrl.types import Passes, Rollout
 

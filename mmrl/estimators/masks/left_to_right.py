@@ -5,8 +5,6 @@ one token after the other. `slice_size` positions share a pass; `sampled_slices`
 part of them with the unbiased weight.
 """
 
-from __future__ import annotations
-
 from mmrl.estimators.masks.strategy import Draw, Strategy
 from mmrl.estimators.masks.trace import SliceConfig, number_of_slices, plan_slices
 from mmrl.types import Passes, Rollout

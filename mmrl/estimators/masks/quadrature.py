@@ -6,8 +6,6 @@ are drawn. For n positions that function is a polynomial of degree n - 1, hence 
 t up to n = 2 K. The range is `min_mask_rate` .. `max_mask_rate`.
 """
 
-from __future__ import annotations
-
 from mmrl.estimators.masks.strategy import (
     Draw,
     RateRangeConfig,

@@ -5,8 +5,6 @@ MaskGRPO for images (arXiv 2510.02880) with a high r0, which leaves out the easy
 draw hides nothing hides its first drawn position, so that every rollout is scored.
 """
 
-from __future__ import annotations
-
 from mmrl.estimators.masks.strategy import (
     Draw,
     RisingRateConfig,

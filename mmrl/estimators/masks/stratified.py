@@ -5,8 +5,6 @@ level at random from stratum k mu + i. UniGRPO (arXiv 2505.15809) spreads one le
 all iterations together, or all draws of a single one, estimate the evidence bound without bias.
 """
 
-from __future__ import annotations
-
 from mmrl.estimators.masks.strategy import Draw, RateRangeConfig, Strategy, row_levels
 from mmrl.estimators.masks.uniform import plan_levels
 from mmrl.types import Passes, Rollout

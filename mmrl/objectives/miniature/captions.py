@@ -1,7 +1,5 @@
 """Captions of a parquet: their text, what they ask for, and near misses of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A new open_clip model with a tokenizer of its own, saved in open_clip's format."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options of the `contrastive` objective."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

@@ -11,8 +11,6 @@ second commitment term has no gradient here, since the signs are not trained; it
 reported value is the published one. Unlike the paper there is no adversarial or perceptual loss.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -5,8 +5,6 @@ which the code already is a hash of the patch (whitened random features, as in l
 hashing) and an encoder that sees nothing but its patch avoid that, within the public architecture.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -8,8 +8,6 @@ is a class whose keyword arguments are what such an entry may hold:
 `rewards.http.client.ClientReward` with the words of that server.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Mapping

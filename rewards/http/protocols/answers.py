@@ -1,7 +1,5 @@
 """What all protocols share: metadata as JSON, and answers that are believed only when they fit."""
 
-from __future__ import annotations
-
 import math
 import re
 import reprlib

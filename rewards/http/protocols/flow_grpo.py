@@ -19,8 +19,6 @@ are under way, and each may take long. Images with an alpha channel are put on w
 does.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

@@ -7,8 +7,6 @@ in this process, up to the rounding of batches of another size. Every item has a
 answer must bear once.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

@@ -8,8 +8,6 @@ This is the `judge` reward (`rewards.judge`) with its client and all its options
 given. Images are PNG.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mmrl.config import ConfigError, check

@@ -5,8 +5,6 @@ given them (NumPy 1: `numpy.core`, NumPy 2: `numpy._core`). Arrays have types of
 size (bool, integer, floating point, complex), and exactly the bytes that type and shape need.
 """
 
-from __future__ import annotations
-
 import math
 import reprlib
 from typing import Any

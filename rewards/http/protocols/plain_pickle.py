@@ -12,8 +12,6 @@ cannot contain itself.
 What Python 3 writes with protocols 2 to 5 is read.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools

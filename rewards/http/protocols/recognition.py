@@ -1,7 +1,5 @@
 """Recognises the protocol of a server by its answers to `GET`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -12,8 +12,6 @@ time-out or memory are tried again. So few requests are under way, and each may 
 service would drop an alpha channel; images that have one are put on white before they are sent.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Mapping, Sequence

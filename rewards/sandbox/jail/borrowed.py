@@ -4,8 +4,6 @@ A lent function is a function here, a lent iterator a generator, and every other
 one whose operators and attributes are asked for.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Nothing it says is believed beyond "this call returned that value": once the cod
 everything in this process is the candidate's.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

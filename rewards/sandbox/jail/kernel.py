@@ -1,7 +1,5 @@
 """The kernel calls of the sandbox that Python has no function for."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """Landlock: a process that may read some folders and open nothing else, without any privilege."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

@@ -7,8 +7,6 @@ define. It may use no attribute of a function, of a generator or of an object of
 there a way leads to the tests themselves.
 """
 
-from __future__ import annotations
-
 import io
 import operator
 import types

@@ -1,7 +1,5 @@
 """Objects of Python's library: both sides have them, so a name or a recipe travels instead."""
 
-from __future__ import annotations
-
 import builtins
 import copyreg
 import importlib

@@ -1,7 +1,5 @@
 """What a candidate may use, and how a process gives up everything else."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

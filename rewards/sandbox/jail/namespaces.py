@@ -1,7 +1,5 @@
 """Namespaces: a machine of its own with no network, no other process and next to no files."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ that no limit counts. Refused calls fail with EPERM; calls newer than this list 
 the kernel had none. Threads still start.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

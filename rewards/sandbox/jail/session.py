@@ -1,7 +1,5 @@
 """A tester's side of the connection to its candidate."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The process that runs the tests of one job and says which passed."""
 
-from __future__ import annotations
-
 import ast
 import signal
 from collections.abc import Sequence

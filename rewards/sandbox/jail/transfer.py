@@ -7,8 +7,6 @@ object of the candidate, `handed` and the number of one of the tester (lending.p
 `type`.
 """
 
-from __future__ import annotations
-
 import collections
 import datetime
 import decimal

@@ -5,8 +5,6 @@ answer with itself. Builtins, the standard library's modules and its usual names
 real ones; only the function under test may have such a name too (MBPP has one called `sum`).
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import collections

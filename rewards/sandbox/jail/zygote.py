@@ -3,8 +3,6 @@
 It never reads a job itself: whatever is in its memory, every later candidate inherits.
 """
 
-from __future__ import annotations
-
 import builtins
 import gc
 import importlib
