@@ -1,4 +1,4 @@
-"""The cycle reward with a reader that looks at pixels; `tests/mmrl/test_asking.py` has policies."""
+"""The cycle reward with a pixel reader (policies: `tests/mmrl/rollouts/test_policy_queries.py`)."""
 
 import re
 from collections.abc import Sequence

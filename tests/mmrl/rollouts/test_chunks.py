@@ -12,7 +12,7 @@ from mmrl.rollouts.chunks import cut
 from mmrl.samplers.denoise import counted
 from mmrl.types import Canvas, Chunk, Cutting
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BYTES = PreTrainedTokenizerFast.from_pretrained(ROOT / "datasets/text/checkpoints/llada")
 EOS, EOT = "<|endoftext|>", "<|eot_id|>"
 

@@ -25,7 +25,7 @@ from tests.mmrl.runs import (
     run_config,
     trainer_of,
 )
-from tests.mmrl.test_methods import counted
+from tests.mmrl.training.test_methods import counted
 
 SAMPLER = SamplerConfig(name="maskgit", steps=4)
 slow = partial(pytest.param, marks=pytest.mark.slow)

@@ -8,7 +8,7 @@ from mmrl.data.stream import stream_rows
 from tests.mmrl import sharded_sight
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics
-from tests.mmrl.test_sharded import close, equal_metrics
+from tests.mmrl.runtime.test_sharded import close, equal_metrics
 
 pytestmark = pytest.mark.slow
 

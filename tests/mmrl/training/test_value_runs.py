@@ -23,7 +23,7 @@ from tests.mmrl.runs import (
     task_config,
 )
 from tests.mmrl.test_text_rl import text_config
-from tests.mmrl.test_value_model import BACKBONES, SAMPLER, config_of, method, slow
+from tests.mmrl.training.test_value_model import BACKBONES, SAMPLER, config_of, method, slow
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.training.micro_batches import parts
 from mmrl.training.trainer import Trainer
-from tests.mmrl.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
+from tests.mmrl.training.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
 
 METHODS: dict[str, dict[str, Any]] = {
     "elbo": {"name": "espo", "num_draws": 2, "beta": 0.1},
