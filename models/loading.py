@@ -16,13 +16,7 @@ from models.families import FAMILIES
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.source import find_directory
-from models.weights import (
-    check_weights,
-    read_headers,
-    read_weights,
-    resolve_dtype,
-    write_weights,
-)
+from models.weights import check_weights, read_headers, read_weights, resolve_dtype, write_weights
 
 
 def load_model(

@@ -17,10 +17,7 @@ HELP = ("-h", "--help")
 
 
 def run_command(
-    usage: Usage,
-    arguments: Sequence[str],
-    work: Callable[[], int | None],
-    *errors: type[Exception],
+    usage: Usage, arguments: Sequence[str], work: Callable[[], int | None], *errors: type[Exception]
 ) -> int:
     """Do the work of a command, or print its help; return its exit status.
 

@@ -7,12 +7,7 @@ from mmrl.estimators.bounds import BOUNDS, Quantity
 from mmrl.estimators.masks import MASKS, MaskConfig, Strategy
 
 if TYPE_CHECKING:
-    from mmrl.estimators.scoring import (
-        TokenScores,
-        highest_entropy,
-        predict_values,
-        score,
-    )
+    from mmrl.estimators.scoring import TokenScores, highest_entropy, predict_values, score
 
 __all__ = [
     "BOUNDS",

@@ -28,11 +28,7 @@ class TokenScores(NamedTuple):
 
 
 def score(
-    policy: Policy,
-    canvas: Canvas,
-    passes: Passes,
-    cfg_scale: float = 0.0,
-    temperature: float = 1.0,
+    policy: Policy, canvas: Canvas, passes: Passes, cfg_scale: float = 0.0, temperature: float = 1.0
 ) -> TokenScores:
     """Log-probs of the scored tokens, the entropy of their distributions, and values of a head.
 

@@ -29,10 +29,7 @@ CURVES = {
 }
 """Title -> pattern of the metrics drawn together in a report of reinforcement learning."""
 
-SUPERVISED = {
-    "Loss": r"^(eval/)?loss$",
-    "Parts of the loss": r"^loss/",
-}
+SUPERVISED = {"Loss": r"^(eval/)?loss$", "Parts of the loss": r"^loss/"}
 """The same for supervised training, whose other metrics have a figure each."""
 
 WINDOW = 10

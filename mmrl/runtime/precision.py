@@ -48,9 +48,7 @@ def native_bfloat16(device: torch.device) -> tuple[bool, str]:
 
 
 def choose_precision(
-    wish: Literal["auto", True, False],
-    natives: Sequence[tuple[bool, str]],
-    dtype: str = "float32",
+    wish: Literal["auto", True, False], natives: Sequence[tuple[bool, str]], dtype: str = "float32"
 ) -> tuple[bool, str]:
     """Whether a run computes in bfloat16, and the reason.
 

@@ -16,13 +16,7 @@ from torch import Tensor, nn
 
 from models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND
 from models.source import find_directory
-from models.weights import (
-    check_weights,
-    read_headers,
-    read_weights,
-    resolve_dtype,
-    write_weights,
-)
+from models.weights import check_weights, read_headers, read_weights, resolve_dtype, write_weights
 
 
 class ImageTokenizer(nn.Module):
