@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from mmrl.run.run_directory import RunDirectory
 
-__all__ = ["RLConfig", "main", "train"]
 
 USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 

@@ -13,23 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from PIL import Image
 
-from mmrl.features import Features, PromptImage
+from mmrl.features import Features
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-__all__ = [
-    "Canvas",
-    "Chunk",
-    "Cutting",
-    "Features",
-    "Passes",
-    "Prompt",
-    "Rollout",
-    "Sample",
-    "PromptImage",
-]
 
 
 class Chunk(NamedTuple):
@@ -157,12 +145,6 @@ class Canvas:
         """The same canvas on another device."""
         moved = {name: getattr(self, name) for name in _CANVAS_TENSORS}
         return replace(self, **{k: v if v is None else v.to(device) for k, v in moved.items()})
-
-    @property
-    def mask_column(self) -> int | None:
-        """Column of the mask token in the response vocabulary, None where it is outside."""
-        first, end = self.vocab
-        return self.mask_id - first if first <= self.mask_id < end else None
 
     @property
     def never(self) -> list[int]:

@@ -1,21 +1,23 @@
 """Masked-token models: one core, families of public checkpoints, and image tokenizers."""
 
-from typing import TYPE_CHECKING
-
-from mmrl.config.lazy_names import lazy_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from models.image_tokenizers.image_tokenizer import load_vq
-    from models.loading import load_model, save_model
+    from models.loading import load_model
     from models.policy import Policy, load_policy
 
-__all__ = ["Policy", "load_model", "load_policy", "load_vq", "save_model"]
+_MODULES = {
+    "Policy": "models.policy",
+    "load_model": "models.loading",
+    "load_policy": "models.policy",
+    "load_vq": "models.image_tokenizers.image_tokenizer",
+}
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "image_tokenizers.image_tokenizer": ["load_vq"],
-        "loading": ["load_model", "save_model"],
-        "policy": ["Policy", "load_policy"],
-    },
-)
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: settings are read without torch."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

@@ -29,29 +29,4 @@ from mmrl.algorithms.loss import (
     policy_loss,
 )
 from mmrl.algorithms.presets import load_algorithm, unread
-from mmrl.algorithms.value import Estimates, ValueInputs, compute_advantages, value_loss
-
-__all__ = [
-    "AlgorithmConfig",
-    "BatchSize",
-    "Estimates",
-    "Forwards",
-    "LossInputs",
-    "ValueConfig",
-    "ValueInputs",
-    "Weights",
-    "batch_weights",
-    "compute_advantages",
-    "count_batch",
-    "draw_masks",
-    "equal_groups",
-    "forwards",
-    "group_advantages",
-    "group_statistics",
-    "joint_advantages",
-    "load_algorithm",
-    "passes_per_rollout",
-    "policy_loss",
-    "unread",
-    "value_loss",
-]
+from mmrl.algorithms.value import Estimates, compute_advantages, value_loss

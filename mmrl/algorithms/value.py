@@ -107,30 +107,19 @@ def step_means(tokens: Tensor, scored: Tensor) -> Tensor:
     return (tokens * scored).sum(-1) / scored.sum(-1).clamp(min=1)
 
 
-class ValueInputs(NamedTuple):
-    """What the value loss is computed from, [K, B, L] float32 each.
-
-    `values` with their gradient, `old` values, `returns`, and the `weights` of the tokens in the
-    batch's mean, 0 where a token does not count.
-    """
-
-    values: Tensor
-    old: Tensor
-    returns: Tensor
-    weights: Tensor
-
-
 def value_loss(
-    inputs: ValueInputs, epsilon: float, size: BatchSize
+    values: Tensor, old: Tensor, returns: Tensor, weights: Tensor, epsilon: float, size: BatchSize
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """This part's share of the batch's value loss, and sums for the metrics.
 
     Args:
-        inputs: values and their targets.
+        values: [K, B, L] float32, with gradient.
+        old: [K, B, L], predicted when the policy sampled.
+        returns: [K, B, L], the targets.
+        weights: [K, B, L], of the tokens in the batch's mean; 0 where a token does not count.
         epsilon: clip range: how far a value may move from its old one.
         size: counts of the whole batch.
     """
-    values, old, returns, weights = inputs
     held = values.clamp(old - epsilon, old + epsilon)
     free, bound = (values - returns).square(), (held - returns).square()
     loss = (free.maximum(bound) / 2 * weights).sum()

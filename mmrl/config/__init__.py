@@ -3,17 +3,3 @@
 from mmrl.config.checks import ConfigError, NotHereError, check, check_choice, import_extra
 from mmrl.config.merging import build_options, merge
 from mmrl.config.settings import load_config, read_key, to_plain, to_yaml
-
-__all__ = [
-    "ConfigError",
-    "NotHereError",
-    "build_options",
-    "check",
-    "check_choice",
-    "import_extra",
-    "load_config",
-    "merge",
-    "read_key",
-    "to_plain",
-    "to_yaml",
-]

@@ -10,8 +10,6 @@ from typing import Any
 from mmrl.config.help import Usage, texts
 from mmrl.config.settings import load_config
 
-__all__ = ["Usage", "exit_status", "read_settings", "run_command"]
-
 logger = logging.getLogger(__name__)
 HELP = ("-h", "--help")
 

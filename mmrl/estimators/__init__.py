@@ -1,26 +1,18 @@
 """Estimators: mask strategies, scoring and bounds, from a finished canvas to log-probabilities."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mmrl.config.lazy_names import lazy_names
 from mmrl.estimators.bounds import BOUNDS, Quantity
-from mmrl.estimators.masks import MASKS, MaskConfig, Strategy
+from mmrl.estimators.masks import MASKS
 
 if TYPE_CHECKING:
-    from mmrl.estimators.scoring import TokenScores, highest_entropy, predict_values, score
+    from mmrl.estimators.scoring import score
 
-__all__ = [
-    "BOUNDS",
-    "MASKS",
-    "MaskConfig",
-    "Quantity",
-    "Strategy",
-    "TokenScores",
-    "highest_entropy",
-    "predict_values",
-    "score",
-]
 
-__getattr__ = lazy_names(
-    __name__, {"scoring": ("TokenScores", "highest_entropy", "predict_values", "score")}
-)
+def __getattr__(name: str) -> Any:
+    """Import `score` when it is first used: settings are read without torch."""
+    if name != "score":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mmrl.estimators.scoring import score
+
+    return score

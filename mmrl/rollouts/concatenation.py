@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmrl.types import Canvas, Features, Rollout
+from mmrl.features import Features
+from mmrl.types import Canvas, Rollout
 
 PADDING = {
     "tokens": 0,

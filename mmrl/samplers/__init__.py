@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import check, check_choice
-from mmrl.config.lazy_names import lazy_names
 from mmrl.config.options import check_options, option_classes, unread_options
 from mmrl.samplers.dynamic import DYNAMIC
 from mmrl.samplers.emerge import EMERGE
@@ -25,22 +24,9 @@ from mmrl.samplers.static import STATIC
 if TYPE_CHECKING:
     from torch import Generator
 
-    from mmrl.samplers.logits import guided_logits
     from mmrl.types import Canvas, Rollout
     from models import Policy
 
-__all__ = [
-    "RULES",
-    "Rule",
-    "SamplerConfig",
-    "check_blocks",
-    "check_sampler",
-    "guided_logits",
-    "sample",
-    "unread",
-]
-
-__getattr__ = lazy_names(__name__, {"logits": ("guided_logits",)})
 
 RULES = {
     "dynamic": DYNAMIC,

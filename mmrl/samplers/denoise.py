@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.runtime.activity import activity, advance
-from mmrl.samplers.logits import guided_logits
+from mmrl.samplers.logits import guided_output
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.rule import Prediction, Proposal, ResponseBlock, Rule, State
@@ -188,7 +188,7 @@ class BlockNetwork:
             self.cache.at(*self.columns, seen)
         shared = self.first and self.passes == 0 and self.cache is None
         scale = self.config.cfg_scale
-        logits = guided_logits(self.policy, canvas, where, scale, shared, self.cache)
+        logits, _ = guided_output(self.policy, canvas, where, scale, shared, self.cache)
         self.passes += 1
         if self.cache is not None:
             self.columns = self.later

@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from models import Policy
 
 
-def guided_logits(
-    policy: Policy,
-    canvas: Canvas,
-    where: Tensor,
-    cfg_scale: float,
-    shared: bool = False,
-    cache: Any = None,
-) -> Tensor:
-    """The logits of `guided_output`."""
-    return guided_output(policy, canvas, where, cfg_scale, shared, cache)[0]
-
-
 def guided_output(
     policy: Policy,
     canvas: Canvas,

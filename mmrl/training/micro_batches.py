@@ -18,7 +18,6 @@ from mmrl.algorithms import (
     BatchSize,
     Estimates,
     LossInputs,
-    ValueInputs,
     Weights,
     batch_weights,
     compute_advantages,
@@ -93,13 +92,10 @@ class Part:
         """The part's share of the value loss, and of its metrics; `values` [k, b, L]."""
         item, draws = self.item, slice(None) if self.draws is None else self.draws
         known = ~item.batch.rewards[self.rows].isnan().to(values.device)
-        inputs = ValueInputs(
-            values,
-            item.values[self.m][draws],
-            item.estimates[self.m].returns[draws],
-            self._weights().tokens * known[None, :, None],
-        )
-        return value_loss(inputs, item.task.algorithm.value_epsilon, item.size)
+        old, returns = item.values[self.m][draws], item.estimates[self.m].returns[draws]
+        weights = self._weights().tokens * known[None, :, None]
+        epsilon = item.task.algorithm.value_epsilon
+        return value_loss(values, old, returns, weights, epsilon, item.size)
 
     def gradient_loss(
         self, new: Tensor, score_all: Callable[[], Tensor]

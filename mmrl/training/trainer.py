@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import BatchSize, count_batch, draw_masks
-from mmrl.estimators import TokenScores, highest_entropy, score
+from mmrl.estimators.scoring import TokenScores, highest_entropy, score
 from mmrl.randomness import generator
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task

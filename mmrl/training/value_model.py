@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mmrl.estimators import TokenScores, predict_values
+from mmrl.estimators.scoring import TokenScores, predict_values
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.launch import is_sharded
 from mmrl.runtime.precision import autocast_forward

@@ -18,7 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.types import Features, Prompt, PromptImage
+from mmrl.features import Features, PromptImage
+from mmrl.types import Prompt
 from models.layouts.anyres import Tiling
 from models.layouts.image_marks import MARK, count_marks, render
 from models.layouts.question_layout import QuestionLayout, Row, image_key

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.types import Canvas, Features, Prompt
+from mmrl.features import Features
+from mmrl.types import Canvas, Prompt
 from models.layouts.text_layout import TextLayout
 
 Row = tuple[list[int], list[int]]

@@ -14,7 +14,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from mmrl.types import PromptImage
+from mmrl.features import PromptImage
 from models.layouts.anyres import Tiling
 
 SO400M = {

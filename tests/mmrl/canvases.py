@@ -1,8 +1,11 @@
 """Canvases for tests: of the MMaDA fixture, and small ones for a small network."""
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
+from mmrl.samplers.logits import guided_output
 from mmrl.types import Canvas
 
 MASK_ID, VOCAB = 39, (12, 36)
@@ -60,3 +63,8 @@ def small_canvas(
 def generators(rows: int, seed: int = 0) -> list[Generator]:
     """One generator per row."""
     return [Generator().manual_seed(1000 * seed + row) for row in range(rows)]
+
+
+def guided_logits(*arguments: Any, **named: Any) -> Tensor:
+    """The logits of `guided_output`."""
+    return guided_output(*arguments, **named)[0]

@@ -17,14 +17,13 @@ from safetensors.torch import load_file, save_file
 from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
-from models import save_model
 from models.families import llada, llada_v
 from models.families.llada import KEYS
 from models.image_tokenizers.image_tokenizer import save_vq
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_layout import TextLayout
-from models.loading import build_network, public_names
+from models.loading import build_network, public_names, save_model
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from tests.models.llada_tokenizer import small_tokenizer

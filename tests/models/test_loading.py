@@ -10,8 +10,8 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 from torch import Generator
 
-from models import load_model, save_model
-from models.loading import new_model
+from models import load_model
+from models.loading import new_model, save_model
 from models.network.core import MaskedTokenModel
 from tests.models.networks import CONFIG, FIXTURES, small_network
 

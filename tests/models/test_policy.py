@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
-from models import Policy, load_policy, save_model
+from models import Policy, load_policy
 from models.image_tokenizers.image_tokenizer import save_vq
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from models.layouts.text_to_image import to_images
+from models.loading import save_model
 from tests.models.networks import LEVELS, small_network
 
 TEXTS = ["a cat", "two big dogs"]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from models import load_model, save_model, source
+from models import load_model, source
+from models.loading import save_model
 from models.source import find_directory
 from tests.models.networks import small_network
 

@@ -22,8 +22,6 @@ from mmrl.estimators.masks.stratified import STRATIFIED
 from mmrl.estimators.masks.trace import TRACE
 from mmrl.estimators.masks.uniform import UNIFORM
 
-__all__ = ["MASKS", "MaskConfig", "Strategy"]
-
 MASKS: dict[str, Strategy] = {
     "full": FULL,
     "random": RANDOM,

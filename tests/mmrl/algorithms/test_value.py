@@ -6,7 +6,6 @@ import torch
 from mmrl.algorithms import (
     BatchSize,
     ValueConfig,
-    ValueInputs,
     compute_advantages,
     load_algorithm,
     value_loss,
@@ -21,7 +20,7 @@ def loss_of(value: float, old: float, target: float, epsilon: float = 0.2) -> tu
     """Loss and gradient of a single token."""
     new = torch.tensor([[[value]]], requires_grad=True)
     rest = torch.tensor([[[old]]]), torch.tensor([[[target]]]), torch.ones(1, 1, 1)
-    loss, metrics = value_loss(ValueInputs(new, *rest), epsilon, ONE)
+    loss, metrics = value_loss(new, *rest, epsilon, ONE)
     loss.backward()
     assert new.grad is not None
     return float(metrics["loss/value_avg"]), float(new.grad)
@@ -51,11 +50,11 @@ def test_the_clipped_loss_is_never_below_the_plain_one() -> None:
     values, old, returns = torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(0))
     weights = torch.full((4, 5, 6), 1 / 120)
     size = BatchSize(5, 120, 120, 6)
-    inputs = ValueInputs(values, old, returns, weights)
+    inputs = (values, old, returns, weights)
     plain = float((values - returns).square().mean() / 2)
-    losses = [float(value_loss(inputs, epsilon, size)[0]) for epsilon in (100.0, 1.0, 0.1)]
+    losses = [float(value_loss(*inputs, epsilon, size)[0]) for epsilon in (100.0, 1.0, 0.1)]
     assert losses[0] == pytest.approx(plain) and losses == sorted(losses)
-    _, metrics = value_loss(inputs, 100.0, size)
+    _, metrics = value_loss(*inputs, 100.0, size)
     assert metrics["val/clipfrac_avg"] == 0
     assert float(metrics["val/mean"]) == pytest.approx(float(values.mean()), abs=1e-6)
 
@@ -65,9 +64,9 @@ def test_the_loss_is_a_mean_over_a_slices_tokens_and_then_over_slices() -> None:
     size = BatchSize(1, 4, 4, 4, rows=2)
     values = torch.tensor([[[1.0, 2, 3, 9]], [[9, 9, 9, 4]]])
     zero = torch.zeros(2, 1, 4)
-    inputs = ValueInputs(values, values, zero, grpo(scored, size))
+    inputs = (values, values, zero, grpo(scored, size))
     expected = ((1 + 4 + 9) / 3 + 16) / 2 / 2
-    assert float(value_loss(inputs, 0.2, size)[0]) == pytest.approx(expected)
+    assert float(value_loss(*inputs, 0.2, size)[0]) == pytest.approx(expected)
 
 
 def test_a_rollout_without_a_reward_has_no_return_and_no_advantage() -> None:

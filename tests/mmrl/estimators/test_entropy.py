@@ -2,7 +2,7 @@
 
 import torch
 
-from mmrl.estimators import highest_entropy
+from mmrl.estimators.scoring import highest_entropy
 from mmrl.types import Passes
 
 

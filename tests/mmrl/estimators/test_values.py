@@ -18,14 +18,14 @@ from mmrl.algorithms import (
     BatchSize,
     LossInputs,
     ValueConfig,
-    ValueInputs,
     Weights,
     compute_advantages,
     load_algorithm,
     policy_loss,
     value_loss,
 )
-from mmrl.estimators import MASKS, predict_values, score
+from mmrl.estimators import MASKS, score
+from mmrl.estimators.scoring import predict_values
 from mmrl.types import Passes, Rollout
 from models.network.core import MaskedTokenModel
 from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
@@ -215,8 +215,8 @@ def test_the_value_of_a_state_becomes_its_expected_reward() -> None:
     ).returns
     for _ in range(200):
         values = predict_values(model, rollout.canvas, passes)
-        inputs = ValueInputs(values, values.detach(), returns, weights)
-        loss, _ = value_loss(inputs, 0.2, size)
+        inputs = (values, values.detach(), returns, weights)
+        loss, _ = value_loss(*inputs, 0.2, size)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

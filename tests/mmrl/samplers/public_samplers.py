@@ -37,7 +37,7 @@ def sample_publicly(
         dtype: of noise and confidence: float64 in LLaDA, MMaDA and Fast-dLLM, that of the model in
             MaskGRPO.
     """
-    draws = PublicDraws(Generator().manual_seed(seed), dtype, canvas.mask_column)
+    draws = PublicDraws(Generator().manual_seed(seed), dtype, next(iter(canvas.never), None))
     ways = {"emerge": draws.emerge, "maskgit": draws.maskgit, "dynamic": draws.dynamic}
     rule = RULES[config.name]._replace(
         candidates=lambda state, _: state.block.positions,

@@ -13,10 +13,11 @@ import torch
 from scipy.stats import chisquare
 from torch import Generator
 
-from mmrl.samplers import SamplerConfig, guided_logits, sample
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.noise import categorical, gumbel, row_seeds, uniform
 from mmrl.samplers.schedule import alpha
 from mmrl.types import Canvas
+from tests.mmrl.canvases import guided_logits
 from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.networks import bare_policy, small_network
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mmrl.config import ConfigError
 from mmrl.rollouts.concatenation import concatenate
-from mmrl.samplers import SamplerConfig, guided_logits, sample
+from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.denoise import after_end
-from tests.mmrl.canvases import MASK_ID, generators
+from tests.mmrl.canvases import MASK_ID, generators, guided_logits
 from tests.mmrl.text_canvases import (
     EOS,
     EOT,

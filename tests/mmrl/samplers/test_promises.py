@@ -15,11 +15,11 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.rollouts.concatenation import concatenate
-from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
+from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.rule import filter_logits
 from mmrl.types import Canvas, Rollout
-from tests.mmrl.canvases import MASK_ID, VOCAB, generators, small_canvas
+from tests.mmrl.canvases import MASK_ID, VOCAB, generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
 
 POLICY = bare_policy(small_network())

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.samplers import RULES, SamplerConfig, guided_logits, sample
+from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.confidence import margin, negative_entropy, probability
-from tests.mmrl.canvases import MASK_ID, generators
+from tests.mmrl.canvases import MASK_ID, generators, guided_logits
 from tests.mmrl.text_canvases import (
     LENGTH,
     POLICY,

@@ -14,10 +14,10 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
-from mmrl.types import PromptImage
-from models import load_model, save_model
+from mmrl.features import PromptImage
+from models import load_model
 from models.families.llada_v import network
-from models.loading import new_model
+from models.loading import new_model, save_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
 from tests.models.networks import FIXTURES, LLADA_V, write_llada_v

@@ -14,7 +14,8 @@ from PIL import Image
 from torch import Generator, Tensor
 
 from mmrl.data.lazy_images import LazyImage, LazyImages
-from mmrl.estimators import predict_values, score
+from mmrl.estimators import score
+from mmrl.estimators.scoring import predict_values
 from mmrl.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from mmrl.types import Canvas, Prompt
-from models import Policy, load_policy, save_model
+from models import Policy, load_policy
+from models.loading import save_model
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
 from tests.models.networks import CONFIG, small_network, text_layout
 
@@ -145,7 +146,7 @@ def test_ends_and_mask_are_those_of_llada() -> None:
         126336,
         (0, 126349),
     )
-    assert canvas.mask_column == 126336
+    assert canvas.never == [126336]
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_refused(directory: Path, tmp_path: Path) -> None:
