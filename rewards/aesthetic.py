@@ -7,13 +7,14 @@ image is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to
 nothing of the prompt, so it must never be the only reward of a run.
 """
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 from PIL import Image
 
 from mmrl.types import Sample
 from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
-from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.networks.open_clip_encoder import OpenCLIPReward
 from rewards.networks.score_layers import score_layers
 from rewards.parsing.images import image_of
 
@@ -21,50 +22,29 @@ FILE = "aesthetic-model.pth"
 """Name of sac+logos+ava1-l14-linearMSE.pth at the hub id that is the default."""
 
 
-class AestheticReward:
-    """How good an image looks, whatever it shows.
-
-    Args:
-        checkpoint: hub id or directory holding `aesthetic-model.pth`, or the file of the layers,
-            such as sac+logos+ava1-l14-linearMSE.pth.
-        model: the CLIP whose image features the layers read, see `CLIPReward`.
-        pretrained: its weights, see `CLIPReward`; None takes `openai`.
-        device: "auto", or a torch device.
-        dtype: precision of the image tower; normalisation and layers are float32.
-        batch_size: images encoded at once.
-        fill: see `DualEncoder`.
+@dataclass(kw_only=True, eq=False)
+class AestheticReward(OpenCLIPReward):
+    """How good an image looks, whatever it shows; `model` is the CLIP whose features are read.
 
     Raises:
         FileNotFoundError, ValueError: model or checkpoint do not exist, cannot be read or do not
             belong together; NotHereError where they are to come from the hub.
     """
 
+    name: ClassVar[str] = "aesthetic"
     scale: ClassVar[str] = "about 1 to 10"
     needs: ClassVar[tuple[str, ...]] = ("images",)
 
-    def __init__(
-        self,
-        checkpoint: str = "trl-lib/ddpo-aesthetic-predictor",
-        model: str = "ViT-L-14",
-        pretrained: str | None = None,
-        device: str = "auto",
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-        batch_size: int = 32,
-        fill: int = 8,
-    ) -> None:
+    checkpoint: str = "trl-lib/ddpo-aesthetic-predictor"
+    """Hub id or directory with `aesthetic-model.pth`, or the file of the layers, such as
+    sac+logos+ava1-l14-linearMSE.pth."""
+
+    def __post_init__(self) -> None:
         from torch import nn
 
-        path = find_checkpoint(checkpoint, FILE, "aesthetic.checkpoint")
+        path = find_checkpoint(self.checkpoint, FILE, "aesthetic.checkpoint")
         weights = read_weights(path, "aesthetic.checkpoint")
-        self.encoder = open_clip_encoder(
-            "aesthetic.",
-            model,
-            pretrained,
-            device=device,
-            dtype=dtype,
-            batch_size=batch_size,
-            fill=fill,
-        )
+        super().__post_init__()
         features = self.encoder.encode_images([Image.new("RGB", (64, 64))])
         self.layers = score_layers(features.shape[1])
         what = f"aesthetic.checkpoint {path} does not fit the features of aesthetic.model"
@@ -72,11 +52,7 @@ class AestheticReward:
         self.layers.eval().requires_grad_(False)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Raw scores, about 1 to 10.
-
-        Raises:
-            ValueError: a completion is not an image.
-        """
+        """Raw scores, about 1 to 10."""
         import torch
 
         images = [image_of(sample, "aesthetic") for sample in samples]

@@ -13,55 +13,24 @@ was not changed, which has no direction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from mmrl.config import check
 from mmrl.types import Sample
-from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.networks.open_clip_encoder import OpenCLIPReward
 from rewards.parsing.images import as_rgb, image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class CLIPDirectionReward:
-    """Agreement of a change of the image with the change of its description.
+class CLIPDirectionReward(OpenCLIPReward):
+    """Agreement of a change of the image with the change of its description."""
 
-    Args:
-        model: built-in architecture, directory or `hf-hub:owner/name`, see `CLIPReward`.
-        pretrained: weights of a built-in architecture; None takes `openai`.
-        device: "auto", or a torch device.
-        dtype: precision of the towers; differences and cosine are float32.
-        batch_size: images encoded at once.
-        fill: see `DualEncoder`.
-
-    Raises:
-        FileNotFoundError, ValueError: see `CLIPReward`.
-    """
-
-    scale: ClassVar[str] = "cosine, -1 to 1"
-    needs: ClassVar[tuple[str, ...]] = ("prompt", "images", "metadata")
-
-    def __init__(
-        self,
-        model: str = "ViT-L-14",
-        pretrained: str | None = None,
-        device: str = "auto",
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-        batch_size: int = 32,
-        fill: int = 8,
-    ) -> None:
-        self.encoder = open_clip_encoder(
-            "clip_direction.",
-            model,
-            pretrained,
-            device=device,
-            dtype=dtype,
-            batch_size=batch_size,
-            fill=fill,
-        )
+    name = "clip_direction"
+    needs = ("prompt", "images", "metadata")
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the texts are no texts, or the same."""

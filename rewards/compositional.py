@@ -20,15 +20,15 @@ and these differ:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from PIL import Image
 
-from mmrl.config import check, check_choice
+from mmrl.config import check
 from mmrl.types import Sample
 from rewards.detection.geneval_rules import (
     COLORS,
-    MODES,
     Box,
     Condition,
     check_metadata,
@@ -37,7 +37,8 @@ from rewards.detection.geneval_rules import (
     relative_position,
 )
 from rewards.networks.dual_encoder import DualEncoder
-from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.networks.open_clip_encoder import load_encoder
+from rewards.networks.placement import NetworkOptions
 from rewards.parsing.images import image_of
 
 if TYPE_CHECKING:
@@ -49,77 +50,63 @@ _ATTRIBUTES = {"class": None, "color": COLORS}
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
 
 
-class CompositionalReward:
+@dataclass(kw_only=True, eq=False)
+class CompositionalReward(NetworkOptions):
     """Score images against GenEval metadata.
-
-    Args:
-        model: hub id or directory of the detector: OWLv2, or Grounding DINO
-            (IDEA-Research/grounding-dino-base).
-        mode: `strict` is 1 where every condition holds and else 0; `partial` the share of the
-            conditions that hold.
-        exact: whether more objects of a class than the prompt asks for are one more condition that
-            fails. False is GenEval's rule, with which a policy may learn to fill its images;
-            flow_grpo's is exact.
-        threshold: objects with a lower score are not there.
-        counting_threshold: the same for the tag `counting`; None is `threshold`.
-        max_objects: how many of each class are used, the best first.
-        max_overlap: intersection over union with a better box of the class above which a box is
-            the same object; 1 keeps all.
-        clip_model: open_clip model that classifies colours, see `CLIPReward`.
-        clip_pretrained: its weights; None takes `openai`.
-        device: "auto", or a torch device.
-        dtype: of detector and CLIP (autocast).
-        batch_size: images of one size and prompts of the same classes in one forward pass.
-        fill: batches are filled up to multiples of this, see `DualEncoder`.
 
     Raises:
         FileNotFoundError, ValueError: a wrong option, or models that are not there or not
             complete; NotHereError where they are to come from the hub.
     """
 
+    name: ClassVar[str] = "compositional"
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
-    def __init__(
-        self,
-        model: str = "google/owlv2-base-patch16-ensemble",
-        mode: Literal["strict", "partial"] = "strict",
-        exact: bool = False,
-        threshold: float = 0.3,
-        counting_threshold: float | None = None,
-        max_objects: int = 16,
-        max_overlap: float = 0.5,
-        clip_model: str = "ViT-L-14",
-        clip_pretrained: str | None = None,
-        device: str = "auto",
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-        batch_size: int = 8,
-        fill: int = 1,
-    ) -> None:
+    model: str = "google/owlv2-base-patch16-ensemble"
+    """Hub id or directory of the detector: OWLv2, or Grounding DINO
+    (IDEA-Research/grounding-dino-base)."""
+    mode: Literal["strict", "partial"] = "strict"
+    """`strict` is 1 where every condition holds and else 0; `partial` the share of the conditions
+    that hold."""
+    exact: bool = False
+    """Whether more objects of a class than the prompt asks for are one more condition that fails.
+    False is GenEval's rule, with which a policy may learn to fill its images; flow_grpo's is
+    exact."""
+    threshold: float = 0.3
+    """Objects with a lower score are ignored."""
+    counting_threshold: float | None = None
+    """The same for the tag `counting`; null is `threshold`."""
+    max_objects: int = 16
+    """How many of each class are used, the best first."""
+    max_overlap: float = 0.5
+    """Intersection over union with a better box of the class above which a box is the same object;
+    1 keeps all."""
+    clip_model: str = "ViT-L-14"
+    """open_clip model that classifies colours, see `model` of the reward `clip`."""
+    clip_pretrained: str | None = None
+    """Its weights; null takes `openai`."""
+    batch_size: int = 8
+    """Images of one size and prompts of the same classes in one forward pass."""
+    fill: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         from rewards.detection.object_detectors import ObjectDetector
 
-        check_choice("compositional.mode", mode, MODES)
-        self.mode, self.exact = mode, exact
-        self.threshold = threshold
-        self.counting_threshold = threshold if counting_threshold is None else counting_threshold
-        for key in ("threshold", "counting_threshold"):
-            value = getattr(self, key)
+        other = self.threshold if self.counting_threshold is None else self.counting_threshold
+        self.thresholds = {"threshold": self.threshold, "counting_threshold": other}
+        for key, value in self.thresholds.items():
             check(0 <= value < 1, f"compositional.{key}", value, "from 0 to below 1")
-        check(max_objects >= 1, "compositional.max_objects", max_objects, "at least 1")
-        check(0 < max_overlap <= 1, "compositional.max_overlap", max_overlap, "above 0, up to 1")
-        self.max_objects, self.max_overlap = max_objects, max_overlap
-        encoder = open_clip_encoder(
-            "compositional.clip_",
-            clip_model,
-            clip_pretrained,
-            device=device,
-            dtype=dtype,
-            fill=max(fill, 8),
+        most, shared = self.max_objects, self.max_overlap
+        check(most >= 1, "compositional.max_objects", most, "at least 1")
+        check(0 < shared <= 1, "compositional.max_overlap", shared, "above 0, up to 1")
+        options = NetworkOptions(device=self.device, dtype=self.dtype, fill=max(self.fill, 8))
+        model, pretrained = self.clip_model, self.clip_pretrained
+        self.colors = ColorClassifier(
+            load_encoder("compositional.clip_", model, pretrained, options)
         )
-        self.colors = ColorClassifier(encoder)
-        self.detector = ObjectDetector(
-            model, "compositional.model", device, dtype, batch_size, fill
-        )
+        self.detector = ObjectDetector(self.model, "compositional.model", self)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where metadata with `include` is not GenEval's."""
@@ -134,14 +121,14 @@ class CompositionalReward:
         Raises:
             ValueError: a completion is not an image, or metadata is malformed.
         """
-        images = [image_of(sample, "compositional") for sample in samples]
+        images = [image_of(sample, self.name) for sample in samples]
         alike: dict[tuple[Any, ...], list[int]] = {}
         for n, sample in enumerate(samples):
             if "include" in sample.metadata:
                 self.check(sample.metadata)
                 alike.setdefault((images[n].size, classes_of(sample.metadata)), []).append(n)
         scores: list[float | None] = [None] * len(samples)
-        lowest = min(self.threshold, self.counting_threshold)
+        lowest = min(self.thresholds.values())
         for (_, names), places in alike.items():
             found = self.detector([images[n] for n in places], names, lowest)
             for n, objects in zip(places, found, strict=True):
@@ -151,9 +138,8 @@ class CompositionalReward:
     def _score(
         self, image: Image.Image, metadata: Mapping[str, Any], found: Sequence[Found]
     ) -> float:
-        counting = metadata["tag"] == "counting"
-        threshold = self.counting_threshold if counting else self.threshold
-        objects = kept(found, threshold, self.max_objects, self.max_overlap)
+        key = "counting_threshold" if metadata["tag"] == "counting" else "threshold"
+        objects = kept(found, self.thresholds[key], self.max_objects, self.max_overlap)
         holds = [holds for holds, _ in self._conditions(image, metadata, objects)]
         return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
 

@@ -12,17 +12,17 @@ padded as well (the original fails on it).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from PIL import Image
 
 from mmrl.config import import_extra
-from mmrl.types import Sample
-from rewards.networks.architectures import resolve_architecture
 from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
-from rewards.networks.dual_encoder import DualEncoder
-from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
+from rewards.networks.dual_encoder import DualEncoder, EncoderReward
+from rewards.networks.open_clip_encoder import resolve_architecture
+from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,39 +30,30 @@ if TYPE_CHECKING:
 FILES = {"v2.0": "HPS_v2_compressed.pt", "v2.1": "HPS_v2.1_compressed.pt"}
 
 
-class HPSReward:
+@dataclass(kw_only=True, eq=False)
+class HPSReward(EncoderReward):
     """Human preference for an image given its prompt.
-
-    Args:
-        version: which published checkpoint; the two differ in scale, so there is no default.
-        checkpoint: hub id or directory holding the file of that version, or the file itself.
-        model: open_clip architecture, or a directory with `open_clip_config.json`.
-        device: "auto", or a torch device.
-        dtype: precision of the towers; normalisation and dot product are float32.
-        batch_size: images encoded at once.
-        fill: see `DualEncoder`.
 
     Raises:
         FileNotFoundError, ValueError: a checkpoint that does not exist, cannot be read, or does
             not belong to the architecture.
     """
 
-    scale: ClassVar[str] = "cosine, -1 to 1"
-    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
+    name: ClassVar[str] = "hps"
 
-    def __init__(
-        self,
-        version: Literal["v2.0", "v2.1"],
-        checkpoint: str = "xswu/HPSv2",
-        model: str = "ViT-H-14",
-        device: str = "auto",
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-        batch_size: int = 16,
-        fill: int = 8,
-    ) -> None:
+    version: Literal["v2.0", "v2.1"]
+    """Which published checkpoint; the two differ in scale, so there is no default."""
+    checkpoint: str = "xswu/HPSv2"
+    """Hub id or directory with the file of that version, or the file itself."""
+    model: str = "ViT-H-14"
+    """open_clip architecture, or a directory with `open_clip_config.json`."""
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         open_clip = import_extra("open_clip", "clip")
-        architecture = resolve_architecture(model, "hps.model")
-        path = find_checkpoint(checkpoint, FILES[version], "hps.checkpoint")
+        architecture = resolve_architecture(self.model, "hps.model")
+        path = find_checkpoint(self.checkpoint, FILES[self.version], "hps.checkpoint")
         sizes: Any = open_clip.get_model_config(architecture)
         network: Any = open_clip.CLIP(**sizes)
         weights = read_weights(path, "hps.checkpoint", within="state_dict")
@@ -71,24 +62,8 @@ class HPSReward:
         fill_network(network, weights, what, stale=("attn_mask",))
         size = network.visual.image_size
         side = size if isinstance(size, int) else size[0]
-        self.encoder = DualEncoder(
-            network,
-            open_clip.get_tokenizer(architecture),
-            lambda image: letterbox(image, side),
-            device,
-            dtype,
-            batch_size,
-            fill,
-        )
-
-    def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Cosines in [-1, 1].
-
-        Raises:
-            ValueError: a completion is not an image.
-        """
-        images = [image_of(sample, "hps") for sample in samples]
-        return list(self.encoder.cosine(images, [sample.prompt for sample in samples]))
+        tokenizer = open_clip.get_tokenizer(architecture)
+        self.encoder = DualEncoder(network, tokenizer, lambda image: letterbox(image, side), self)
 
 
 def letterbox(image: Image.Image, side: int) -> Tensor:

@@ -12,15 +12,15 @@ deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from PIL import Image
 
 from mmrl.config import check, import_extra
 from mmrl.types import Sample
 from rewards.networks.checkpoints import find_checkpoint, read_weights
-from rewards.networks.dual_encoder import fill_up
-from rewards.networks.placement import resolve_device, resolve_dtype
+from rewards.networks.placement import NetworkOptions
 from rewards.networks.pretrained import load_part
 from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
 
@@ -31,53 +31,44 @@ FILE = "ImageReward.pt"
 CONTEXT = 35
 
 
-class ImageRewardReward:
+@dataclass(kw_only=True, eq=False)
+class ImageRewardReward(NetworkOptions):
     """Human preference for an image given its prompt.
-
-    Args:
-        checkpoint: hub id or directory holding `ImageReward.pt`, or the file itself.
-        tokenizer: hub id or directory of BERT's tokenizer.
-        device: "auto", or a torch device.
-        dtype: precision of the encoders; the layers of the score are float32.
-        batch_size: images scored at once.
-        fill: batches are filled up to multiples of this, see `DualEncoder`.
 
     Raises:
         FileNotFoundError, ValueError: checkpoint or tokenizer do not exist, cannot be read or do
             not belong together; NotHereError where they are to come from the hub.
     """
 
+    name: ClassVar[str] = "imagereward"
     scale: ClassVar[str] = "about -2 to 2, unbounded"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
-    def __init__(
-        self,
-        checkpoint: str = "THUDM/ImageReward",
-        tokenizer: str = "google-bert/bert-base-uncased",
-        device: str = "auto",
-        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
-        batch_size: int = 16,
-        fill: int = 8,
-    ) -> None:
-        check(batch_size >= 1, "imagereward.batch_size", batch_size, "at least 1")
-        check(fill >= 1, "imagereward.fill", fill, "at least 1")
+    checkpoint: str = "THUDM/ImageReward"
+    """Hub id or directory with `ImageReward.pt`, or the file itself."""
+    tokenizer: str = "google-bert/bert-base-uncased"
+    """Hub id or directory of BERT's tokenizer."""
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         transforms = import_extra("torchvision.transforms", "clip")
         from transformers import AutoTokenizer
 
         from rewards.networks.imagereward_network import network_of
 
-        path = find_checkpoint(checkpoint, FILE, "imagereward.checkpoint")
-        self.tokenizer = load_part(AutoTokenizer, tokenizer, "imagereward.tokenizer")
+        path = find_checkpoint(self.checkpoint, FILE, "imagereward.checkpoint")
+        self._words = load_part(AutoTokenizer, self.tokenizer, "imagereward.tokenizer")
         weights = read_weights(path, "imagereward.checkpoint")
         network = network_of(weights, f"imagereward.checkpoint {path}")
         check(
-            len(self.tokenizer) <= network.text.config.vocab_size,
+            len(self._words) <= network.text.config.vocab_size,
             "imagereward.tokenizer",
-            tokenizer,
+            self.tokenizer,
             f"of at most the {network.text.config.vocab_size} words of the checkpoint",
         )
         side = network.vision.config.image_size
-        self.transform: Callable[[Image.Image], Tensor] = transforms.Compose(
+        self._transform: Callable[[Image.Image], Tensor] = transforms.Compose(
             [
                 transforms.Resize(side, transforms.InterpolationMode.BICUBIC),
                 transforms.CenterCrop(side),
@@ -85,35 +76,25 @@ class ImageRewardReward:
                 transforms.Normalize(OPENAI_MEAN, OPENAI_STD),
             ]
         )
-        self.device, self.dtype = resolve_device(device), resolve_dtype(dtype)
-        self.network = network.to(self.device).eval().requires_grad_(False)
-        self.batch_size, self.fill = batch_size, fill
+        self._network = self.freeze(network)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Raw scores.
-
-        Raises:
-            ValueError: a completion is not an image.
-        """
-        import torch
-
-        images = [image_of(sample, "imagereward") for sample in samples]
+        """Raw scores."""
+        images = [image_of(sample, self.name) for sample in samples]
         scores: list[float | None] = []
-        for start in range(0, len(samples), self.batch_size):
-            part = slice(start, start + self.batch_size)
-            pixels = torch.stack([self.transform(image) for image in images[part]])
-            with torch.no_grad():
-                scores += self._scores(pixels, [sample.prompt for sample in samples[part]])
+        for part in self.split(list(zip(images, samples, strict=True))):
+            scores += self._score([each for each, _ in part], [each.prompt for _, each in part])
         return scores
 
-    def _scores(self, pixels: Tensor, prompts: list[str]) -> list[float]:
+    def _score(self, images: list[Image.Image], prompts: list[str]) -> list[float]:
         import torch
 
-        text = self.tokenizer(
+        text = self._words(
             prompts, padding="max_length", truncation=True, max_length=CONTEXT, return_tensors="pt"
         )
-        inputs = (pixels, text["input_ids"], text["attention_mask"])
-        inputs = [fill_up(rows, self.fill).to(self.device) for rows in inputs]
-        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            features = self.network.features(*inputs)
-        return self.network.score(features)[: len(prompts)].tolist()
+        pixels = torch.stack([self._transform(image) for image in images])
+        inputs = map(self.fill_up, (pixels, text["input_ids"], text["attention_mask"]))
+        with torch.no_grad():
+            with self.autocast():
+                features = self._network.features(*inputs)
+            return self._network.score(features)[: len(prompts)].tolist()

@@ -11,28 +11,20 @@ read scores 0, as published; unlike there, an engine that fails is a failure and
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.networks.ocr_engines import ENGINES, OCRSettings, require
+from rewards.networks.ocr_engines import ENGINES, OCROptions, require
 from rewards.parsing.images import image_of
 
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
 
 
-class OCRReward:
+@dataclass(kw_only=True, eq=False)
+class OCRReward(OCROptions):
     """Share of a wanted text that can be read in an image.
-
-    Args:
-        engine: what reads. `got` is GOT-OCR 2.0 by transformers; the others are packages of their
-            own, with their own models: paddleocr (3 or later), easyocr, rapidocr, tesseract
-            (pytesseract and the program).
-        model: hub id or directory of `got`.
-        max_tokens: longest reading of `got`.
-        device: "auto", or a torch device (of `got`; easyocr and paddleocr: whether it is a GPU).
-        dtype: of the weights of `got`.
-        batch_size: images `got` reads at once.
 
     Raises:
         ConfigError: an engine that is not installed, found before anything loads; a model that is
@@ -42,20 +34,16 @@ class OCRReward:
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
-    def __init__(
-        self,
-        engine: Literal["got", "paddleocr", "easyocr", "rapidocr", "tesseract"] = "got",
-        model: str = "stepfun-ai/GOT-OCR-2.0-hf",
-        max_tokens: int = 256,
-        device: str = "auto",
-        dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16",
-        batch_size: int = 8,
-    ) -> None:
-        check_choice("ocr.engine", engine, ENGINES)
-        check(batch_size >= 1, "ocr.batch_size", batch_size, "at least 1")
-        check(max_tokens >= 1, "ocr.max_tokens", max_tokens, "at least 1")
-        require(engine)
-        self.read = ENGINES[engine](OCRSettings(model, max_tokens, device, dtype, batch_size))
+    engine: Literal["got", "paddleocr", "easyocr", "rapidocr", "tesseract"] = "got"
+    """What reads: `got` is GOT-OCR 2.0 by transformers; the others are packages with their own
+    models: paddleocr (3 or later), easyocr, rapidocr, tesseract (pytesseract and the program)."""
+
+    def __post_init__(self) -> None:
+        check_choice("ocr.engine", self.engine, ENGINES)
+        check(self.batch_size >= 1, "ocr.batch_size", self.batch_size, "at least 1")
+        check(self.max_tokens >= 1, "ocr.max_tokens", self.max_tokens, "at least 1")
+        require(self.engine)
+        self.read = ENGINES[self.engine](self)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the wanted text is empty or no text."""

@@ -5,18 +5,18 @@ and a line in `FAMILIES`, under the `model_type` of its configuration. A box is 
 class it scores highest for.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.config import check, check_choice
+from mmrl.config import check_choice
 from rewards.detection.geneval_rules import Box
-from rewards.networks.dual_encoder import fill_up
-from rewards.networks.placement import resolve_device, resolve_dtype
+from rewards.networks.placement import NetworkOptions
 from rewards.networks.pretrained import load_network, load_part
 
 
@@ -29,36 +29,38 @@ class Found:
     score: float
 
 
-class DetectorFamily(Protocol):
-    """How a family of detectors is asked and understood."""
+class DetectorFamily(ABC):
+    """How a family of detectors is asked and understood.
 
-    def __init__(self, processor: Any) -> None: ...
-
-    def inputs(self, images: list[Image.Image], names: Sequence[str]) -> dict[str, Tensor]:
-        """What `outputs` reads, for images of one size: [b, …] each."""
-        ...
-
-    def outputs(self, network: Any, inputs: dict[str, Tensor]) -> Any:
-        """What the network gives, with `logits` [b, Q, …] and `pred_boxes` [b, Q, 4]."""
-        ...
-
-    def scores(self, logits: Tensor, tokens: Tensor, names: Sequence[str]) -> Tensor:
-        """[b, Q, N] in [0, 1]: of each of Q boxes for each name."""
-        ...
-
-    def unit(self, width: int, height: int) -> tuple[float, float]:
-        """Pixels to which boxes in [0, 1] refer on both axes."""
-        ...
-
-
-class Owlv2:
-    """OWLv2 (Minderer et al. 2023, arXiv:2306.09683): a query per name, "a photo of a …".
-
-    Images are padded to a square at the right and below, so boxes refer to the longest side.
+    Args:
+        processor: of transformers, for the checkpoint.
     """
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
+
+    @abstractmethod
+    def inputs(self, images: list[Image.Image], names: Sequence[str]) -> dict[str, Tensor]:
+        """What `outputs` reads, for images of one size: [b, …] each."""
+
+    def outputs(self, network: Any, inputs: dict[str, Tensor]) -> Any:
+        """What the network gives, with `logits` [b, Q, …] and `pred_boxes` [b, Q, 4]."""
+        return network(**inputs)
+
+    @abstractmethod
+    def scores(self, logits: Tensor, tokens: Tensor, names: Sequence[str]) -> Tensor:
+        """[b, Q, N] in [0, 1]: of each of Q boxes for each name."""
+
+    def unit(self, width: int, height: int) -> tuple[float, float]:
+        """Pixels to which boxes in [0, 1] refer on both axes."""
+        return float(width), float(height)
+
+
+class Owlv2(DetectorFamily):
+    """OWLv2 (Minderer et al. 2023, arXiv:2306.09683): a query per name, "a photo of a …".
+
+    Images are padded to a square at the right and below, so boxes refer to the longest side.
+    """
 
     def inputs(self, images: list[Image.Image], names: Sequence[str]) -> dict[str, Tensor]:
         words = [f"a photo of a {name}" for name in names]
@@ -80,23 +82,20 @@ class Owlv2:
         return longest, longest
 
 
-class GroundingDino:
+class GroundingDino(DetectorFamily):
     """Grounding DINO (Liu et al. 2023, arXiv:2303.05499): one caption, "a cat. a dog.".
 
     The score for a name is the mean over its tokens, as in the authors' evaluation on COCO.
     """
 
     def __init__(self, processor: Any) -> None:
-        self.processor = processor
+        super().__init__(processor)
         self.stop = processor.tokenizer.convert_tokens_to_ids(".")
 
     def inputs(self, images: list[Image.Image], names: Sequence[str]) -> dict[str, Tensor]:
         caption = " ".join(f"{name.lower().strip()}." for name in names)
         found = self.processor(images=images, text=[caption] * len(images), return_tensors="pt")
         return dict(found)
-
-    def outputs(self, network: Any, inputs: dict[str, Tensor]) -> Any:
-        return network(**inputs)
 
     def scores(self, logits: Tensor, tokens: Tensor, names: Sequence[str]) -> Tensor:
         stops = (tokens[0] == self.stop).nonzero()[:, 0].tolist()
@@ -107,9 +106,6 @@ class GroundingDino:
             for start, stop in zip(starts, stops, strict=True)
         ]
         return torch.stack(columns, dim=-1)
-
-    def unit(self, width: int, height: int) -> tuple[float, float]:
-        return float(width), float(height)
 
 
 FAMILIES: dict[str, type[DetectorFamily]] = {
@@ -125,30 +121,21 @@ class ObjectDetector:
     Args:
         model: directory or hub id of a detector out of `FAMILIES`.
         key: configuration key of `model`, for messages.
-        device: "auto", or a torch device.
-        dtype: of the computation (autocast); scores and boxes are float32.
-        batch_size: images in one forward pass.
-        fill: batches are filled up to multiples of this, see `DualEncoder`.
+        options: device, precision and batches; scores and boxes are float32.
 
     Raises:
         ValueError: a model that is not there, not complete or of no known family; NotHereError
             where it is to come from the hub.
     """
 
-    def __init__(
-        self, model: str, key: str, device: str, dtype: str, batch_size: int, fill: int
-    ) -> None:
-        check(batch_size >= 1, "batch_size", batch_size, "at least 1")
-        check(fill >= 1, "fill", fill, "at least 1")
+    def __init__(self, model: str, key: str, options: NetworkOptions) -> None:
         from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
 
         kind = load_part(AutoConfig, model, key).model_type
         check_choice(f"model_type of {key} {model!r}", kind, FAMILIES)
         self.family = FAMILIES[kind](load_part(AutoProcessor, model, key))
-        self.device, self.dtype = resolve_device(device), resolve_dtype(dtype)
-        network = load_network(AutoModelForZeroShotObjectDetection, model, key)
-        self.network = network.to(self.device).eval().requires_grad_(False)
-        self.batch_size, self.fill = batch_size, fill
+        self.network = options.freeze(load_network(AutoModelForZeroShotObjectDetection, model, key))
+        self.options = options
 
     def __call__(
         self, images: Sequence[Image.Image], names: Sequence[str], threshold: float
@@ -162,20 +149,19 @@ class ObjectDetector:
             threshold: in [0, 1].
         """
         results: list[list[Found]] = []
-        for start in range(0, len(images), self.batch_size):
-            part = list(images[start : start + self.batch_size])
-            scores, boxes = self._look(part, names)
+        for part in self.options.split(images):
+            scores, boxes = self._detect(list(part), names)
             width, height = part[0].size
             corners = _corners(boxes, *self.family.unit(width, height))
             results += [_find(s, c, names, threshold) for s, c in zip(scores, corners, strict=True)]
         return results
 
     @torch.no_grad()
-    def _look(self, images: list[Image.Image], names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def _detect(self, images: list[Image.Image], names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Scores [b, Q, N] and boxes [b, Q, 4] as centre and size, on the CPU."""
         inputs = self.family.inputs(images, names)
-        inputs = {k: fill_up(v, self.fill).to(self.device) for k, v in inputs.items()}
-        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        inputs = {k: self.options.fill_up(v) for k, v in inputs.items()}
+        with self.options.autocast():
             output = self.family.outputs(self.network, inputs)
         scores = self.family.scores(output.logits.float(), inputs["input_ids"], names)
         return scores[: len(images)].cpu(), output.pred_boxes[: len(images)].float().cpu()
@@ -183,16 +169,9 @@ class ObjectDetector:
 
 def _corners(boxes: Tensor, across: float, down: float) -> Tensor:
     """[…, 4] centre and size in [0, 1] to left, top, right, bottom in pixels."""
-    x, y, width, height = boxes.unbind(-1)
-    return torch.stack(
-        (
-            (x - width / 2) * across,
-            (y - height / 2) * down,
-            (x + width / 2) * across,
-            (y + height / 2) * down,
-        ),
-        dim=-1,
-    )
+    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    unit = boxes.new_tensor((across, down))
+    return torch.cat(((centre - half) * unit, (centre + half) * unit), dim=-1)
 
 
 def _find(scores: Tensor, corners: Tensor, names: Sequence[str], threshold: float) -> list[Found]:

@@ -7,19 +7,18 @@ inside a group of rollouts.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
 
-from mmrl.config import check
-from rewards.networks.placement import resolve_device, resolve_dtype
+from mmrl.types import Sample
+from rewards.networks.placement import NetworkOptions
+from rewards.parsing.images import image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-logger = logging.getLogger(__name__)
 
 
 class DualEncoder:
@@ -29,16 +28,7 @@ class DualEncoder:
         model: offers `encode_image([b, 3, H, W])` and `encode_text([b, T])`.
         tokenizer: maps a list of strings to token ids [b, T] int64.
         transform: maps an RGB PIL image to a float32 tensor [3, H, W].
-        device: where the towers run; "auto" takes the current CUDA device if there is one.
-        dtype: autocast dtype of the towers; "float32" switches autocast off.
-        batch_size: rows encoded at once.
-        fill: rows are encoded in multiples of this, the last one repeated. Matrix products choose
-            their kernels by the number of rows, so that the last bits of a score depend on what
-            else is scored. A multiple makes such differences rarer; `batch_size` gives every
-            batch one shape.
-
-    Raises:
-        ValueError: `batch_size` or `fill` is below 1.
+        options: device, precision and batches.
     """
 
     def __init__(
@@ -46,19 +36,10 @@ class DualEncoder:
         model: Any,
         tokenizer: Callable[[list[str]], Tensor],
         transform: Callable[[Image.Image], Tensor],
-        device: str = "auto",
-        dtype: str = "float32",
-        batch_size: int = 32,
-        fill: int = 8,
+        options: NetworkOptions,
     ) -> None:
-        check(batch_size >= 1, "batch_size", batch_size, "at least 1")
-        check(fill >= 1, "fill", fill, "at least 1")
-        self.device = resolve_device(device)
-        self.model = model.to(self.device).eval().requires_grad_(False)
-        self.tokenizer = tokenizer
-        self.transform = transform
-        self.dtype = resolve_dtype(dtype)
-        self.batch_size, self.fill = batch_size, fill
+        self.model, self.options = options.freeze(model), options
+        self.tokenizer, self.transform = tokenizer, transform
 
     def cosine(self, images: Sequence[Image.Image], texts: Sequence[str]) -> list[float]:
         """Cosine of each image with its own text, in [-1, 1]; a text is encoded once however often
@@ -91,20 +72,32 @@ class DualEncoder:
         from torch.nn import functional as F
 
         rows = []
-        autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
-        for start in range(0, len(items), self.batch_size):
-            part = items[start : start + self.batch_size]
+        for part in self.options.split(items):
             with torch.no_grad():
-                inputs = fill_up(collate(part), self.fill).to(self.device)
-                with autocast:
+                inputs = self.options.fill_up(collate(part))
+                with self.options.autocast():
                     features = tower(inputs)
                 rows.append(F.normalize(features.float(), dim=-1)[: len(part)].cpu())
         return torch.cat(rows)
 
 
-def fill_up(inputs: Tensor, multiple: int) -> Tensor:
-    """`inputs` [n, …] with the last row repeated until n is a multiple of `multiple`."""
-    import torch
+@dataclass(kw_only=True, eq=False)
+class EncoderReward(NetworkOptions):
+    """A reward that compares images and prompts with the towers of an encoder.
 
-    missing = -len(inputs) % multiple
-    return torch.cat((inputs, inputs[-1:].expand(missing, *inputs.shape[1:])))
+    Attributes:
+        encoder: set by `__post_init__`.
+        factor: of the cosine in the score.
+    """
+
+    scale: ClassVar[str] = "cosine, -1 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
+
+    encoder: DualEncoder = field(init=False, repr=False)
+    factor: float = field(default=1.0, init=False)
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Cosines in [-1, 1], times `factor`."""
+        images = [image_of(sample, self.name) for sample in samples]
+        cosines = self.encoder.cosine(images, [sample.prompt for sample in samples])
+        return [self.factor * cosine for cosine in cosines]

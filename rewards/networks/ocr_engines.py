@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -20,40 +20,45 @@ from rewards.networks.pretrained import load_network, load_part
 Reader = Callable[[Sequence[Image.Image]], list[str]]
 
 
-@dataclass(frozen=True)
-class OCRSettings:
+@dataclass(kw_only=True, eq=False)
+class OCROptions:
     """Options of the OCR reward that engines read."""
 
-    model: str
-    max_tokens: int
-    device: str
-    dtype: str
-    batch_size: int
+    model: str = "stepfun-ai/GOT-OCR-2.0-hf"
+    """Hub id or directory of `got`."""
+    max_tokens: int = 256
+    """Longest reading of `got`."""
+    device: str = "auto"
+    """`auto` or a torch device (of `got`; easyocr and paddleocr: whether it is a GPU)."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Precision of the weights of `got`."""
+    batch_size: int = 8
+    """Images that `got` reads at once."""
 
 
-def got(settings: OCRSettings) -> Reader:
+def got(options: OCROptions) -> Reader:
     """GOT-OCR 2.0 (Wei et al. 2024, arXiv:2409.01704) by transformers, greedily."""
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    processor = load_part(AutoProcessor, settings.model, "ocr.model")
-    network = load_network(AutoModelForImageTextToText, settings.model, "ocr.model")
-    device = resolve_device(settings.device)
-    network = network.to(device, getattr(torch, settings.dtype)).eval().requires_grad_(False)
+    processor = load_part(AutoProcessor, options.model, "ocr.model")
+    network = load_network(AutoModelForImageTextToText, options.model, "ocr.model")
+    device = resolve_device(options.device)
+    network = network.to(device, getattr(torch, options.dtype)).eval().requires_grad_(False)
     words = processor.tokenizer
     ends = words.convert_tokens_to_ids("<|im_end|>")
 
     @torch.no_grad()
     def read(images: Sequence[Image.Image]) -> list[str]:
         texts: list[str] = []
-        for start in range(0, len(images), settings.batch_size):
-            part = list(images[start : start + settings.batch_size])
+        for start in range(0, len(images), options.batch_size):
+            part = list(images[start : start + options.batch_size])
             # Every image is as many tokens behind the same words, so nothing is padded.
             inputs = processor(part, return_tensors="pt").to(device, network.dtype)
             written = network.generate(
                 **inputs,
                 do_sample=False,
-                max_new_tokens=settings.max_tokens,
+                max_new_tokens=options.max_tokens,
                 eos_token_id=ends,
                 pad_token_id=ends,
             )
@@ -64,11 +69,11 @@ def got(settings: OCRSettings) -> Reader:
     return read
 
 
-def paddleocr(settings: OCRSettings) -> Reader:
+def paddleocr(options: OCROptions) -> Reader:
     """PaddleOCR 3, English."""
     from paddleocr import PaddleOCR  # pyright: ignore[reportMissingImports]
 
-    gpu = resolve_device(settings.device).type == "cuda"
+    gpu = resolve_device(options.device).type == "cuda"
     engine = PaddleOCR(
         lang="en",
         device="gpu" if gpu else "cpu",
@@ -79,15 +84,15 @@ def paddleocr(settings: OCRSettings) -> Reader:
     return lambda images: [paddle_text(engine.predict(bgr(image))) for image in images]
 
 
-def easyocr(settings: OCRSettings) -> Reader:
+def easyocr(options: OCROptions) -> Reader:
     """EasyOCR, English."""
     from easyocr import Reader as Engine  # pyright: ignore[reportMissingImports]
 
-    engine = Engine(["en"], gpu=resolve_device(settings.device).type == "cuda", verbose=False)
+    engine = Engine(["en"], gpu=resolve_device(options.device).type == "cuda", verbose=False)
     return lambda images: [" ".join(engine.readtext(bgr(image), detail=0)) for image in images]
 
 
-def rapidocr(settings: OCRSettings) -> Reader:
+def rapidocr(options: OCROptions) -> Reader:
     """RapidOCR, with the models that come with it."""
     from rapidocr import RapidOCR  # pyright: ignore[reportMissingImports]
 
@@ -95,14 +100,14 @@ def rapidocr(settings: OCRSettings) -> Reader:
     return lambda images: [" ".join(engine(bgr(image)).txts or ()) for image in images]
 
 
-def tesseract(settings: OCRSettings) -> Reader:
+def tesseract(options: OCROptions) -> Reader:
     """Tesseract, with the language that it is installed with."""
     from pytesseract import image_to_string  # pyright: ignore[reportMissingImports]
 
     return lambda images: [image_to_string(image) for image in images]
 
 
-ENGINES: dict[str, Callable[[OCRSettings], Reader]] = {
+ENGINES: dict[str, Callable[[OCROptions], Reader]] = {
     "got": got,
     "paddleocr": paddleocr,
     "easyocr": easyocr,

@@ -1,42 +1,50 @@
 """Any open_clip model as the two towers of a reward, named in the reward's configuration."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 from safetensors import SafetensorError
 
-from mmrl.config import NotHereError, import_extra
-from rewards.networks.architectures import resolve_architecture, resolve_weights, uses_quick_gelu
-from rewards.networks.dual_encoder import DualEncoder
+from mmrl.config import NotHereError, check_choice, import_extra
+from rewards.networks.dual_encoder import DualEncoder, EncoderReward
+from rewards.networks.placement import NetworkOptions
 
 
-def open_clip_encoder(
-    prefix: str, model: str, pretrained: str | None, **settings: Any
+@dataclass(kw_only=True, eq=False)
+class OpenCLIPReward(EncoderReward):
+    """A reward whose encoder is an open_clip model; see `load_encoder` for its errors."""
+
+    model: str = "ViT-L-14"
+    """Built-in architecture, directory with `open_clip_config.json` and weights, or
+    `hf-hub:owner/name`."""
+    pretrained: str | None = None
+    """Tag or checkpoint file of a built-in architecture; null takes `openai`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.encoder = load_encoder(f"{self.name}.", self.model, self.pretrained, self)
+
+
+def load_encoder(
+    prefix: str, model: str, pretrained: str | None, options: NetworkOptions
 ) -> DualEncoder:
-    """Load a model with its own tokenizer and image transform.
+    """Load a model with its own tokenizer and image transform, without running anything.
 
     Args:
         prefix: of the configuration keys `model` and `pretrained`, for messages: "clip.".
-        model: built-in architecture, directory with `open_clip_config.json` and weights, or
-            `hf-hub:owner/name`.
-        pretrained: tag or checkpoint file of a built-in architecture; None takes `openai`.
-        settings: device, dtype, batch_size and fill of `DualEncoder`.
+        model: see `OpenCLIPReward`.
+        pretrained: see `OpenCLIPReward`.
+        options: of the reward.
 
     Raises:
         FileNotFoundError, ValueError: model or weights that do not exist or cannot be read;
             NotHereError where they are to come from the hub.
     """
+    open_clip = import_extra("open_clip", "clip")
     architecture = resolve_architecture(model, f"{prefix}model")
     weights = resolve_weights(architecture, pretrained, f"{prefix}pretrained")
-    network, transform, tokenizer = _load(architecture, weights, prefix)
-    return DualEncoder(network, tokenizer, transform, **settings)
-
-
-def _load(architecture: str, weights: str | None, prefix: str) -> tuple[Any, Any, Any]:
-    """Network, image transform and tokenizer."""
-    open_clip = import_extra("open_clip", "clip")
-    here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
     try:
         loaded: Any = open_clip.create_model_from_pretrained(
             architecture,
@@ -44,10 +52,82 @@ def _load(architecture: str, weights: str | None, prefix: str) -> tuple[Any, Any
             force_quick_gelu=uses_quick_gelu(architecture, weights),
             weights_only=True,
         )
-        return *loaded, open_clip.get_tokenizer(architecture)
+        tokenizer = open_clip.get_tokenizer(architecture)
     except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
+        here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
         kind = ValueError if here else NotHereError
         raise kind(
             f"{prefix}model {architecture!r} with weights {weights!r} could not be loaded:"
             f" {error}. Check that the checkpoint is complete and belongs to this architecture."
         ) from error
+    network, transform = loaded
+    return DualEncoder(network, tokenizer, transform, options)
+
+
+def resolve_architecture(model: str, key: str) -> str:
+    """The name open_clip's loader takes for `model`.
+
+    Args:
+        model: a built-in architecture (`ViT-L-14`), a directory with `open_clip_config.json`, or
+            `hf-hub:owner/name`.
+        key: configuration key, for messages.
+
+    Raises:
+        FileNotFoundError: a directory without `open_clip_config.json`.
+        ValueError: neither a directory nor a built-in architecture, or no open_clip.
+    """
+    open_clip = import_extra("open_clip", "clip")
+    if model.startswith("hf-hub:"):
+        return model
+    if Path(model).is_dir():
+        if not (Path(model) / "open_clip_config.json").is_file():
+            raise FileNotFoundError(
+                f"{key} is the directory {model!r}, which holds no open_clip_config.json; name a"
+                " directory that open_clip wrote, or a built-in architecture such as ViT-L-14."
+            )
+        return f"local-dir:{model}"
+    name = model.replace("/", "-")
+    check_choice(key, name, open_clip.list_models())
+    return name
+
+
+def resolve_weights(architecture: str, pretrained: str | None, key: str) -> str | None:
+    """The checkpoint of a resolved architecture: a file, a published tag, or None when the
+    architecture's own place holds the weights.
+
+    Args:
+        architecture: from `resolve_architecture`.
+        pretrained: a file, a tag, or None; None takes `openai` where that tag exists.
+        key: configuration key, for messages.
+
+    Raises:
+        ValueError: weights given for a directory or hub id, none given for a built-in
+            architecture without an `openai` tag, or an unknown tag.
+    """
+    from open_clip.pretrained import list_pretrained_tags_by_model
+
+    if architecture.startswith(("hf-hub:", "local-dir:")):
+        if pretrained is not None:
+            raise ValueError(
+                f"{key} is {pretrained!r}, but {architecture} brings its own weights; remove {key}."
+            )
+        return None
+    if pretrained is not None and Path(pretrained).is_file():
+        return pretrained
+    tags = list_pretrained_tags_by_model(architecture)
+    if pretrained is None and "openai" in tags:
+        return "openai"
+    check_choice(key, pretrained, tags or ["<path of a checkpoint file>"])
+    return pretrained
+
+
+def uses_quick_gelu(architecture: str, pretrained: str | None) -> bool:
+    """Whether these published weights were trained with QuickGELU.
+
+    The architecture file does not say: `ViT-L-14` names plain GELU, while its `openai` weights
+    need QuickGELU and score differently, without an error, when run with the other activation.
+    """
+    from open_clip.pretrained import get_pretrained_cfg
+
+    known = get_pretrained_cfg(architecture, pretrained) if pretrained else {}
+    return bool((known or {}).get("quick_gelu", False))

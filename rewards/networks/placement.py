@@ -1,11 +1,75 @@
-"""Where the network of a reward runs, and in which precision."""
+"""Where the network of a reward runs, in which precision, and on how many images at once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from mmrl.config import check
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True, eq=False)
+class NetworkOptions:
+    """Options that all rewards with a network have.
+
+    Raises:
+        ConfigError: `batch_size` or `fill` is below 1.
+    """
+
+    name: ClassVar[str] = "network"
+    """Of the reward, in messages."""
+
+    device: str = "auto"
+    """A torch device; `auto` takes the current CUDA device if there is one."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Autocast precision of the network; normalisation and scores are always float32."""
+    batch_size: int = 32
+    """Images in one forward pass."""
+    fill: int = 8
+    """Batches are filled up to multiples of this, with copies of the last row. Matrix products
+    choose their kernels by the number of rows, so the last bits of a score depend on what else is
+    scored; a multiple makes that rarer, and `batch_size` gives every batch one shape."""
+
+    def __post_init__(self) -> None:
+        check(self.batch_size >= 1, f"{self.name}.batch_size", self.batch_size, "at least 1")
+        check(self.fill >= 1, f"{self.name}.fill", self.fill, "at least 1")
+
+    @cached_property
+    def place(self) -> torch.device:
+        """The device that `device` names."""
+        return resolve_device(self.device)
+
+    def freeze(self, network: Any) -> Any:
+        """Move a network to the device, frozen and in evaluation mode."""
+        return network.to(self.place).eval().requires_grad_(False)
+
+    def split(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        """The batches of some items."""
+        for start in range(0, len(items), self.batch_size):
+            yield items[start : start + self.batch_size]
+
+    def fill_up(self, rows: Tensor) -> Tensor:
+        """Rows [n, …] on the device, the last one repeated until n is a multiple of `fill`."""
+        import torch
+
+        missing = -len(rows) % self.fill
+        filled = torch.cat((rows, rows[-1:].expand(missing, *rows.shape[1:])))
+        return filled.to(self.place)
+
+    def autocast(self) -> torch.autocast:
+        """The context of a forward pass."""
+        import torch
+
+        dtype = getattr(torch, self.dtype)
+        return torch.autocast(self.place.type, dtype, enabled=dtype != torch.float32)
 
 
 def resolve_device(device: str) -> torch.device:
@@ -17,10 +81,3 @@ def resolve_device(device: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
-
-
-def resolve_dtype(name: str) -> torch.dtype:
-    """A torch dtype by its name."""
-    import torch
-
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

@@ -29,7 +29,8 @@ from rewards import build_reward
 from rewards.compositional import ColorClassifier, CompositionalReward, crop
 from rewards.detection.geneval_rules import COLORS
 from rewards.detection.object_detectors import Found, ObjectDetector
-from rewards.networks.open_clip_encoder import open_clip_encoder
+from rewards.networks.open_clip_encoder import load_encoder
+from rewards.networks.placement import NetworkOptions
 from tests.rewards.conftest import randomised
 
 NAMES = ("cell phone", "dog")
@@ -106,8 +107,8 @@ def alike() -> list[Image.Image]:
 
 
 def detector(model: Path, **options: Any) -> ObjectDetector:
-    settings = {"device": "cpu", "dtype": "float32", "batch_size": 8, "fill": 1, **options}
-    return ObjectDetector(str(model), "compositional.model", **settings)
+    settings = {"device": "cpu", "batch_size": 8, "fill": 1, **options}
+    return ObjectDetector(str(model), "compositional.model", NetworkOptions(**settings))
 
 
 def numbers(found: Sequence[Found]) -> torch.Tensor:
@@ -172,7 +173,9 @@ def test_a_picture_shows_what_it_shows_alone(
 
 
 def test_colours_are_told_by_the_mean_of_three_descriptions(clip_directory: Path) -> None:
-    encoder = open_clip_encoder("compositional.clip_", str(clip_directory), None, device="cpu")
+    encoder = load_encoder(
+        "compositional.clip_", str(clip_directory), None, NetworkOptions(device="cpu")
+    )
     random = np.random.default_rng(3)
     crops = [
         Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8)) for _ in range(12)
