@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mmrl.config import build_options
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
-from mmrl.objectives import OBJECTIVES
+from mmrl.objectives import find_objective
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.divergence import DivergenceError
@@ -44,7 +43,8 @@ def train(config: SFTConfig) -> Path:
         from mmrl.training.start import open_directory, open_log, start_processes
         from mmrl.training.supervised_trainer import SupervisedTrainer
 
-    options = build_options(OBJECTIVES, config.objective, where="objective")
+    entry, options = find_objective(config.objective)
+    build = entry.load()
     accelerator = start_processes(config)
     kernel = getattr(options, "attn_implementation", None)
     with (
@@ -52,7 +52,7 @@ def train(config: SFTConfig) -> Path:
         open_log(config, accelerator, run, kernel),
     ):
         with activity("loading the model and the data"):
-            objective = OBJECTIVES[config.objective["name"]].load()(
+            objective = build(
                 options, seed=config.seed, batch_size=config.per_device_train_batch_size
             )
             trainer = SupervisedTrainer(config, objective, accelerator)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mmrl.config import build_options, check
-from mmrl.objectives import OBJECTIVES
+from mmrl.config import check
+from mmrl.objectives import find_objective
 from mmrl.run_config import RunConfig, check_schedule
 
 
@@ -16,7 +16,7 @@ class SFTConfig(RunConfig):
     objective: dict[str, Any] = field(
         default_factory=dict, metadata={"holds": "mmrl.objectives:OBJECTIVES"}
     )
-    """`name` and options of the objective, checked against its `Config`."""
+    """`name` and options; one of your own is named `path/to/file.py:NAME` or `module:NAME`."""
     max_steps: int = 1000
     """Optimiser steps of the whole run."""
     per_device_train_batch_size: int = 32
@@ -39,5 +39,5 @@ class SFTConfig(RunConfig):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         if self.objective:
-            build_options(OBJECTIVES, self.objective, where="objective")
+            find_objective(self.objective)
         check_schedule(self, self.max_steps)

@@ -196,6 +196,7 @@ SETTINGS = [
     "mmrl.eval",
     "mmrl.eval_v",
     "rewards.server.server_config",
+    "scripts.miniature",
     *(
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for folder in PACKAGES

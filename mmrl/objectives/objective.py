@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from mmrl.config import check
@@ -67,12 +66,6 @@ class Objective(Protocol):
         Called without gradient, on rank 0 only, every `eval_steps`.
         """
         ...
-
-
-def without_weights(build: Callable[[], nn.Module]) -> nn.Module:
-    """What `build` builds, on the meta device."""
-    with torch.device("meta"):
-        return build()
 
 
 def outline_of(key: str, path_or_hub_id: str, look: Callable[[Path], Network]) -> Network | None:

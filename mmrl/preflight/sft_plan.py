@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from mmrl.config import build_options, to_yaml
-from mmrl.objectives import OBJECTIVES
+from mmrl.config import to_yaml
+from mmrl.objectives import find_objective
 from mmrl.preflight.reward_probe import offline
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
@@ -27,10 +27,10 @@ def describe(config: SFTConfig, world_size: int = 1) -> str:
         ConfigError: settings that cannot run.
         FileNotFoundError, ValueError: a checkpoint or tokenizer that cannot be loaded.
     """
-    options = build_options(OBJECTIVES, config.objective, where="objective")
+    entry, options = find_objective(config.objective)
     checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():
-        network, data = OBJECTIVES[config.objective["name"]].load().outline(options)
+        network, data = entry.load().outline(options)
     if network is not None:
         build_optimizers(network, config)
     kernel = getattr(options, "attn_implementation", None)

@@ -146,7 +146,8 @@ def pairs(world: SimpleNamespace) -> Path:
 
 def reconstruct(world: SimpleNamespace, output: Path) -> bool:
     """Training of an image tokenizer, which has no block of the core."""
-    objective = {"name": "reconstruction", "data": str(pairs(world)), "image_size": 32, "vq": VQ}
+    data = str(pairs(world))
+    objective = {"name": "scripts.miniature:VQ", "data": data, "image_size": 32, "vq": VQ}
     return sft.train(sft.SFTConfig(output_dir=str(output), objective=objective, max_steps=1))
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.run.run_directory import RunDirectory
 from mmrl.sft import SFTConfig
+from scripts.miniature.reconstruction import Reconstruction
 
 NETWORK = {
     "ch": 4,
@@ -22,10 +22,16 @@ NETWORK = {
 }
 
 
+def tokenizer(images: Path, **changes: Any) -> dict[str, Any]:
+    """The objective: a tiny image tokenizer."""
+    usual = {"image_size": 8, "network": NETWORK}
+    return {"name": "scripts.miniature:VQ", "data": str(images), **usual, **changes}
+
+
 def config(images: Path, output: Path, **changes: Any) -> SFTConfig:
     """Four steps of a tiny image tokenizer, a checkpoint every two."""
-    objective = {"name": "reconstruction", "data": str(images), "image_size": 8, "network": NETWORK}
     values = {
+        "objective": tokenizer(images),
         "max_steps": 4,
         "per_device_train_batch_size": 5,
         "learning_rate": 1e-2,
@@ -35,7 +41,7 @@ def config(images: Path, output: Path, **changes: Any) -> SFTConfig:
         "ema_decay": 0.9,
         "bf16": False,
     }
-    return SFTConfig(output_dir=str(output), **{**values, "objective": objective, **changes})
+    return SFTConfig(output_dir=str(output), **{**values, **changes})
 
 
 def metrics(output: Path) -> list[dict[str, float]]:

@@ -7,14 +7,21 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import load_config
-from mmrl.objectives.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime import activity
 from mmrl.sft import SFTConfig, train
 from models import load_vq
 from models.image_tokenizers.magvit import MagvitConfig
-from tests.mmrl.supervised_runs import NETWORK, config, kill_in_checkpoint, metrics, same_weights
+from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
+from tests.mmrl.supervised_runs import (
+    NETWORK,
+    config,
+    kill_in_checkpoint,
+    metrics,
+    same_weights,
+    tokenizer,
+)
 
 
 def test_two_steps_a_kill_and_two_more_equal_four_steps(
@@ -109,8 +116,7 @@ def test_the_learning_rate_warms_up_from_zero_and_follows_its_schedule(
 
 
 def test_micro_batches_of_a_step_equal_one_large_batch(images: Path, tmp_path: Path) -> None:
-    loss = {"name": "reconstruction", "data": str(images), "image_size": 8, "network": NETWORK}
-    loss = {**loss, "entropy_weight": 0.0, "save_dtype": "float32"}
+    loss = tokenizer(images, entropy_weight=0.0, save_dtype="float32")
     for name, size, accumulation in (("one", 6, 1), ("three", 2, 3)):
         options = {
             "per_device_train_batch_size": size,

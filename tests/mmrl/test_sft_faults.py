@@ -13,17 +13,18 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.sft import main, train
 from models import load_vq
+from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.supervised_runs import (
     NETWORK,
     config,
     kill_in_checkpoint,
     metrics,
     same_weights,
+    tokenizer,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
 def test_ctrl_c_writes_a_checkpoint_and_ends_cleanly(images: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     words = [f"objective.data={images}", f"output_dir={output}", "objective.image_size=8"]
-    words += ["objective.name=reconstruction", "max_steps=100000", "logging_steps=1"]
+    words += ["objective.name=scripts.miniature:VQ", "max_steps=100000", "logging_steps=1"]
     words += [f"objective.network.{key}={value}" for key, value in NETWORK.items()]
     process = subprocess.Popen(
         [sys.executable, "-m", "mmrl.sft", *words],
@@ -104,19 +105,22 @@ def test_ctrl_c_leaves_the_micro_batch_and_the_run_resumes_exactly(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["objective.name=reconstructon"], "reconstruction"),
-        (["objective.name=reconstruction", "objective.pixel_los=l1"], "pixel_loss"),
-        (["objective.name=reconstruction", "objective.data=nowhere.parquet"], "nowhere.parquet"),
+        (["objective.name=maskd"], "Did you mean 'masked'?"),
+        (["objective.name=scripts.miniature:VQ", "objective.pixel_los=l1"], "pixel_loss"),
+        (
+            ["objective.name=scripts.miniature:VQ", "objective.data=nowhere.parquet"],
+            "nowhere.parquet",
+        ),
         (["lerning_rate=1"], "learning_rate"),
         (["max_steps=0"], "max_steps"),
         (["max_steps=many"], "max_steps"),
-        (["lr_scheduler_type=cosin", "objective.name=reconstruction"], "cosine"),
+        (["lr_scheduler_type=cosin", "objective.name=scripts.miniature:VQ"], "cosine"),
         (
-            ["lr_scheduler_kwargs={foo: 1}", "objective.name=reconstruction"],
+            ["lr_scheduler_kwargs={foo: 1}", "objective.name=scripts.miniature:VQ"],
             "keys of num_cycles",
         ),
         (["optimizer=lion"], "adamw"),
-        (["resume_from_checkpoint=nowhere", "objective.name=reconstruction"], "nowhere"),
+        (["resume_from_checkpoint=nowhere", "objective.name=scripts.miniature:VQ"], "nowhere"),
         (["config=configs/sft/nothing.yaml"], "shapes_vq.yaml"),
     ],
 )
@@ -158,8 +162,7 @@ def test_a_finished_run_is_not_overwritten(images: Path, tmp_path: Path) -> None
 
 def test_a_checkpoint_of_another_network_is_refused(images: Path, tmp_path: Path) -> None:
     train(config(images, tmp_path / "run"))
-    network = {**NETWORK, "bits": 4}
-    objective = {"name": "reconstruction", "data": str(images), "image_size": 8, "network": network}
+    objective = tokenizer(images, network={**NETWORK, "bits": 4})
     options = {"objective": objective, "resume_from_checkpoint": "auto", "max_steps": 6}
     with pytest.raises(ConfigError, match="objective.network.bits was 3 and is 4"):
         train(config(images, tmp_path / "run", **options))

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import to_yaml
-from mmrl.objectives.miniature.reconstruction import Reconstruction
 from mmrl.sft import main
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.supervised_runs import NETWORK, config
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(
     count = sum(p.numel() for p in MagvitV2(MagvitConfig(**NETWORK)).parameters())
     for promise in (
         "4 steps from the first step",
-        f"reconstruction: 12 images of {images}",
+        f"scripts.miniature:VQ: 12 images of {images}",
         f"network {count:,} parameters",
         "15 examples: 3 micro-batches of 5",
         "adamw, learning rate 0.01, cosine after 1 steps of warm-up",

@@ -20,13 +20,13 @@ from torch.nn import functional as F
 from mmrl.config import check
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import load_images
-from mmrl.objectives.miniature.reconstruction_config import ReconstructionConfig
-from mmrl.objectives.miniature.tokenizer_start import restrict_to_patches, whiten_bits
-from mmrl.objectives.objective import outline_of, without_weights
+from mmrl.objectives.objective import outline_of
 from mmrl.run.image_grid import Cell, page, stack
 from models.image_tokenizers.image_tokenizer import load_vq, outline_vq, save_vq
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from models.layouts.text_to_image import to_images
+from scripts.miniature.reconstruction_config import ReconstructionConfig
+from scripts.miniature.tokenizer_start import restrict_to_patches, whiten_bits
 
 
 class Reconstruction:
@@ -67,7 +67,8 @@ class Reconstruction:
         if config.vq:
             network = outline_of("objective.vq", config.vq, outline_vq)
         else:
-            network = without_weights(lambda: MagvitV2(config.network))
+            with torch.device("meta"):
+                network = MagvitV2(config.network)
         return network, ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> Tensor:

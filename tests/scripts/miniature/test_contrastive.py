@@ -11,13 +11,13 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from mmrl.config import ConfigError
-from mmrl.objectives import OBJECTIVES
-from mmrl.objectives.miniature.captions import near_miss, request_key, with_articles
-from mmrl.objectives.miniature.contrastive import Contrastive, ContrastiveConfig, PairBatch
-from mmrl.objectives.miniature.contrastive_config import ClipNetworkConfig
 from mmrl.randomness import generator
 from mmrl.types import Sample
 from rewards import build_reward
+from scripts.miniature import CLIP
+from scripts.miniature.captions import near_miss, request_key, with_articles
+from scripts.miniature.contrastive import Contrastive, ContrastiveConfig, PairBatch
+from scripts.miniature.contrastive_config import ClipNetworkConfig
 
 COLORS = ("red", "green", "blue", "yellow")
 SMALL = ClipNetworkConfig(
@@ -56,7 +56,7 @@ def pairs(tmp_path: Path) -> Path:
 def objective(path: Path, batch_size: int = 8, **options: object) -> Contrastive:
     settings = {"metadata_column": "metadata", "network": SMALL, "save_dtype": "float32", **options}
     config = ContrastiveConfig(data=str(path), **settings)  # type: ignore[arg-type]
-    return OBJECTIVES["contrastive"].load()(config, seed=3, batch_size=batch_size)
+    return CLIP.load()(config, seed=3, batch_size=batch_size)
 
 
 def test_a_dry_run_knows_the_network_that_is_trained(pairs: Path) -> None:

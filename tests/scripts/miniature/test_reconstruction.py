@@ -8,17 +8,17 @@ from safetensors.torch import load_file
 from torch import Generator
 
 from mmrl.config import ConfigError
-from mmrl.objectives.miniature.reconstruction import (
+from mmrl.sft import train
+from models.image_tokenizers.magvit import MagvitConfig
+from scripts.miniature.reconstruction import (
     Reconstruction,
     ReconstructionConfig,
     commitment_loss,
     entropy_loss,
 )
-from mmrl.sft import train
-from models.image_tokenizers.magvit import MagvitConfig
-from tests.mmrl.supervised_runs import NETWORK, config
+from tests.mmrl.supervised_runs import NETWORK, config, tokenizer
 
-FIXTURE = Path(__file__).parents[3] / "fixtures" / "magvitv2" / "cases.safetensors"
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2" / "cases.safetensors"
 
 
 def test_new_weights_depend_on_the_seed_and_leave_the_global_generator_alone(
@@ -78,7 +78,7 @@ def test_quantiser_losses_stay_finite_for_saturated_bits() -> None:
 def test_an_image_size_that_the_network_cannot_divide_is_refused(
     images: Path, tmp_path: Path
 ) -> None:
-    objective = {"name": "reconstruction", "data": str(images), "image_size": 9, "network": NETWORK}
+    objective = tokenizer(images, image_size=9)
     with pytest.raises(ConfigError, match="image_size is 9"):
         train(config(images, tmp_path / "run", objective=objective))
 

@@ -19,7 +19,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from mmrl.config import import_extra
-from mmrl.objectives.miniature.contrastive_config import ClipNetworkConfig
+from scripts.miniature.contrastive_config import ClipNetworkConfig
 
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 

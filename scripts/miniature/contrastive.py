@@ -23,11 +23,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import ImageRows, load_images
-from mmrl.objectives.miniature.captions import load_captions, near_miss
-from mmrl.objectives.miniature.clip_network import new_clip, save_clip, train_tokenizer
-from mmrl.objectives.miniature.contrastive_config import ContrastiveConfig
-from mmrl.objectives.objective import without_weights
 from mmrl.randomness import generator
+from scripts.miniature.captions import load_captions, near_miss
+from scripts.miniature.clip_network import new_clip, save_clip, train_tokenizer
+from scripts.miniature.contrastive_config import ContrastiveConfig
 
 MAX_SCALE = 100.0
 
@@ -65,7 +64,8 @@ class Contrastive:
         """The towers without weights, and how many pairs there are."""
         sources = dict.fromkeys(filter(None, (config.data, config.eval_data)))
         counts = [f"{len(Pairs(config, path).captions)} pairs of {path}" for path in sources]
-        return without_weights(lambda: new_clip(config.network, 0)), ", ".join(counts)
+        with torch.device("meta"):
+            return new_clip(config.network, 0), ", ".join(counts)
 
     def batch(self, step: int, rank: int, world_size: int) -> PairBatch:
         """Return `batch_size` pairs with their near misses."""

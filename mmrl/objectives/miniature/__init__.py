@@ -1,1 +1,0 @@
-"""Objectives that train the CLIP and the image tokenizer of the miniature checkpoints."""
