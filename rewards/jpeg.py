@@ -8,14 +8,11 @@ The score is in kilobytes, about 5 to 150 for 512 pixels a side; flow_grpo's `jp
 is the same with a `scale` of 1/500 in the configuration entry.
 """
 
-import io
 from typing import ClassVar, Literal
-
-from PIL import Image
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
-from rewards.parsing.images import image_of
+from rewards.parsing.images import image_of, jpeg
 
 
 class JPEGReward:
@@ -50,11 +47,4 @@ class JPEGReward:
             ValueError: a completion is not an image.
         """
         images = [image_of(sample, "jpeg") for sample in samples]
-        return [self.sign * jpeg_bytes(image, self.quality) / 1000 for image in images]
-
-
-def jpeg_bytes(image: Image.Image, quality: int) -> int:
-    """Bytes of an RGB image as JPEG, colours at half resolution as Pillow has them by default."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="JPEG", quality=quality)
-    return buffer.tell()
+        return [self.sign * len(jpeg(image, self.quality)) / 1000 for image in images]

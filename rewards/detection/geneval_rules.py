@@ -110,6 +110,18 @@ def check_clauses(key: str, clauses: Any) -> None:
             )
 
 
+def check_position(clause: Mapping[str, Any], clauses: int) -> None:
+    """Raise a ValueError unless the `position` of a clause, if any, refers to one of `clauses`."""
+    match clause.get("position", (RELATIONS[0], 0)):
+        case (relation, other) if relation in RELATIONS and type(other) is int:
+            if 0 <= other < clauses:
+                return
+    raise ValueError(
+        f"position={clause['position']!r} must be [relation, index of an include clause] with a"
+        f" relation out of {', '.join(RELATIONS)}."
+    )
+
+
 def check_metadata(
     metadata: Mapping[str, Any], attributes: Mapping[str, Sequence[str] | None]
 ) -> None:
@@ -146,12 +158,7 @@ def _check_clause(
             )
         if name in attributes:
             _check_attribute(name, value, attributes[name])
-    position = clause.get("position", (RELATIONS[0], 0))
-    if not _is_position(position, clauses):
-        raise ValueError(
-            f"position={position!r} must be [relation, index of an include clause] with a relation "
-            f"out of {', '.join(RELATIONS)}."
-        )
+    check_position(clause, clauses)
 
 
 def _check_attribute(name: str, value: Any, allowed: Sequence[str] | None) -> None:
@@ -159,10 +166,3 @@ def _check_attribute(name: str, value: Any, allowed: Sequence[str] | None) -> No
         raise ValueError(f"{name}={value!r} must be a text that is not empty.")
     if allowed is not None and value not in allowed:
         raise ValueError(f"{name}={value!r} is not known here; allowed are {', '.join(allowed)}.")
-
-
-def _is_position(position: Any, clauses: int) -> bool:
-    if not isinstance(position, (list, tuple)) or len(position) != 2:
-        return False
-    relation, other = position
-    return relation in RELATIONS and type(other) is int and 0 <= other < clauses

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mmrl.randomness import stable_seed
+from rewards.detection.geneval_rules import check_clauses, check_position
 
 COLORS = ("red", "green", "blue", "yellow", "purple", "orange", "white", "black")
 """Of the shapes world, which are GenEval's but for pink and brown."""
@@ -110,30 +111,10 @@ def _alone(clause: Clause, clauses: list[Clause]) -> bool:
 
 def _clauses(metadata: Mapping[str, Any]) -> list[Clause]:
     include = metadata.get("include") or []
-    if not isinstance(include, list):
-        raise ValueError(f"include={include!r} must be a list of clauses.")
+    check_clauses("include", include)
     for clause in include:
-        _check(clause, len(include))
+        for key in {"class", "color"} & clause.keys():
+            if not isinstance(clause[key], str) or not clause[key]:
+                raise ValueError(f"{key}={clause[key]!r} in {clause!r} must be a word.")
+        check_position(clause, len(include))
     return include
-
-
-def _check(clause: Any, clauses: int) -> None:
-    if not isinstance(clause, dict) or not {"class", "count"} <= clause.keys():
-        raise ValueError(f"The clause {clause!r} must be a mapping with 'class' and 'count'.")
-    for key in {"class", "color"} & clause.keys():
-        if not isinstance(clause[key], str) or not clause[key]:
-            raise ValueError(f"{key}={clause[key]!r} in {clause!r} must be a word.")
-    if type(clause["count"]) is not int or clause["count"] < 1:
-        raise ValueError(f"count={clause['count']!r} in {clause!r} must be a whole number from 1.")
-    if "position" in clause and not _is_position(clause["position"], clauses):
-        raise ValueError(
-            f"position={clause['position']!r} must be [relation, index of an include clause] with a"
-            f" relation out of {', '.join(SIDES)}."
-        )
-
-
-def _is_position(position: Any, clauses: int) -> bool:
-    if not isinstance(position, list | tuple) or len(position) != 2:
-        return False
-    relation, other = position
-    return relation in SIDES and type(other) is int and 0 <= other < clauses

@@ -161,6 +161,6 @@ def test_a_wrong_option_is_named_with_what_is_allowed(
 
 
 def test_prompts_of_another_schema_are_found_before_anything_is_sampled() -> None:
-    with pytest.raises(ValueError, match="'count'"):
+    with pytest.raises(ValueError, match="a class and a count"):
         reward().check({"include": [{"class": "ring"}]})
     reward().check({"answer": "3"})

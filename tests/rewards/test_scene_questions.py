@@ -95,10 +95,10 @@ def test_every_prompt_of_the_prompt_sets_is_asked_about() -> None:
     ("include", "message"),
     [
         ("ring", "must be a list of clauses"),
-        ([{"class": "ring"}], "with 'class' and 'count'"),
+        ([{"class": "ring"}], "must have a class and a count"),
         ([{"class": "", "count": 1}], "class=''.* must be a word"),
         ([{**RING, "color": 3}], "color=3.* must be a word"),
-        ([{**RING, "count": 0}], "whole number from 1"),
+        ([{**RING, "count": 0}], "a count of at least 1"),
         ([{**RING, "position": ["beside", 0]}], "out of left of, right of, above, below"),
         ([{**RING, "position": ["above", 1]}], "index of an include clause"),
     ],
