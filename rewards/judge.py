@@ -23,11 +23,10 @@ from rewards import PartialFailure
 from rewards.http.errors import Unreadable
 from rewards.http.service import Deadline, Service
 from rewards.judging.cache import ReplyCache, key_of
-from rewards.judging.data_url import data_url
 from rewards.judging.endpoint import Endpoint
 from rewards.judging.reply import ReplyError, score_of
 from rewards.judging.template import Template, load_template
-from rewards.parsing.images import Files
+from rewards.parsing.images import Files, data_url
 
 AGAIN = (ReplyError, Unreadable)
 """What a second request may turn out better; everything else was tried again, or is final."""

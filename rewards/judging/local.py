@@ -1,19 +1,19 @@
 """A judge in this process: a Qwen-VL model of transformers, its images by qwen-vl-utils.
 
-Requests are those of the server, so the same reward is asked in the same words; a schema cannot be
-forced on the reply here, it is only parsed.
+Requests are those that a server would get. A JSON schema is not enforced here; the reply is only
+parsed.
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from mmrl.config import ConfigError
+from mmrl.config import import_extra
 from rewards.http import stop
 from rewards.http.service import Deadline
 from rewards.networks.placement import resolve_device
+from rewards.networks.pretrained import load_part
 
 PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""
@@ -33,17 +33,13 @@ class LocalJudge:
     """
 
     def __init__(self, model: str, device: str, dtype: str, batch_size: int) -> None:
-        self._vision = _vision_info()
+        self._read_images = import_extra("qwen_vl_utils", "judge").process_vision_info
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
-        where = directory(model)
+        self.processor = load_part(AutoProcessor, model, "judge.model")
+        network = load_part(AutoModelForImageTextToText, model, "judge.model", dtype=dtype)
         self.device = resolve_device(device)
-        try:
-            self.processor: Any = AutoProcessor.from_pretrained(where)
-            network = cast(Any, AutoModelForImageTextToText.from_pretrained(where, dtype=dtype))
-        except (OSError, ValueError, KeyError) as error:
-            raise ConfigError(f"judge.model is {model!r} and cannot be loaded: {error}") from error
-        self.network: Any = network.to(self.device).eval().requires_grad_(False)
+        self.network = network.to(self.device).eval().requires_grad_(False)
         self.batch_size = batch_size
 
     def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
@@ -68,7 +64,7 @@ class LocalJudge:
             for c in conversations
         ]
         patch = getattr(self.processor.image_processor, "patch_size", PATCH_SIZE)
-        images, _ = self._vision(conversations, image_patch_size=patch)
+        images, _ = self._read_images(conversations, image_patch_size=patch)
         inputs = self.processor(
             text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"
         ).to(self.device)
@@ -76,37 +72,6 @@ class LocalJudge:
         written = self.network.generate(**inputs, do_sample=False, max_new_tokens=limit)
         new = written[:, inputs["input_ids"].shape[1] :]
         return list(self.processor.batch_decode(new, skip_special_tokens=True))
-
-
-def directory(model: str) -> str:
-    """The directory of a checkpoint, downloaded if it is a hub id that is not here.
-
-    Raises:
-        ConfigError: neither.
-        LocalEntryNotFoundError: a hub id that is not here and cannot be reached.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
-
-    if Path(model).expanduser().is_dir():
-        return str(Path(model).expanduser())
-    try:
-        return snapshot_download(model)
-    except (HFValidationError, RepositoryNotFoundError) as error:
-        raise ConfigError(
-            f"judge.model is {model!r}, which is no directory and no hub id ({error})."
-        ) from error
-
-
-def _vision_info() -> Callable[..., Any]:
-    try:
-        from qwen_vl_utils import process_vision_info  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ConfigError(
-            "judge.backend is 'transformers', which prepares images with qwen-vl-utils, and"
-            f' {error.name} is not installed: pip install -e ".[judge]", or qwen-vl-utils.'
-        ) from error
-    return process_vision_info
 
 
 def _local(message: dict[str, Any]) -> dict[str, Any]:

@@ -34,10 +34,11 @@ def load_network(cls: Any, name: str, key: str) -> Any:
 
 def load_part(cls: Any, name: str, key: str, **options: Any) -> Any:
     """`cls.from_pretrained(name)`, with the errors of `load_network`."""
+    path = Path(name).expanduser()
     try:
-        return cls.from_pretrained(name, **options)
+        return cls.from_pretrained(str(path) if path.is_dir() else name, **options)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        kind = ConfigError if Path(name).exists() else NotHereError
+        kind = ConfigError if path.exists() else NotHereError
         raise kind(
             f"{key} is {name!r}, from which no {cls.__name__} can be loaded: {error}. Give a"
             " complete directory, or a hub id that is cached or can be downloaded."

@@ -1,6 +1,8 @@
 """Images of samples: in RGB, and encoded as files."""
 
+import base64
 import io
+import math
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -95,3 +97,15 @@ def jpeg(image: Image.Image, quality: int) -> bytes:
     buffer = io.BytesIO()
     as_rgb(image).save(buffer, format="JPEG", quality=quality)
     return buffer.getvalue()
+
+
+def data_url(image: Image.Image, max_pixels: int) -> str:
+    """An image as PNG in a data URL, scaled down to at most `max_pixels`."""
+    image = as_rgb(image)
+    scale = math.sqrt(max_pixels / (image.width * image.height))
+    if scale < 1:
+        size = [max(1, math.floor(side * scale)) for side in image.size]
+        image = image.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
