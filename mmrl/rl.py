@@ -16,16 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmrl.config.command import Usage, run_command
-from mmrl.config.inputs import load_ready
+from mmrl.config.command import Usage
 from mmrl.model_config import policy_options
+from mmrl.preflight.training_command import run_training
 from mmrl.rl_config import RLConfig
-from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.activity import activity, with_display
-from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.interrupt import Interrupted, StopRequest, check
-from mmrl.runtime.peers import PeerLostError
-from rewards.scoring.failures import RewardError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -110,19 +106,7 @@ def _train(
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    errors = RewardError, CheckpointError, DivergenceError, PeerLostError
-    return run_command(USAGE, arguments, lambda: _run(arguments), *errors)
-
-
-def _run(arguments: Sequence[str]) -> None:
-    config = load_ready(RLConfig, arguments)
-    if not config.dry_run:
-        train(config)
-        return
-    from mmrl.preflight.plan import describe
-    from mmrl.training.start import print_plan
-
-    print_plan(config, describe)
+    return run_training(USAGE, arguments, train, "mmrl.preflight.plan")
 
 
 if __name__ == "__main__":

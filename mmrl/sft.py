@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mmrl.config.command import Usage, run_command
-from mmrl.config.inputs import load_ready
+from mmrl.config.command import Usage
 from mmrl.objectives import find_objective
-from mmrl.run.checkpoint import CheckpointError
+from mmrl.preflight.training_command import run_training
 from mmrl.runtime.activity import activity, with_display
-from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.interrupt import Interrupted, StopRequest
-from mmrl.runtime.peers import PeerLostError
 from mmrl.sft_config import SFTConfig
 
 USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
@@ -76,19 +73,7 @@ def train(config: SFTConfig) -> Path:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    errors = CheckpointError, DivergenceError, PeerLostError
-    return run_command(USAGE, arguments, lambda: _run(arguments), *errors)
-
-
-def _run(arguments: Sequence[str]) -> None:
-    config = load_ready(SFTConfig, arguments)
-    if not config.dry_run:
-        train(config)
-        return
-    from mmrl.preflight.sft_plan import describe
-    from mmrl.training.start import print_plan
-
-    print_plan(config, describe)
+    return run_training(USAGE, arguments, train, "mmrl.preflight.sft_plan")
 
 
 if __name__ == "__main__":

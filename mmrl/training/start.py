@@ -1,8 +1,6 @@
 """How a training run starts: its processes, its directory and its log."""
 
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,6 @@ from mmrl.runtime.compilation import check_compiler
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.launch import check_launch
 from mmrl.runtime.peers import end_with_launcher, explain_lost_peers
-
-
-def print_plan(config: RunConfig, describe: Callable[[Any, int], str]) -> None:
-    """Print what a run would do on the processes it was launched on."""
-    check_launch(config.optimizer)
-    check_compiler(config.torch_compile)
-    sys.stdout.write(describe(config, int(os.environ.get("WORLD_SIZE", "1"))))
 
 
 def start_processes(config: RunConfig) -> Accelerator:

@@ -1,0 +1,53 @@
+"""The frame of the commands that train: help, settings, the run or its plan, the exit status."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from mmrl.config.command import Usage, run_command
+from mmrl.config.inputs import load_ready
+from mmrl.run.checkpoint import CheckpointError
+from mmrl.run_config import RunConfig
+from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.peers import PeerLostError
+from rewards.scoring.failures import RewardError
+
+ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError
+
+
+def run_training(
+    usage: Usage, arguments: Sequence[str], train: Callable[[Any], object], plan: str
+) -> int:
+    """Train as the command line says, or print the plan for `dry_run=true`.
+
+    Args:
+        usage: of the command.
+        arguments: of the command line.
+        train: trains with the settings, an instance of `usage.config`.
+        plan: module with `describe(config, world_size)`, imported for a dry run only.
+
+    Returns:
+        The exit status.
+    """
+
+    def work() -> None:
+        config = load_ready(usage.config, arguments)
+        if config.dry_run:
+            print_plan(config, plan)
+        else:
+            train(config)
+
+    return run_command(usage, arguments, work, *ERRORS)
+
+
+def print_plan(config: RunConfig, plan: str) -> None:
+    """Print what a run would do on the processes it was launched on."""
+    from mmrl.runtime.compilation import check_compiler
+    from mmrl.runtime.launch import check_launch
+
+    check_launch(config.optimizer)
+    check_compiler(config.torch_compile)
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    sys.stdout.write(import_module(plan).describe(config, world_size))
