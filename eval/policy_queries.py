@@ -14,8 +14,8 @@ from mmrl.config import check, merge
 from mmrl.model_config import ModelConfig, check_task
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.types import Prompt
-from rewards import in_step
-from rewards.judging.asking import AsksPolicy, asking_of
+from rewards.judging.asking import AsksPolicy, read_asking
+from rewards.registry.interface import in_step
 from rewards.scoring.scorer import Scorer
 from rewards.scoring.terms import check_entries, key_of
 
@@ -38,7 +38,7 @@ def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: Model
     if entries:
         check_entries(entries, where)
     for n, entry in enumerate(entries):
-        asking = asking_of(entry, f"{where}[{n}]")
+        asking = read_asking(entry, f"{where}[{n}]")
         if asking is None:
             continue
         check_task(model, asking.task, f"for what the reward {key_of(entry)} of {where} asks it")
@@ -49,7 +49,7 @@ def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: Model
 def check_queries_unsharded(entries: Sequence[Mapping[str, Any]], sharded: bool) -> None:
     """Raise a ConfigError for rewards that query the policy where one process scores for all and
     the processes share the weights."""
-    keys = [key_of(entry) for n, entry in enumerate(entries) if asking_of(entry, f"rewards[{n}]")]
+    keys = [key_of(entry) for n, entry in enumerate(entries) if read_asking(entry, f"rewards[{n}]")]
     check(
         not (sharded and keys),
         "rewards",

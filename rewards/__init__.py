@@ -9,45 +9,10 @@ rewards and checking a configuration stay cheap. A score of None means that the 
 apply to a sample. A failure is an exception and never a number (`rewards.scoring.failures` counts
 it). A reward with `cutting` judges the chunks of a completion and returns one score per chunk. An
 entry with `mode: client` names a reward of a server (`rewards.http.protocols`). A name with a colon
-is that of the user's own function or class (`rewards.registry.own_rewards`).
+is that of the user's own function or class (`rewards.registry.reward_options`).
 """
 
-from rewards.registry.interface import (
-    ChecksMetadata,
-    CutsCompletions,
-    Described,
-    InStep,
-    PartialFailure,
-    Reward,
-    Served,
-    Versioned,
-    in_step,
-)
-from rewards.registry.lookup import (
-    REWARDS,
-    TERM_KEYS,
-    build_reward,
-    check_reward,
-    is_own,
-    options_of,
-    reward_class,
-)
+from rewards.registry.interface import PartialFailure, Reward
+from rewards.registry.lookup import REWARDS, build_reward, check_reward, reward_class
 
-__all__ = [
-    "REWARDS",
-    "TERM_KEYS",
-    "ChecksMetadata",
-    "CutsCompletions",
-    "Described",
-    "InStep",
-    "PartialFailure",
-    "Reward",
-    "Served",
-    "Versioned",
-    "build_reward",
-    "check_reward",
-    "in_step",
-    "is_own",
-    "options_of",
-    "reward_class",
-]
+__all__ = ["REWARDS", "PartialFailure", "Reward", "build_reward", "check_reward", "reward_class"]

@@ -203,7 +203,7 @@ def test_the_reward_of_the_page_scores_images() -> None:
     from PIL import Image
 
     from mmrl.types import Sample
-    from rewards.registry.options import check_options
+    from rewards.registry.reward_options import check_options
 
     scope: dict = {}
     page = TEXT["docs/how_to/rewards.md"]

@@ -1,7 +1,7 @@
-"""Rewards that have the policy answer prompts.
+"""Rewards that ask the policy questions.
 
-A reward sees samples and no policy. One that needs the policy's answer about a sample says how it
-asks (`asking`), and the caller that has the policy gives it a function from prompts to answers
+A reward sees samples and no policy. A reward that needs answers of the policy describes how it asks
+(`asking`), and the caller that has the policy passes it a function from prompts to answers
 (`bind`).
 """
 
@@ -14,8 +14,8 @@ from rewards import build_reward, reward_class
 from rewards.http.protocols import is_client
 
 Answer = Callable[[Sequence[Prompt]], list[str]]
-"""What the policy says to each prompt. A prompt's `id` names the draws of its answer, so the answer
-depends neither on the other prompts of a call nor on how many calls there are."""
+"""Answers the policy gives to prompts. A prompt's `id` seeds its answer, which therefore depends
+neither on the other prompts of a call nor on the number of calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,23 +39,23 @@ class Asking:
 class AsksPolicy(Protocol):
     """A reward that asks the policy whose samples it scores.
 
-    It says `in_step = True` (`rewards.InStep`): the loop calls it itself and on every process
-    equally often, never beside a sampling of the policy, because where processes share its weights
-    they answer in step. It asks once per call, with no prompt where it has no question, and it is
-    cheap to build: no model is its own.
+    It has `in_step = True` (`rewards.registry.interface.InStep`): processes that share the weights
+    answer in step, so the loop calls the reward itself, equally often on every process and never
+    while the policy samples. The reward asks once per call, even without a question, and is cheap
+    to build because it loads no model.
     """
 
     def asking(self) -> Asking:
-        """How it asks; known before any policy is loaded."""
+        """Describe how it asks; called before any policy is loaded."""
         ...
 
     def bind(self, answer: Answer) -> None:
-        """Take what asks the policy, before the first sample is scored."""
+        """Take the function that asks the policy, before the first sample is scored."""
         ...
 
 
-def asking_of(entry: Mapping[str, Any], where: str) -> Asking | None:
-    """How the reward of a checked configuration entry asks; None where it asks nothing."""
+def read_asking(entry: Mapping[str, Any], where: str) -> Asking | None:
+    """Read how the reward of a checked configuration entry asks; None if it does not ask."""
     reward = entry.get("reward")
     if reward is None and not is_client(entry) and asks_policy(str(entry["name"]), f"{where}.name"):
         reward = build_reward(entry, where)

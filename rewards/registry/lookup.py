@@ -1,15 +1,15 @@
 """Rewards by name: their classes, their options, and the built reward of a configuration entry."""
 
+import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mmrl.config import ConfigError, check_choice
 from mmrl.config.by_name import find, is_by_name
 from rewards.http.protocols import client_of, is_client
-from rewards.registry import own_rewards
 from rewards.registry.interface import Reward
-from rewards.registry.options import check_options
+from rewards.registry.reward_options import check_options, check_own_options
 
 REWARDS: dict[str, str] = {
     "aesthetic": "rewards.aesthetic:AestheticReward",
@@ -48,7 +48,8 @@ def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, A
     """Check an entry `{name: …, option: …}` without building the reward.
 
     Args:
-        entry: the name, the options of that reward, and possibly the keys in `TERM_KEYS`.
+        entry: the name (or from Python a callable under `reward`), the options of that reward, and
+            possibly the keys in `TERM_KEYS`.
         where: dotted key of the entry, for messages.
 
     Returns:
@@ -58,8 +59,7 @@ def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, A
     Raises:
         ValueError: an unknown name, an unknown option or a value of the wrong type.
     """
-    found, options = _resolve(entry, where)
-    check = own_rewards.check_options if is_own(entry) else check_options
+    found, options, check = _resolve(entry, where)
     return check(found, options, where)
 
 
@@ -75,10 +75,11 @@ def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
         ValueError: see `check_reward`, and whatever the reward itself finds wrong.
         FileNotFoundError: a checkpoint named by an option does not exist.
     """
-    found, options = _resolve(entry, where)
-    if is_own(entry):
-        return own_rewards.build_reward(found, options, where)
-    return found(**check_options(found, options, where))
+    found, options, check = _resolve(entry, where)
+    options = check(found, options, where)
+    if isinstance(found, type):
+        return found(**options)
+    return functools.partial(found, **options) if options else found
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:
@@ -91,17 +92,22 @@ def options_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key not in (*TERM_KEYS, "reward")}
 
 
-def _resolve(entry: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
-    """The class or function of an entry, and the options that are written for it."""
+def _resolve(
+    entry: Mapping[str, Any], where: str
+) -> tuple[Any, dict[str, Any], Callable[..., dict[str, Any]]]:
+    """The class or function of an entry, its options as they are written, and their check."""
     name, options = entry.get("name"), options_of(entry)
+    if "reward" in entry:
+        return entry["reward"], options, check_own_options
     if is_client(entry) and name:
         local = reward_class(str(name)) if name in REWARDS else None
-        return client_of({"name": str(name), **options}, local, where)
-    if not is_by_name(name):
-        try:
-            check_choice(f"{where}.name", name, REWARDS)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{error} A reward of your own is named path/to/file.py:function or module:Class."
-            ) from None
-    return reward_class(str(name), f"{where}.name"), options
+        return *client_of({"name": str(name), **options}, local, where), check_options
+    if is_by_name(name):
+        return reward_class(str(name), f"{where}.name"), options, check_own_options
+    try:
+        check_choice(f"{where}.name", name, REWARDS)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error} A reward of your own is named path/to/file.py:function or module:Class."
+        ) from None
+    return reward_class(str(name)), options, check_options

@@ -8,7 +8,7 @@
 One thread calls a reward, in the order in which samples were handed over, so a reward need not be
 thread-safe. Samples that arrive during a call are scored together in the next one, so a slow reward
 gets few large batches. Gradient mode and autocast belong to a thread, so what a reward sets does
-not reach the loop. A reward with `in_step` has no thread (see `rewards.protocols.InStep`).
+not reach the loop. A reward with `in_step` has no thread (see `rewards.registry.interface.InStep`).
 
 At the end of a run the threads are told to stop (`rewards.http.stop`): requests to services end at
 once, and other calls are waited for a while. The threads are daemons, so a call that does not end

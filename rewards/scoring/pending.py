@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from mmrl.types import Sample
-from rewards import in_step
+from rewards.registry.interface import in_step
 from rewards.scoring.column import Column
 from rewards.scoring.failures import Failures
 from rewards.scoring.overlap import Overlap

@@ -7,9 +7,10 @@ from urllib.error import URLError
 
 from mmrl.config import ConfigError
 from mmrl.types import Cutting, Prompt, Sample
-from rewards import ChecksMetadata, CutsCompletions, PartialFailure, Served
+from rewards import PartialFailure
 from rewards.http import stop
 from rewards.http.errors import Unreachable
+from rewards.registry.interface import ChecksMetadata, CutsCompletions, Served
 from rewards.scoring.column import Column
 from rewards.scoring.failures import Failures
 from rewards.scoring.overlap import Overlap

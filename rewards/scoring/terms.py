@@ -7,8 +7,8 @@ from numbers import Real
 from typing import Any
 
 from mmrl.config import ConfigError
-from rewards import Reward, build_reward, check_reward, is_own, options_of
-from rewards.registry import own_rewards
+from rewards import Reward, build_reward, check_reward
+from rewards.registry.lookup import is_own
 
 
 @dataclass
@@ -50,12 +50,9 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
     for n, entry in enumerate(map(as_entry, entries)):
         if not isinstance(entry, Mapping):
             raise ConfigError(f"{where}[{n}] is {entry!r}; it must be an entry, {{name: …}}.")
-        if "reward" not in entry:
-            check_reward(entry, f"{where}[{n}]")
-        elif not (entry.get("key") or entry.get("name")):
+        if "reward" in entry and not (entry.get("key") or entry.get("name")):
             raise ValueError(f"{where}[{n}] is a callable; give it a `name` for its metrics.")
-        else:
-            own_rewards.check_options(entry["reward"], options_of(entry), f"{where}[{n}]")
+        check_reward(entry, f"{where}[{n}]")
         for key in ("weight", "scale", "offset"):
             _number(entry.get(key, 1.0), f"{where}[{n}].{key}")
         keys.append(key_of(entry))
@@ -70,12 +67,8 @@ def check_entries(entries: Sequence[Mapping[str, Any]], where: str = "rewards") 
 def build_term(entry: Mapping[str, Any], where: str) -> Term:
     """Build the reward an entry describes, with its place in the sum."""
     entry = as_entry(entry)
-    if "reward" in entry:
-        reward: Reward = own_rewards.build_reward(entry["reward"], options_of(entry), where)
-    else:
-        reward = build_reward(entry, where)
     numbers = {key: float(entry[key]) for key in ("weight", "scale", "offset") if key in entry}
-    return Term(key_of(entry), reward, **numbers)
+    return Term(key_of(entry), build_reward(entry, where), **numbers)
 
 
 def key_of(entry: Mapping[str, Any]) -> str:

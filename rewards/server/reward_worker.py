@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmrl.types import Sample
-from rewards import ChecksMetadata, Described, Reward, build_reward, reward_class
+from rewards import Reward, build_reward, reward_class
 from rewards.networks.placement import resolve_device
+from rewards.registry.interface import ChecksMetadata, Described
 from rewards.scoring.scorer import NETWORK_ERRORS, validate
 from rewards.server.batching import Full, Outcome, Queue
 from rewards.server.metrics import Metrics

@@ -10,9 +10,10 @@ from typing import Any
 
 from mmrl.config import ConfigError, check, merge
 from mmrl.config.by_name import source_of
-from rewards import check_reward, is_own, reward_class
+from rewards import check_reward, reward_class
 from rewards.http.protocols import is_client
 from rewards.judging.asking import asks_policy
+from rewards.registry.lookup import is_own
 from rewards.scoring.terms import key_of
 
 REQUEST_COPIES = 3

@@ -14,7 +14,7 @@ from mmrl.types import Prompt, Sample
 from rewards import PartialFailure, build_reward
 from rewards.cycle import CycleReward
 from rewards.detection.shapes_detector import DetectedObject, detect
-from rewards.judging.asking import AsksPolicy, asking_of
+from rewards.judging.asking import AsksPolicy, read_asking
 from rewards.scoring.scorer import Scorer
 from tests import by_path
 
@@ -132,14 +132,14 @@ def test_without_a_policy_it_says_what_is_missing() -> None:
 
 
 def test_answers_are_the_likeliest_unless_something_else_is_said() -> None:
-    asking = asking_of({"name": "cycle"}, "rewards[0]")
+    asking = read_asking({"name": "cycle"}, "rewards[0]")
     assert asking is not None and (asking.task, asking.length) == ("image_to_text", 8)
     assert asking.sampler == {"name": "static", "temperature": 0.0, "eos": "leave", "steps": 8}
     entry = {"name": "cycle", "max_completion_length": 4, "sampler": {"temperature": 0.5}}
-    asking = asking_of(entry, "rewards[0]")
+    asking = read_asking(entry, "rewards[0]")
     assert asking is not None and asking.length == 4
     assert asking.sampler["steps"] == 4 and asking.sampler["temperature"] == 0.5
-    assert asking_of({"name": "shapes"}, "rewards[0]") is None
+    assert read_asking({"name": "shapes"}, "rewards[0]") is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.types import Chunk, Sample
-from rewards import PartialFailure, Served, build_reward
+from rewards import PartialFailure, build_reward
+from rewards.registry.interface import Served
 from rewards.scoring.failures import RewardError
 from rewards.scoring.scorer import Scorer
 from tests.rewards.judge_server import counts, judge_server

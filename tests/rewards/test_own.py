@@ -9,7 +9,7 @@ import pytest
 from mmrl.config import ConfigError
 from mmrl.types import Sample
 from rewards import build_reward, check_reward
-from rewards.judging.asking import asking_of
+from rewards.judging.asking import read_asking
 from rewards.scoring.failures import RewardError
 from rewards.scoring.scorer import Scorer
 from rewards.scoring.terms import as_entry, check_entries
@@ -171,8 +171,8 @@ def test_what_is_no_list_of_scores_is_named(function: Callable[..., Any], said: 
 
 
 def test_a_reward_of_ones_own_may_ask_the_policy_only_if_it_says_so(tmp_path: Path) -> None:
-    assert asking_of(entry("length"), "rewards[0]") is None
-    assert asking_of({"name": "x", "reward": Vowels}, "rewards[0]") is None
+    assert read_asking(entry("length"), "rewards[0]") is None
+    assert read_asking({"name": "x", "reward": Vowels}, "rewards[0]") is None
     (tmp_path / "asks.py").write_text(
         "from rewards.judging.asking import Asking\n"
         "class Asks:\n    in_step = True\n"
@@ -181,7 +181,7 @@ def test_a_reward_of_ones_own_may_ask_the_policy_only_if_it_says_so(tmp_path: Pa
         "    def bind(self, answer): self.answer = answer\n"
         "    def __call__(self, samples): return [0.0 for _ in samples]\n"
     )
-    asking = asking_of({"name": f"{tmp_path}/asks.py:Asks"}, "rewards[0]")
+    asking = read_asking({"name": f"{tmp_path}/asks.py:Asks"}, "rewards[0]")
     assert asking is not None and asking.task == "image_to_text"
 
 

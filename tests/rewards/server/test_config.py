@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import ConfigError, load_config
-from rewards import REWARDS, Described, reward_class
+from rewards import REWARDS, reward_class
+from rewards.registry.interface import Described
 from rewards.server.server_config import ServerConfig, read_token
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,4 +1,7 @@
-"""A reward of the user's own: any function or class of a file or module, or a callable from Python.
+"""Options of a reward, checked against the signature of its class or function before it is built.
+
+A reward of this package takes typed keyword arguments. A reward of the user may be any function or
+class of a file or module, or a callable from Python:
 
     def short(samples, limit: int = 100):
         return [float(len(sample.completion) <= limit) for sample in samples]
@@ -6,13 +9,13 @@
     rewards: [{name: path/to/file.py:short, limit: 80, weight: 0.5}]
 
 A function gets the samples and returns a list with a number, or None where it does not apply, for
-each of them. Further keys of its entry are keyword arguments of it, or of the constructor of a
-class. They are checked against the signature before anything loads.
+each of them. Further keys of its entry are its keyword arguments, or those of the constructor of a
+class.
 """
 
+import copy
 import dataclasses
 import difflib
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
@@ -36,13 +39,36 @@ _ADAPTER = (
 )
 
 
-def check_options(found: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options of a reward, converted to the types that its signature has for them.
+def check_options(cls: type, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Convert options to the types that a constructor has for them, and fill in its defaults.
+
+    Args:
+        cls: a class whose constructor takes typed keyword arguments.
+        options: values by argument name.
+        where: dotted key of the section, for messages.
+
+    Raises:
+        ValueError: an argument that does not exist, has the wrong type, or is required and absent.
+    """
+    hints = _read_hints(cls)
+    fields = [(p.name, hints[p.name], _field(p.default)) for p in _parameters(cls) or ()]
+    schema = dataclasses.make_dataclass(f"{cls.__name__}Options", fields, kw_only=True)
+    return dataclasses.asdict(merge(schema, dict(options), where=where))
+
+
+def _field(default: Any) -> Any:
+    if default is inspect.Parameter.empty:
+        return dataclasses.field()
+    return dataclasses.field(default_factory=lambda: copy.copy(default))
+
+
+def check_own_options(found: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Convert the options of the user's reward to the types that its signature has for them.
 
     Args:
         found: a function or other callable, or a class of callable objects.
-        options: keyword arguments by name.
-        where: dotted key of the entry, for messages.
+        options: see `check_options`.
+        where: see `check_options`.
 
     Raises:
         ConfigError: it cannot be called with samples, or not with these options.
@@ -61,14 +87,6 @@ def check_options(found: Any, options: Mapping[str, Any], where: str) -> dict[st
         _check_call(found, parameters, where)
         parameters = parameters[1:] if parameters[0].kind in _POSITIONAL[:2] else parameters
     return _convert(found, parameters, options, where)
-
-
-def build_reward(found: Any, options: Mapping[str, Any], where: str) -> Any:
-    """What is called with samples; see `check_options`."""
-    options = check_options(found, options, where)
-    if isinstance(found, type):
-        return found(**options)
-    return functools.partial(found, **options) if options else found
 
 
 def _parameters(found: Any) -> list[inspect.Parameter] | None:
@@ -118,16 +136,16 @@ def _convert(
             f"{where}.{missing[0]} has no value, and {write_name(found)} has no default for it;"
             f" set it in the entry.{hint}"
         )
-    hints = _hints(found)
+    hints = _read_hints(found)
     typed = {key: hints[key] for key in options if key in hints and _is_checkable(hints[key])}
     schema = dataclasses.make_dataclass("Options", typed.items(), kw_only=True)
     values = merge(schema, {key: options[key] for key in typed}, where=where)
     return {**options, **{key: getattr(values, key) for key in typed}}
 
 
-def _hints(found: Any) -> dict[str, Any]:
-    """Annotated types by argument; none where they cannot be read, such as those of a type checker
-    alone."""
+def _read_hints(found: Any) -> dict[str, Any]:
+    """Annotated types by argument; none where they cannot be read, such as types that are imported
+    for a type checker alone."""
     annotated: Callable[..., Any] = found if inspect.isroutine(found) else type(found).__call__
     if isinstance(found, type):
         annotated = found if dataclasses.is_dataclass(found) else found.__init__  # type: ignore[misc]
