@@ -10,7 +10,6 @@ answer. The score is the raw one of the template's scale. A reply without one is
 sample, after `reasks` more requests, and so is a server that gives none before the deadline.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,8 @@ from mmrl.config import ConfigError, check
 from mmrl.types import Chunk, Cutting, Sample
 from rewards import PartialFailure
 from rewards.http.errors import Unreadable
-from rewards.http.service import Deadline, Service
+from rewards.http.service import Deadline
+from rewards.http.service_options import ServiceOptions
 from rewards.judging.cache import ReplyCache, key_of
 from rewards.judging.endpoint import Endpoint
 from rewards.judging.reply import ReplyError, score_of
@@ -45,7 +45,7 @@ class Backend(Protocol):
 
 
 @dataclass(kw_only=True, eq=False)
-class JudgeReward:
+class JudgeReward(ServiceOptions):
     """Scores completions as a judge does.
 
     Raises:
@@ -76,16 +76,9 @@ class JudgeReward:
     extra_body: dict[str, Any] | None = None
     """Further fields of requests, such as {chat_template_kwargs: {enable_thinking: false}}."""
     deadline_s: float = 600.0
-    """Seconds for all requests of one batch, with everything that is tried again."""
-    timeout_s: float = 120.0
-    """Seconds for one try."""
     retries: int = 4
-    """Further tries of a request at each address; waiting for a server that is not there, or is
-    busy, is none."""
     reasks: int = 1
     """Further requests after a reply without a score."""
-    concurrency: int = 8
-    """Requests under way at the same time, from each process."""
     cache_dir: str = ""
     """Folder for replies, by everything that was asked; empty keeps none."""
     max_pixels: int = 1048576
@@ -246,21 +239,8 @@ class JudgeReward:
             return LocalJudge(self.model, self.device, self.dtype, self.batch_size)
         advice = "For instance [http://127.0.0.1:8000/v1]."
         check(bool(self.urls), "judge.urls", self.urls, "a list of addresses", advice)
-        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
-        check(
-            bool(key) or not self.api_key_env,
-            "judge.api_key_env",
-            self.api_key_env,
-            "the name of an environment variable that is set",
-            "Export it before the run.",
-        )
-        urls = self.urls or []
-        tries = self.retries * len(urls)
-        try:
-            service = Service(urls, key, self.concurrency, self.timeout_s, tries, patient=True)
-        except ValueError as error:
-            raise ConfigError(f"judge: {error}") from error
-        return Endpoint(service)
+        keys = ("judge.urls", "judge.api_key_env")
+        return Endpoint(self.open_service(self.urls or [], self.api_key_env, keys))
 
 
 def _result(

@@ -13,7 +13,6 @@ rules.
 """
 
 import logging
-import os
 import re
 import secrets
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from mmrl.config import ConfigError, check
+from mmrl.config import check
 from mmrl.types import Sample
 from rewards import PartialFailure
 from rewards.http import stop
@@ -31,7 +30,8 @@ from rewards.http.errors import Refused, Unreachable
 from rewards.http.protocols.answers import AnswerError, Outcome, PassingError, finite
 from rewards.http.protocols.recognition import recognise
 from rewards.http.readiness import why_not_ready
-from rewards.http.service import BROKEN, JSON, Deadline, Service
+from rewards.http.service import BROKEN, JSON, Deadline
+from rewards.http.service_options import ServiceOptions
 from rewards.parsing.images import Files, png
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ BROKEN_RETRIES = 2
 
 
 @dataclass(kw_only=True, eq=False)
-class ClientReward(ABC):
+class ClientReward(ServiceOptions, ABC):
     """Scores samples as a server does; its protocols say in which words.
 
     Raises:
@@ -63,15 +63,6 @@ class ClientReward(ABC):
     """Addresses of the server; several take turns."""
     token_env: str = ""
     """Environment variable that holds the bearer token; empty for none."""
-    deadline_s: float = 300.0
-    """Seconds for all requests of one batch, with everything that is tried again."""
-    timeout_s: float = 120.0
-    """Seconds for one try."""
-    retries: int = 8
-    """Further tries of a request at each address; waiting for a server that is not there, or is
-    busy, is none."""
-    concurrency: int = 8
-    """Requests under way at the same time, from each process; after time-outs fewer."""
     batch_size: int = 32
     """Items of one request."""
 
@@ -79,13 +70,10 @@ class ClientReward(ABC):
         for key in ("deadline_s", "timeout_s", "concurrency", "batch_size"):
             check(getattr(self, key) > 0, f"{self.name}.{key}", getattr(self, key), "above 0")
         check(self.retries >= 0, f"{self.name}.retries", self.retries, "0 or more")
-        check(
-            re.fullmatch(r"[\w.-]{1,128}", self.name) is not None,
-            "name",
-            self.name,
-            "letters, digits, points, dashes and underscores",
-        )
-        self._service = self._build_service()
+        is_name = re.fullmatch(r"[\w.-]{1,128}", self.name) is not None
+        check(is_name, "name", self.name, "letters, digits, points, dashes and underscores")
+        keys, tries = (f"{self.name}.url", f"{self.name}.token_env"), BROKEN_RETRIES
+        self._service = self.open_service(self.url, self.token_env, keys, broken_retries=tries)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Score a batch.
@@ -96,11 +84,8 @@ class ClientReward(ABC):
         Raises:
             PartialFailure: some samples have no score, with the reason of each.
         """
-        deadline, call, files = (
-            Deadline(self.deadline_s),
-            secrets.token_hex(8),
-            Files(self.encode_image),
-        )
+        deadline, call = Deadline(self.deadline_s), secrets.token_hex(8)
+        files = Files(self.encode_image)
 
         def part(start: int) -> list[Outcome]:
             some = samples[start : start + self.batch_size]
@@ -199,29 +184,6 @@ class ClientReward(ABC):
             self._ask({key: items[key] for key in part}, deadline, tries) for part in parts if part
         ]
         return {key: outcome for part in found for key, outcome in part.items()}
-
-    def _build_service(self) -> Service:
-        token = os.environ.get(self.token_env, "") if self.token_env else ""
-        check(
-            bool(token) or not self.token_env,
-            f"{self.name}.token_env",
-            self.token_env,
-            "the name of an environment variable that is set",
-            "Export it before the run.",
-        )
-        tries = self.retries * len(self.url)
-        try:
-            return Service(
-                self.url,
-                token,
-                self.concurrency,
-                self.timeout_s,
-                tries,
-                patient=True,
-                broken_retries=BROKEN_RETRIES,
-            )
-        except ValueError as error:
-            raise ConfigError(f"{self.name}.url: {error}") from error
 
 
 def _check_score(outcome: Outcome) -> Outcome:

@@ -62,13 +62,9 @@ class FlowGRPOReward(ClientReward):
     needs: ClassVar[tuple[str, ...]] = ("prompt", "images")
 
     timeout_s: float = 300.0
-    """Seconds for one try."""
     deadline_s: float = 1800.0
-    """Seconds for all requests of one batch, with everything that is tried again."""
     concurrency: int = 2
-    """Requests under way at the same time, from each process; after time-outs fewer."""
     batch_size: int = 64
-    """Items of one request."""
     jpeg_quality: int = 95
     """Quality of the images that are sent."""
     field: str = ""

@@ -27,7 +27,6 @@ class OpenAIReward(JudgeReward):
     model: str = ""
     """Name under which the server has it."""
     deadline_s: float = 300.0
-    """Seconds for all requests of one batch, with everything that is tried again."""
 
     def __post_init__(self) -> None:
         for key in ("urls", "api_key_env"):

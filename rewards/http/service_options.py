@@ -1,0 +1,48 @@
+"""Options of rewards that ask a service."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmrl.config import ConfigError, check
+from rewards.http.service import Service
+
+
+@dataclass(kw_only=True, eq=False)
+class ServiceOptions:
+    """Limits of the requests of a reward."""
+
+    deadline_s: float = 300.0
+    """Seconds for all requests of one batch, including retries."""
+    timeout_s: float = 120.0
+    """Seconds for one try."""
+    retries: int = 8
+    """Further tries of a request at each address; waiting for a server that is not there, or is
+    busy, does not count."""
+    concurrency: int = 8
+    """Simultaneous requests of each process; fewer after time-outs."""
+
+    def open_service(
+        self, urls: Sequence[str], variable: str, keys: tuple[str, str], **options: Any
+    ) -> Service:
+        """Open a service that is waited for while it is busy.
+
+        Args:
+            urls: its addresses.
+            variable: environment variable with its token; empty for none.
+            keys: configuration keys of both, for messages.
+            options: further ones of `Service`.
+
+        Raises:
+            ConfigError: the variable is not set, or an address or a limit is not valid.
+        """
+        secret = os.environ.get(variable, "") if variable else ""
+        allowed = "the name of an environment variable that is set"
+        check(bool(secret) or not variable, keys[1], variable, allowed, "Export it before the run.")
+        options |= {"concurrency": self.concurrency, "timeout_s": self.timeout_s}
+        tries = self.retries * len(urls)
+        try:
+            return Service(urls, secret, retries=tries, patient=True, **options)
+        except ValueError as error:
+            raise ConfigError(f"{keys[0]}: {error}") from error
