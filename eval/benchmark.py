@@ -69,7 +69,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
         ConfigError, FileNotFoundError, ValueError: settings that cannot run, or that differ from
             those of the stored samples.
     """
-    check_launch("adamw")
+    check_launch()
     config.settle_rewards()
     check_writable("output_dir", Path(config.output_dir))
     check_checkpoints(config.model)
@@ -100,7 +100,7 @@ def run(config: EvalConfig) -> Report | None:
             reward that cannot be built, or another benchmark that writes into `output_dir`.
         RewardError: a reward failed more often than `max_failures` allows.
     """
-    check_launch("adamw")
+    check_launch()
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
     with RunDirectory(config.output_dir, accelerator.is_main_process).locked():

@@ -50,13 +50,9 @@ def check_queries_unsharded(entries: Sequence[Mapping[str, Any]], sharded: bool)
     """Raise a ConfigError for rewards that query the policy where one process scores for all and
     the processes share the weights."""
     keys = [key_of(entry) for n, entry in enumerate(entries) if read_asking(entry, f"rewards[{n}]")]
-    check(
-        not (sharded and keys),
-        "rewards",
-        keys,
-        "rewards that ask no policy, because the processes share its weights",
-        "Evaluate with the whole policy on each process.",
-    )
+    allowed = "rewards that ask no policy, because the processes share its weights"
+    advice = "Evaluate with the whole policy on each process."
+    check(not (sharded and keys), "rewards", keys, allowed, advice)
 
 
 def bind_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
@@ -72,13 +68,9 @@ def bind_policy(scorer: Scorer, policy: Policy, seed: int) -> None:
     """
     for term in scorer.terms:
         if isinstance(term.reward, AsksPolicy):
-            check(
-                in_step(term.reward),
-                f"in_step of the reward {term.key}",
-                False,
-                "True",
-                "It asks the policy, which only the loop itself may.",
-            )
+            key = f"in_step of the reward {term.key}"
+            advice = "It queries the policy, which only the loop itself may."
+            check(in_step(term.reward), key, False, "True", advice)
             _bind(term.reward, policy, seed)
 
 

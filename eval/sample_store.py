@@ -10,7 +10,7 @@ missing.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from PIL import Image
 
 from eval.evaluation import Batch
 from mmrl.config import ConfigError
+from mmrl.config.settings import flatten
 
 _SETTINGS = "settings.json"
 
@@ -38,8 +39,8 @@ class SampleStore:
         path = self.folder / _SETTINGS
         if not path.is_file() or not any(p.name != _SETTINGS for p in self.folder.glob("*.json")):
             return
-        before = dict(_flat(_read(path)))
-        now = dict(_flat(json.loads(_json(settings))))
+        before = dict(flatten(_read(path)))
+        now = dict(flatten(json.loads(_json(settings))))
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if keys:
             shown = "; ".join(f"{k}: {before.get(k)!r} there, {now.get(k)!r} now" for k in keys)
@@ -99,15 +100,3 @@ def _read(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"'{path}' is damaged ({error}); remove it and run again.") from error
-
-
-def _flat(values: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of every leaf."""
-    if isinstance(values, dict) and values:
-        for name, value in values.items():
-            yield from _flat(value, f"{key}.{name}" if key else name)
-    elif isinstance(values, list) and values:
-        for n, value in enumerate(values):
-            yield from _flat(value, f"{key}[{n}]")
-    else:
-        yield key, values

@@ -145,13 +145,8 @@ def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "
     names = {n for n, _ in network.named_parameters()} - network.unread
     known = ", ".join(dict.fromkeys(part_of(name) for name, _ in network.named_parameters()))
     for pattern in model.modules_to_train or ():
-        check(
-            any(matches(name, [pattern]) for name in names),
-            f"{where}.modules_to_train",
-            pattern,
-            "patterns of names of the network",
-            f"It has {known}.",
-        )
+        found, key = any(matches(name, [pattern]) for name in names), f"{where}.modules_to_train"
+        check(found, key, pattern, "patterns of names of the network", f"It has {known}.")
 
 
 def matches(name: str, wanted: Iterable[str]) -> bool:
@@ -201,22 +196,12 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     able = " or ".join(name for name, family in FAMILIES.items() if task in family.LAYOUTS)
     kind = (known_config(model.path) or {}).get("model_type")
-    check(
-        bool(layouts),
-        "model.path",
-        model.path,
-        f"a checkpoint of type {able} {purpose}",
-        f"Its config.json says {kind}.",
-    )
+    allowed, advice = f"a checkpoint of type {able} {purpose}", f"Its config.json says {kind}."
+    check(bool(layouts), "model.path", model.path, allowed, advice)
     if not all(layout.needs_vq for layout in layouts):
         return None
-    check(
-        model.vq is not None,
-        "model.vq",
-        None,
-        f"an image tokenizer {purpose}",
-        f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}.",
-    )
+    advice = f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}."
+    check(model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}", advice)
     return _known_image_tokens(model)
 
 

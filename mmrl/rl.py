@@ -61,7 +61,7 @@ def _train(
     config: RLConfig, accelerator: Accelerator, run: RunDirectory, checkpoint: Path | None
 ) -> None:
     """The run, in a directory that no other run writes into."""
-    from mmrl.preflight.checks import check_run
+    from mmrl.preflight.run_checks import check_run
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
     from mmrl.training.reward_versions import read_versions

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mmrl.algorithms import ValueConfig, load_algorithm
+from mmrl.algorithms import load_algorithm
+from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.model_config import ModelConfig, check_checkpoints, check_task
+from mmrl.model_config import ModelConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run_config import RunConfig, check_schedule
-from mmrl.samplers import check_blocks
-from models.layouts.layout_config import MAX_COMPLETION_LENGTH
-from models.task_names import TASKS, writes_images
+from models.task_names import TASKS
 
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
 MAX_AUTO_BATCH = 16
@@ -71,13 +70,8 @@ class RLConfig(RunConfig):
             task.algorithm = resolve_row(task.algorithm, where, written.get(name))
             task.check(f"tasks.{name}")
         held_out = any(task.eval_prompts for task in self.tasks.values())
-        check(
-            held_out or self.eval_steps == 0,
-            "eval_steps",
-            self.eval_steps,
-            "0 without held-out prompts",
-            "Set tasks.<name>.eval_prompts.",
-        )
+        allowed, advice = "0 without held-out prompts", "Set tasks.<name>.eval_prompts."
+        check(held_out or self.eval_steps == 0, "eval_steps", self.eval_steps, allowed, advice)
         iterations = {self._algorithm(name).num_iterations for name in self.tasks}
         check(len(iterations) == 1, "num_iterations", iterations, "the same for all tasks")
         for key in ("backbone", "learning_rate_scale"):
@@ -115,39 +109,6 @@ class RLConfig(RunConfig):
         """Whether any task has a KL to the reference policy."""
         return any(self._algorithm(name).needs_reference for name in self.tasks)
 
-    def check_model(self) -> None:
-        """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
-        from eval.policy_queries import check_queries
-
-        check_checkpoints(self.model)
-        for name, task in self.tasks.items():
-            purpose = f"for the task {task.task} of tasks.{name}"
-            tokens = check_task(self.model, task.task, purpose)
-            task.settle_rewards()
-            for key in ("rewards", "eval_rewards"):
-                check_queries(getattr(task, key), f"tasks.{name}.{key}", self.model)
-            if writes_images(task.task):
-                self._check_images(f"tasks.{name}", task, tokens)
-            elif task.max_completion_length is None:  # others are checked with the task
-                check_blocks(task.sampler, MAX_COMPLETION_LENGTH, f"tasks.{name}.sampler")
-                if task.eval_sampler is not None and task.eval_max_completion_length is None:
-                    where = f"tasks.{name}.eval_sampler"
-                    check_blocks(task.eval_sampler, MAX_COMPLETION_LENGTH, where)
-
-    def _check_images(self, where: str, task: TaskConfig, tokens: int | None) -> None:
-        for prefix in ("", "eval_"):
-            length = getattr(task, f"{prefix}max_completion_length")
-            check(
-                length in (None, tokens),
-                f"{where}.{prefix}max_completion_length",
-                length,
-                "null for images",
-                "model.image_size decides how many tokens they have.",
-            )
-            sampler = getattr(task, f"{prefix}sampler")
-            if sampler is not None and tokens is not None:
-                check_blocks(sampler, tokens, f"{where}.{prefix}sampler")
-
     def rollouts_per_device(self, world_size: int) -> dict[str, int]:
         """Rollouts of a step on each of the processes, by task."""
         return {
@@ -161,24 +122,3 @@ class RLConfig(RunConfig):
             return self.per_device_train_batch_size
         shared = math.gcd(*self.rollouts_per_device(world_size).values())
         return max(n for n in range(1, MAX_AUTO_BATCH + 1) if shared % n == 0)
-
-    def check_geometry(self, world_size: int) -> None:
-        """Raise a ConfigError unless rollouts divide among devices and micro-batches."""
-        for name, task in self.tasks.items():
-            check(
-                task.num_prompts % world_size == 0,
-                f"tasks.{name}.num_prompts",
-                task.num_prompts,
-                f"a multiple of the {world_size} processes",
-                "A group stays on one process.",
-            )
-        micro = self.micro_batch_size(world_size)
-        for name, local in self.rollouts_per_device(world_size).items():
-            divisors = [n for n in range(1, min(local, 1024) + 1) if local % n == 0]
-            check(
-                local % micro == 0,
-                "per_device_train_batch_size",
-                micro,
-                f"null or a divisor of the {local} rollouts per device and step of task {name!r},"
-                f" such as {divisors}",
-            )

@@ -105,10 +105,8 @@ class RunConfig:
     def _check_optimizer(self) -> None:
         """Raise a ConfigError for a number that no optimiser can train with."""
         for key in ("learning_rate", "adam_epsilon"):
-            value, allowed = (
-                getattr(self, key),
-                f"positive, finite and at most {MAX_LEARNING_RATE:g}",
-            )
+            value = getattr(self, key)
+            allowed = f"positive, finite and at most {MAX_LEARNING_RATE:g}"
             check(0 < value <= MAX_LEARNING_RATE, key, value, allowed)
         most, decay = 1 / self.learning_rate, self.weight_decay
         allowed = f"0 or more, finite, and below 1 / learning_rate ({most:g})"
@@ -155,12 +153,8 @@ def check_schedule(settings: RunConfig, steps: int) -> None:
     signature = inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[SchedulerType(name)])
     keys = [key for key in signature.parameters if key not in SCHEDULE_ARGUMENTS]
     allowed = f"a mapping with keys of {', '.join(keys)}" if keys else "empty"
-    check(
-        arguments.keys() <= set(keys),
-        "lr_scheduler_kwargs",
-        arguments,
-        f"{allowed} for lr_scheduler_type={name}",
-    )
+    allowed += f" for lr_scheduler_type={name}"
+    check(arguments.keys() <= set(keys), "lr_scheduler_kwargs", arguments, allowed)
     dummy = torch.optim.SGD([torch.zeros(1)], lr=settings.learning_rate)
     try:
         [rate] = build_schedule(dummy, settings, steps).lr_lambdas

@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tqdm import tqdm  # noqa: E402
 
-from mmrl.algorithms import forwards, load_algorithm  # noqa: E402
+from mmrl.algorithms import load_algorithm  # noqa: E402
+from mmrl.algorithms.forwards import forwards  # noqa: E402
 from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.model_config import known_config  # noqa: E402

@@ -11,11 +11,13 @@ from accelerate.commands.config.config_args import load_config_from_file
 from PIL import Image
 
 from eval.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
-from mmrl.algorithms import load_algorithm, passes_per_rollout
+from mmrl.algorithms import load_algorithm
+from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
 from mmrl.config.shipped import first_line
 from mmrl.data.prompts import load_prompts
 from mmrl.preflight.plan import describe
+from mmrl.preflight.run_checks import check_geometry
 from mmrl.rl_config import RLConfig
 from mmrl.sft_config import SFTConfig
 from rewards.judging.template import load_template
@@ -163,7 +165,7 @@ def test_the_8b_recipes_are_maskgrpo_on_mmada(name: str) -> None:
     assert (task.num_generations, algorithm.num_iterations) == (9, 8)
     assert (algorithm.min_mask_rate, algorithm.beta, algorithm.cfg_scale) == (0.8, 0.01, 0.0)
     for processes in (1, 2, 4, 8):
-        config.check_geometry(processes)
+        check_geometry(config, processes)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -183,7 +185,7 @@ def test_the_process_recipes_judge_chunks_for_a_value_model(model: str) -> None:
     names = [entry["name"] for entry in settings.rewards]
     assert names == ["answer", "judge"] and settings.rewards[1]["chunk_size"] == 64
     for processes in (1, 2, 4, 8):
-        config.check_geometry(processes)
+        check_geometry(config, processes)
 
 
 @pytest.mark.parametrize("task", TEXT)
@@ -201,7 +203,7 @@ def test_the_text_recipes_are_llada_under_the_d1_protocol(task: str) -> None:
     assert algorithm.num_iterations == (8 if task == "sudoku" else 12)
     assert (config.learning_rate, config.adam_beta2, config.max_grad_norm) == (3e-6, 0.99, 0.2)
     for processes in (1, 2, 4, 8):
-        config.check_geometry(processes)
+        check_geometry(config, processes)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -231,7 +233,7 @@ def test_the_vision_recipes_are_dllm_rls(family: str, method: str) -> None:
     assert (algorithm.epsilon, algorithm.beta, algorithm.kl_to) == (0.2, 0.01, "old")
     assert (algorithm.value is not None) == method.endswith("value")
     for processes in (1, 2, 4, 8):
-        config.check_geometry(processes)
+        check_geometry(config, processes)
 
 
 @pytest.mark.parametrize("family", VISION)

@@ -11,22 +11,7 @@ names it by `algorithm.name` and may override any column. One optimiser step by 
     loss, metrics = policy_loss(LossInputs(passes, scores.logprobs, advantages), algorithm, size)
 """
 
-from mmrl.algorithms.advantages import (
-    equal_groups,
-    group_advantages,
-    group_statistics,
-    joint_advantages,
-)
-from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.algorithm_config import AlgorithmConfig, ValueConfig
-from mmrl.algorithms.forwards import Forwards, forwards, passes_per_rollout
-from mmrl.algorithms.loss import (
-    LossInputs,
-    Weights,
-    batch_weights,
-    count_batch,
-    draw_masks,
-    policy_loss,
-)
-from mmrl.algorithms.presets import load_algorithm, unread
-from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
+from mmrl.algorithms.advantages import group_advantages
+from mmrl.algorithms.algorithm_config import AlgorithmConfig
+from mmrl.algorithms.loss import LossInputs, count_batch, draw_masks, policy_loss
+from mmrl.algorithms.presets import load_algorithm

@@ -9,7 +9,7 @@ A command writes below its `out` or `output_dir`, or below the `output_dir` of i
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from omegaconf import OmegaConf
 
 from mmrl.config.checks import ConfigError
-from mmrl.config.settings import load_config
+from mmrl.config.settings import flatten, load_config
 from mmrl.config.shipped import find_config
 
 T = TypeVar("T")
@@ -50,7 +50,8 @@ def check_inputs(config: Any, writers: Sequence[str]) -> None:
     Raises:
         ConfigError: names every missing input, and the commands among `writers` that write one.
     """
-    values = [(key, value) for key, value in _values(asdict(config)) if key != "output_dir"]
+    pairs = flatten(asdict(config))
+    values = [(k, v) for k, v in pairs if isinstance(v, str) and k != "output_dir"]
     absent: dict[str, str] = {}
     lines: list[str] = []
     for command in writers:
@@ -92,15 +93,3 @@ def _absent(values: Sequence[tuple[str, str]], folder: Path | None) -> dict[str,
         return {}
     below = {key: value for key, value in values if Path(value).is_relative_to(folder)}
     return {key: value for key, value in below.items() if not Path(value).exists()}
-
-
-def _values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every string of a configuration with its dotted key."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _values(item, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list | tuple):
-        for n, item in enumerate(value):
-            yield from _values(item, f"{key}[{n}]")

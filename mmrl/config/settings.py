@@ -8,7 +8,7 @@ key, the value, what is allowed and what to do.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,6 +82,24 @@ def to_plain(value: Any) -> Any:
     if callable(value):
         return write_name(value)
     return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def flatten(content: Any, key: str = "", lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield every value below plain containers with its dotted key; an empty one is a value.
+
+    Args:
+        content: mappings, lists and values.
+        key: of the content.
+        lists: whether items of lists have keys, such as `rewards[0]`; or a list is one value.
+    """
+    if isinstance(content, Mapping) and content:
+        for name, item in content.items():
+            yield from flatten(item, f"{key}.{name}" if key else str(name), lists)
+    elif lists and isinstance(content, list | tuple) and content:
+        for n, item in enumerate(content):
+            yield from flatten(item, f"{key}[{n}]")
+    else:
+        yield key, content
 
 
 def _words(arguments: Sequence[str]) -> dict[str, str]:

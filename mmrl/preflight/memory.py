@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mmrl.algorithms import passes_per_rollout
+from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.model_config import ROLES, image_tokens, known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length

@@ -4,35 +4,42 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mmrl import samplers
-from mmrl.algorithms import forwards, unread
+from mmrl.algorithms.forwards import forwards
+from mmrl.algorithms.presets import unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config
-from mmrl.preflight.checks import check_run
 from mmrl.preflight.memory import estimate, sizes, total
 from mmrl.preflight.probe_config import SAMPLES
 from mmrl.preflight.reward_probe import format_probes
+from mmrl.preflight.run_checks import check_run
 from mmrl.preflight.run_probe import probe_task
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.pairing import differences
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
+from mmrl.runtime.launch import count_processes
 from mmrl.training.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
 from models.loading import outline
 
 
-def describe(config: RLConfig, world_size: int = 1) -> str:
+def describe(config: RLConfig, world_size: int | None = None) -> str:
     """Settings, plan, rewards and memory estimate of a run.
 
     No weights of the policy are loaded and nothing is downloaded; rewards whose checkpoints are
     on this machine are built and score recorded samples, or two dummy samples. What comes
     from the hub may be missing here.
 
+    Args:
+        config: of the run.
+        world_size: number of processes; None for those that were launched.
+
     Raises:
         ConfigError: settings that cannot run.
         FileNotFoundError, ValueError: a reward that cannot be built.
     """
+    world_size = world_size or count_processes()
     RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     tasks = list(check_run(config, world_size, dry=True).values())
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from mmrl import begin
 from mmrl.config import ConfigError
-from mmrl.preflight.checks import check_run
 from mmrl.preflight.probe_config import FEW, ProbeConfig
 from mmrl.preflight.probe_samples import (
     ProbeSamples,
@@ -15,6 +14,7 @@ from mmrl.preflight.probe_samples import (
     read_recorded,
 )
 from mmrl.preflight.reward_probe import Probe, format_probes, probe_rewards
+from mmrl.preflight.run_checks import check_run
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 

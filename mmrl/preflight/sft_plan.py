@@ -12,6 +12,7 @@ from mmrl.objectives import find_objective
 from mmrl.preflight.reward_probe import offline
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
+from mmrl.runtime.launch import check_launch, count_processes
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import trained_counts
 from models.network.core import MaskedTokenModel
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
     from mmrl.sft_config import SFTConfig
 
 
-def describe(config: SFTConfig, world_size: int = 1) -> str:
+def describe(config: SFTConfig, world_size: int | None = None) -> str:
     """Settings and plan of a run; data are read, nothing is downloaded or written.
+
+    Args:
+        config: of the run.
+        world_size: number of processes; None for those that were launched.
 
     Raises:
         ConfigError: settings that cannot run.
         FileNotFoundError, ValueError: a checkpoint or tokenizer that cannot be loaded.
     """
+    check_launch(config.optimizer, config.torch_compile)
+    world_size = world_size or count_processes()
     entry, options = find_objective(config.objective)
     checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():

@@ -1,6 +1,5 @@
 """The frame of the commands that train: help, settings, the run or its plan, the exit status."""
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -9,7 +8,6 @@ from typing import Any
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.run.checkpoint import CheckpointError
-from mmrl.run_config import RunConfig
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.peers import PeerLostError
 from rewards.scoring.failures import RewardError
@@ -26,7 +24,7 @@ def run_training(
         usage: of the command.
         arguments: of the command line.
         train: trains with the settings, an instance of `usage.config`.
-        plan: module with `describe(config, world_size)`, imported for a dry run only.
+        plan: module with `describe(config)`, imported for a dry run only.
 
     Returns:
         The exit status.
@@ -35,19 +33,8 @@ def run_training(
     def work() -> None:
         config = load_ready(usage.config, arguments)
         if config.dry_run:
-            print_plan(config, plan)
+            sys.stdout.write(import_module(plan).describe(config))
         else:
             train(config)
 
     return run_command(usage, arguments, work, *ERRORS)
-
-
-def print_plan(config: RunConfig, plan: str) -> None:
-    """Print what a run would do on the processes it was launched on."""
-    from mmrl.runtime.compilation import check_compiler
-    from mmrl.runtime.launch import check_launch
-
-    check_launch(config.optimizer)
-    check_compiler(config.torch_compile)
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    sys.stdout.write(import_module(plan).describe(config, world_size))

@@ -14,7 +14,12 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from mmrl.algorithms import equal_groups, group_advantages, group_statistics, joint_advantages
+from mmrl.algorithms.advantages import (
+    equal_groups,
+    group_advantages,
+    group_statistics,
+    joint_advantages,
+)
 from mmrl.randomness import permutation
 from mmrl.types import Chunk
 from rewards.scoring.reward_scores import RewardScores

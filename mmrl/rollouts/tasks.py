@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from eval.policy_queries import bind_policy
 from mmrl import samplers
-from mmrl.algorithms import AlgorithmConfig, load_algorithm, unread
+from mmrl.algorithms import AlgorithmConfig, load_algorithm
+from mmrl.algorithms.presets import unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts
 from mmrl.data.stream import stream_rows
-from mmrl.model_config import ModelConfig, check_prompts, image_tokens
+from mmrl.model_config import ModelConfig, image_tokens
 from mmrl.rollouts.pairing import differences
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
@@ -115,10 +116,6 @@ class Task:
     def eval_length(self) -> int | None:
         """Response positions of evaluations; None for the policy's own number."""
         return self.config.eval_max_completion_length or self.config.max_completion_length
-
-    def check_prompts(self, model: ModelConfig) -> None:
-        """Raise a ConfigError for a prompt that the policy, if its family is known, cannot take."""
-        check_prompts(model, self.config.task, [*self.prompts, *self.eval_prompts])
 
     def leave_out_long_prompts(self, policy: Policy) -> None:
         """Keep the prompts that the policy can take; the log has the number of the others.

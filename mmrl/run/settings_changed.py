@@ -3,12 +3,13 @@
 import fnmatch
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from mmrl.algorithms.written_rows import resolve_row
 from mmrl.config import ConfigError, to_plain
+from mmrl.config.settings import flatten
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     if stored is None:
         return
     texts = stored, dump_settings(config)
-    old, new = (dict(_leaves(_resolve_rows(json.loads(text)))) for text in texts)
+    old, new = (dict(flatten(_resolve_rows(json.loads(text)), lists=False)) for text in texts)
     changed = [
         key
         for key in sorted({**old, **new})
@@ -90,12 +91,3 @@ def _resolve_rows(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _fits(key: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatch(key, pattern) for pattern in patterns)
-
-
-def _leaves(content: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys with their values; a list is one value."""
-    if isinstance(content, Mapping) and content:
-        for key, value in content.items():
-            yield from _leaves(value, f"{where}.{key}" if where else str(key))
-    else:
-        yield where, content

@@ -35,12 +35,8 @@ def check_compiler(torch_compile: Literal["auto", True, False]) -> None:
     """Raise a ConfigError for `torch_compile=true` on a CPU without a C++ compiler."""
     if torch_compile is True and not torch.accelerator.is_available():
         names = (os.environ.get("CXX", "g++"), "clang++")
-        check(
-            any(shutil.which(name) for name in names),
-            "torch_compile",
-            True,
-            f"true where a C++ compiler is installed ({' or '.join(names)}), or false",
-        )
+        allowed = f"true where a C++ compiler is installed ({' or '.join(names)}), or false"
+        check(any(map(shutil.which, names)), "torch_compile", True, allowed)
 
 
 def compile_blocks(network: nn.Module, backend: str = "inductor") -> None:

@@ -5,11 +5,13 @@ The launcher passes its configuration file on as environment variables. They are
 """
 
 import os
+from typing import Any
 
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, gather_object
 
 from mmrl.config import ConfigError, check
+from mmrl.runtime.compilation import check_compiler
 
 _REFUSED = {
     "ACCELERATE_USE_DEEPSPEED": ("distributed_type", "DEEPSPEED"),
@@ -36,15 +38,18 @@ _ADVICE = {
 _FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
 
 
-def check_launch(optimizer: str) -> None:
+def check_launch(optimizer: str = "adamw", torch_compile: Any = False) -> None:
     """Check the accelerate configuration that the launcher has passed on.
 
     Args:
         optimizer: name of the optimiser of the run.
+        torch_compile: see `check_compiler`.
 
     Raises:
-        ConfigError: a kind of sharding that is not supported, or not with this optimiser.
+        ConfigError: a kind of sharding that is not supported, or not with this optimiser; or no
+            compiler.
     """
+    check_compiler(torch_compile)
     for variable, (key, value) in _REFUSED.items():
         if _flag(variable):
             raise ConfigError(
@@ -58,13 +63,14 @@ def check_launch(optimizer: str) -> None:
             key = key.replace("_transformer_cls_", "_transformer_layer_cls_")
             advice = _ADVICE.get(variable, f"{_FILE}.")
             check(value.lower() == wanted.lower(), key, value, f"{wanted} to shard", advice)
-        check(
-            optimizer != "muon",
-            "optimizer",
-            optimizer,
-            "adamw or sgd where the model is sharded",
-            "Muon needs whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole.",
-        )
+        advice = "Muon needs whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole."
+        allowed = "adamw or sgd where the model is sharded"
+        check(optimizer != "muon", "optimizer", optimizer, allowed, advice)
+
+
+def count_processes() -> int:
+    """The number of processes that the launcher has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_sharded(accelerator: Accelerator) -> bool:

@@ -63,13 +63,9 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     """
     check_choice(f"{where}.name", config.name, RULES)
     ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
-    check(
-        config.eos != "last" or RULES[config.name].ranks,
-        f"{where}.eos",
-        config.eos,
-        f"free, suppress, stop or fill with the rule {config.name}",
-        f"Only {' and '.join(ranking)} rank positions.",
-    )
+    allowed = f"free, suppress, stop or fill with the rule {config.name}"
+    advice = f"Only {' and '.join(ranking)} rank positions."
+    check(config.eos != "last" or config.name in ranking, f"{where}.eos", "last", allowed, advice)
     if length is not None:
         check_blocks(config, length, where)
 

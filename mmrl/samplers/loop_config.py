@@ -53,13 +53,8 @@ class LoopConfig:
         check_choice("sampler.rng", self.rng, ("compact",))
         check_choice("sampler.cache", self.cache, ("none", "prefix", "dual"))
         check(window is None or window >= 0, "sampler.window", window, "null or at least 0")
-        check(
-            window is None or self.cache != "none",
-            "sampler.window",
-            window,
-            "null without a cache",
-            "Set sampler.cache to prefix or dual.",
-        )
+        allowed, advice = "null without a cache", "Set sampler.cache to prefix or dual."
+        check(window is None or self.cache != "none", "sampler.window", window, allowed, advice)
 
 
 def check_blocks(config: LoopConfig, length: int, where: str = "sampler") -> int:
@@ -72,11 +67,6 @@ def check_blocks(config: LoopConfig, length: int, where: str = "sampler") -> int
     allowed = f"a divisor of the {length} response positions"
     check(length % size == 0, f"{where}.block_size", size, allowed)
     number = max(1, length // size)
-    check(
-        config.steps % number == 0,
-        f"{where}.steps",
-        config.steps,
-        f"a multiple of the {number} blocks",
-        "Every block takes the same number of steps.",
-    )
+    allowed, advice = f"a multiple of the {number} blocks", "Each takes the same number of steps."
+    check(config.steps % number == 0, f"{where}.steps", config.steps, allowed, advice)
     return number

@@ -1,8 +1,5 @@
 """LoRA by peft, on layers named by their role (arXiv 2106.09685)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 
@@ -36,13 +33,6 @@ def add_adapter(network: MaskedTokenModel, settings: LoraConfig, seed: int) -> n
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=draw)
             parameter.data.copy_(start)
     return model
-
-
-@contextmanager
-def adapter_off(model: nn.Module) -> Iterator[None]:
-    """Switch the adapter off meanwhile."""
-    with model.disable_adapter():  # type: ignore[operator]
-        yield
 
 
 @torch.no_grad()

@@ -14,16 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import (
-    BatchSize,
-    Estimates,
-    LossInputs,
-    Weights,
-    batch_weights,
-    compute_advantages,
-    policy_loss,
-    value_loss,
-)
+from mmrl.algorithms.aggregation import BatchSize
+from mmrl.algorithms.loss import LossInputs, Weights, batch_weights, policy_loss
+from mmrl.algorithms.value import Estimates, compute_advantages, value_loss
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Passes

@@ -14,7 +14,6 @@ from mmrl.run.checkpoint import recover_checkpoints
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
-from mmrl.runtime.compilation import check_compiler
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.launch import check_launch
 from mmrl.runtime.peers import end_with_launcher, explain_lost_peers
@@ -28,8 +27,7 @@ def start_processes(config: RunConfig) -> Accelerator:
     """
     begin()
     end_with_launcher()
-    check_launch(config.optimizer)
-    check_compiler(config.torch_compile)
+    check_launch(config.optimizer, config.torch_compile)
     return Accelerator(
         # without a device, launched processes find each other only where the CPU is asked for
         cpu=not torch.accelerator.is_available(),

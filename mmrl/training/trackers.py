@@ -5,12 +5,10 @@ what a model wrote is never read as markup.
 """
 
 import textwrap
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
-from PIL import Image
 
 from eval.evaluation import Evaluation
 from eval.results import draw_grid
@@ -33,61 +31,36 @@ def log_samples(
         return
     image = draw_grid(result, count)
     for tracker in accelerator.trackers:
-        if image is not None:
-            _IMAGES[tracker.name](tracker, name, step, image)
+        in_tensorboard = tracker.name == "tensorboard"
+        if image is not None and in_tensorboard:
+            tracker.log_images({name: np.asarray(image)[None]}, step, dataformats="NHWC")
+        elif image is not None:
+            tracker.log_images({name: [image]}, step)
+        elif in_tensorboard:
+            blocks = map(_format_block, _rows(result, count))
+            tracker.log({name: "\n\n---\n\n".join(blocks)}, step)
         else:
-            _TEXTS[tracker.name](tracker, name, step, _columns(result), _rows(result, count))
+            rows = [list(row.values()) for row in _rows(result, count)]
+            tracker.log_table(name, ["prompt", "completion", *result.scores], rows, step=step)
 
 
-def _columns(result: Evaluation) -> list[str]:
-    return ["prompt", "completion", *result.scores]
-
-
-def _rows(result: Evaluation, count: int) -> list[list[Any]]:
+def _rows(result: Evaluation, count: int) -> list[dict[str, Any]]:
     return [
-        [
-            result.prompts[n].text,
-            result.completions[n],
-            *(each[n] for each in result.scores.values()),
-        ]
+        {
+            "prompt": result.prompts[n].text,
+            "completion": result.completions[n],
+            **{key: scores[n] for key, scores in result.scores.items()},
+        }
         for n in spread(range(len(result.completions)), count)
     ]
 
 
-def _images_to_tensorboard(tracker: Any, name: str, step: int, image: Image.Image) -> None:
-    tracker.log_images({name: np.asarray(image)[None]}, step, dataformats="NHWC")
-
-
-def _images_to_wandb(tracker: Any, name: str, step: int, image: Image.Image) -> None:
-    tracker.log_images({name: [image]}, step)
-
-
-def _texts_to_tensorboard(
-    tracker: Any, name: str, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> None:
-    blocks = []
-    for prompt, completion, *scores in rows:
-        shown = ", ".join(f"{k} {v:.3g}" for k, v in zip(columns[2:], scores, strict=True))
-        blocks.append(f"prompt:\n\n{_code(prompt)}\n\n{shown}:\n\n{_code(completion)}")
-    tracker.log({name: "\n\n---\n\n".join(blocks)}, step)
+def _format_block(row: dict[str, Any]) -> str:
+    prompt, completion, *scores = row.items()
+    shown = ", ".join(f"{key} {value:.3g}" for key, value in scores)
+    return f"prompt:\n\n{_code(prompt[1])}\n\n{shown}:\n\n{_code(completion[1])}"
 
 
 def _code(text: str) -> str:
     """Text as a block of code in Markdown, by indentation, which nothing within it ends."""
     return textwrap.indent("\n".join(text.splitlines()) or "(empty)", "    ", lambda _: True)
-
-
-def _texts_to_wandb(
-    tracker: Any, name: str, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> None:
-    tracker.log_table(name, list(columns), [list(row) for row in rows], step=step)
-
-
-_IMAGES: dict[str, Callable[[Any, str, int, Image.Image], None]] = {
-    "tensorboard": _images_to_tensorboard,
-    "wandb": _images_to_wandb,
-}
-_TEXTS: dict[str, Callable[..., None]] = {
-    "tensorboard": _texts_to_tensorboard,
-    "wandb": _texts_to_wandb,
-}

@@ -13,7 +13,7 @@ from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
 from mmrl.runtime.launch import takes_part
 from mmrl.runtime.sharding import assign, load_moments, prepare, shard_policy
-from mmrl.training.adapter import adapter_off, plain_state
+from mmrl.training.adapter import plain_state
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import (
@@ -77,7 +77,8 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     def reference(self) -> Iterator[None]:
         """The policy as it was at the start: adapter off, or the frozen copy in its place."""
         if self.frozen is None:
-            with adapter_off(self.trained), swap_values(self.policy.network, self.start):
+            adapter_off: Any = self.trained.disable_adapter
+            with adapter_off(), swap_values(self.policy.network, self.start):
                 yield
             return
         trained, self.policy.model = self.policy.model, self.frozen

@@ -14,7 +14,8 @@ from dataclasses import astuple
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import BatchSize, count_batch, draw_masks
+from mmrl.algorithms.aggregation import BatchSize
+from mmrl.algorithms.loss import count_batch, draw_masks
 from mmrl.estimators.scoring import TokenScores, highest_entropy, score
 from mmrl.randomness import generator
 from mmrl.rollouts.rollout import RolloutBatch

@@ -20,6 +20,7 @@ from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig
 from mmrl.model_config import ModelConfig
 from mmrl.preflight.plan import describe
+from mmrl.preflight.run_checks import check_model
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
@@ -210,7 +211,7 @@ def test_without_what_looks_at_images_a_run_is_refused_before_anything_is_loaded
     config = questions(tower, tmp_path)
     config.model.path = world.policy
     with pytest.raises(ConfigError, match=r"model\.vq is None.* task image_to_text of tasks\.shap"):
-        config.check_model()
+        check_model(config)
 
 
 def test_a_benchmark_gives_accuracy_and_averages_over_samples(

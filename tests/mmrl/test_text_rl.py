@@ -12,6 +12,7 @@ from mmrl.config import ConfigError
 from mmrl.model_config import known_config, policy_options
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
+from mmrl.preflight.run_checks import check_model
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import _length_metrics
@@ -168,17 +169,17 @@ def test_blocks_that_do_not_divide_are_refused_before_a_model_loads(
 def test_blocks_are_checked_where_nobody_says_how_long_a_text_is(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    text_config(world, tmp_path, max_completion_length=None, sampler=SamplerConfig()).check_model()
+    check_model(text_config(world, tmp_path, max_completion_length=None, sampler=SamplerConfig()))
     three = SamplerConfig(name="static", steps=4, block_size=3)
     config = text_config(world, tmp_path, max_completion_length=None, sampler=three)
     with pytest.raises(ConfigError, match=r"sampler\.block_size is 3; .* 256 response positions"):
-        config.check_model()
+        check_model(config)
     lengths = {"max_completion_length": None, "eval_max_completion_length": None}
     config = text_config(world, tmp_path, **lengths, sampler=SamplerConfig(), eval_sampler=three)
     with pytest.raises(ConfigError, match=r"eval_sampler\.block_size is 3; .* 256 response"):
-        config.check_model()
+        check_model(config)
     config.tasks["shapes"].eval_max_completion_length = 9  # is checked with the task
-    config.check_model()
+    check_model(config)
 
 
 def test_a_run_whose_prompts_are_all_too_long_says_so(

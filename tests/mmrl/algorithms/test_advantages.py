@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import group_advantages, group_statistics, joint_advantages
+from mmrl.algorithms import group_advantages
+from mmrl.algorithms.advantages import group_statistics, joint_advantages
 
 NAN = float("nan")
 

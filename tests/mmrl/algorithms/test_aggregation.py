@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from mmrl.algorithms import BatchSize
-from mmrl.algorithms.aggregation import AGGREGATIONS
+from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 
 # two draws over two rollouts of four response positions: 3 and 1 scored, then 2 and 4
 COUNTS = torch.tensor(

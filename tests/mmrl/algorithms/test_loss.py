@@ -8,14 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import (
-    AlgorithmConfig,
-    BatchSize,
-    LossInputs,
-    load_algorithm,
-    policy_loss,
-)
-from mmrl.algorithms.aggregation import AGGREGATIONS
+from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
+from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.presets import find_conflicts
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.estimators import BOUNDS

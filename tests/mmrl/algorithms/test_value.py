@@ -3,14 +3,10 @@
 import pytest
 import torch
 
-from mmrl.algorithms import (
-    BatchSize,
-    ValueConfig,
-    compute_advantages,
-    load_algorithm,
-    value_loss,
-)
-from mmrl.algorithms.aggregation import grpo
+from mmrl.algorithms import load_algorithm
+from mmrl.algorithms.aggregation import BatchSize, grpo
+from mmrl.algorithms.algorithm_config import ValueConfig
+from mmrl.algorithms.value import compute_advantages, value_loss
 from mmrl.config import ConfigError
 
 ONE = BatchSize(1, 1, 1, 1)

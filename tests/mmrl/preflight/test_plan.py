@@ -14,6 +14,7 @@ from huggingface_hub import constants
 from mmrl.model_config import ModelConfig, image_tokens, known_config
 from mmrl.preflight.memory import MMADA_8B, adapter_size, estimate, total
 from mmrl.preflight.plan import describe
+from mmrl.preflight.run_checks import check_geometry, check_model
 from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
@@ -128,7 +129,7 @@ def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
         for n, (prompts, generations) in enumerate(groups)
     }
     config = run_config(world, tmp_path, tasks=tasks, per_device_train_batch_size=None)
-    config.check_geometry(world_size)
+    check_geometry(config, world_size)
     assert config.micro_batch_size(world_size) == size
     assert f"micro-batches of {size} rollouts" in describe(config, world_size)
 
@@ -280,7 +281,7 @@ def test_an_image_costs_the_same_where_its_length_is_said(
     config = run_config(world, tmp_path)
     before = parts(config)
     config.tasks["shapes"].max_completion_length = 64
-    config.check_model()
+    check_model(config)
     assert parts(config) == before
 
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.algorithms import load_algorithm, unread
+from mmrl.algorithms import load_algorithm
+from mmrl.algorithms.presets import unread
 from mmrl.config import ConfigError
 from mmrl.config.shipped import configs
 from mmrl.preflight.plan import describe

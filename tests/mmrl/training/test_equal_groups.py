@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import equal_groups
+from mmrl.algorithms.advantages import equal_groups
 from tests.mmrl.runs import rollouts, run_config, trainer_of
 
 SLOW = {"learning_rate": 1e-30, "warmup_steps": 1000}

@@ -9,7 +9,7 @@ from peft.tuners.lora import Linear
 from torch import Generator, Tensor
 
 from mmrl.model_config import LoraConfig
-from mmrl.training.adapter import adapter_off, add_adapter
+from mmrl.training.adapter import add_adapter
 from mmrl.training.lora_layer import InPlaceLora
 from tests.models.networks import small_network
 
@@ -56,7 +56,7 @@ def test_outputs_and_gradients_are_those_of_peft(adapted: PeftModel) -> None:
 
 @torch.no_grad()
 def test_the_adapter_can_be_switched_off_and_merged(adapted: PeftModel) -> None:
-    with adapter_off(adapted):
+    with adapted.disable_adapter():
         off = adapted(input_ids=IDS).logits
     assert torch.equal(off, small_network(qkv_bias=True)(input_ids=IDS).logits)
     on = adapted(input_ids=IDS).logits

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import Forwards, forwards
+from mmrl.algorithms.forwards import Forwards, forwards
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import forwards
+from mmrl.algorithms.forwards import forwards
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.training.micro_batches import parts

@@ -15,7 +15,6 @@ from mmrl.model_config import ROLES
 from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.divergence import DivergenceError
-from mmrl.training.adapter import adapter_off
 from mmrl.training.trainer import Trainer
 from models import load_policy
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
@@ -263,7 +262,7 @@ def test_a_saved_adapter_is_merged_and_loads_as_an_ordinary_policy(
     ask = {"input_ids": canvas.tokens, "attention_mask": canvas.attend}
     with torch.no_grad():
         trained, saved = trainer.policy.model(**ask).logits, merged.model(**ask).logits
-        with adapter_off(trainer.trained):
+        with trainer.trained.disable_adapter():
             start = trainer.policy.model(**ask).logits
     torch.testing.assert_close(saved, trained, atol=1e-5, rtol=1e-5)
     assert float((saved - start).abs().max()) > 1e-3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import Forwards, forwards
+from mmrl.algorithms.forwards import Forwards, forwards
 from mmrl.model_config import known_config
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe

@@ -19,7 +19,7 @@ from mmrl.estimators.scoring import predict_values
 from mmrl.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample
-from mmrl.training.adapter import adapter_off, add_adapter
+from mmrl.training.adapter import add_adapter
 from mmrl.types import Canvas, Passes, Prompt, Rollout
 from models import Policy, load_policy
 from models.layouts.image_chat import SYSTEM, EmbeddingAlbum, ImageChat
@@ -287,7 +287,7 @@ def test_under_an_adapter_embeddings_are_final_and_the_reference_sees_them_too(
     done = rolled_out(policy, PROMPTS)
     assert done.canvas.features is not None and done.canvas.features.source is None
     logprobs, *_ = score(policy, done.canvas, halves(done.canvas))
-    with adapter_off(policy.model):
+    with policy.model.disable_adapter():
         reference, *_ = score(policy, done.canvas, halves(done.canvas))
     assert torch.equal(logprobs, reference)
     logprobs.sum().backward()

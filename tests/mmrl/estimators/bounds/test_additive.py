@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import AlgorithmConfig, BatchSize, LossInputs, policy_loss
+from mmrl.algorithms import AlgorithmConfig, LossInputs, policy_loss
+from mmrl.algorithms.aggregation import BatchSize
 from mmrl.estimators import BOUNDS
 from mmrl.types import Passes
 from tests.mmrl.estimators.exact import every_mask, evidence_bound

@@ -1,0 +1,80 @@
+"""What a run, its dry run and its probe check before anything loads."""
+
+from contextlib import nullcontext
+
+from eval.policy_queries import check_queries
+from mmrl.config import check
+from mmrl.model_config import check_checkpoints, check_prompts, check_task
+from mmrl.preflight.reward_probe import offline
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.task_config import TaskConfig
+from mmrl.rollouts.tasks import Task
+from mmrl.runtime.launch import check_launch
+from mmrl.samplers import check_blocks
+from models.layouts.layout_config import MAX_COMPLETION_LENGTH
+from models.task_names import writes_images
+
+
+def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:
+    """Check the launch, the batch geometry, the checkpoints of the policy, the tasks and prompts.
+
+    Args:
+        config: of the run.
+        world_size: number of processes.
+        dry: whether nothing is downloaded; a task whose prompts are only on the hub has none.
+
+    Returns:
+        The tasks by name, with their prompts; their rewards are not built.
+
+    Raises:
+        ConfigError, FileNotFoundError, ValueError: what the run cannot start with.
+    """
+    check_launch(config.optimizer, config.torch_compile)
+    check_geometry(config, world_size)
+    check_model(config)
+    with offline() if dry else nullcontext():
+        tasks = {name: Task(name, options, dry) for name, options in config.tasks.items()}
+    for task in tasks.values():
+        check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
+    return tasks
+
+
+def check_geometry(config: RLConfig, world_size: int) -> None:
+    """Raise a ConfigError unless rollouts divide among devices and micro-batches."""
+    for name, task in config.tasks.items():
+        key, number = f"tasks.{name}.num_prompts", task.num_prompts
+        allowed = f"a multiple of the {world_size} processes"
+        check(number % world_size == 0, key, number, allowed, "A group stays on one process.")
+    micro = config.micro_batch_size(world_size)
+    for name, local in config.rollouts_per_device(world_size).items():
+        divisors = [n for n in range(1, min(local, 1024) + 1) if local % n == 0]
+        allowed = f"null or a divisor of the {local} rollouts per device and step of task {name!r},"
+        allowed += f" such as {divisors}"
+        check(local % micro == 0, "per_device_train_batch_size", micro, allowed)
+
+
+def check_model(config: RLConfig) -> None:
+    """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
+    check_checkpoints(config.model)
+    for name, task in config.tasks.items():
+        purpose = f"for the task {task.task} of tasks.{name}"
+        tokens = check_task(config.model, task.task, purpose)
+        task.settle_rewards()
+        for key in ("rewards", "eval_rewards"):
+            check_queries(getattr(task, key), f"tasks.{name}.{key}", config.model)
+        _check_lengths(f"tasks.{name}", task, tokens)
+
+
+def _check_lengths(where: str, task: TaskConfig, tokens: int | None) -> None:
+    """Check the blocks of samplers where the length is that of the checkpoint or of the layout."""
+    images = writes_images(task.task)
+    advice = "model.image_size decides how many tokens they have."
+    for prefix in ("", "eval_"):
+        key, sampler = f"{prefix}max_completion_length", getattr(task, f"{prefix}sampler")
+        length, known = getattr(task, key), tokens if images else MAX_COMPLETION_LENGTH
+        if images:
+            check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
+        elif length is not None or task.max_completion_length is not None:
+            continue  # checked with the task
+        if sampler is not None and known is not None:
+            check_blocks(sampler, known, f"{where}.{prefix}sampler")
