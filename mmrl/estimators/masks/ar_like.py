@@ -11,14 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mmrl.estimators.masks.random import rising_rate
-from mmrl.estimators.masks.strategy import (
-    Draw,
-    RisingRateConfig,
-    Strategy,
-    at_least_one,
-    passes_of,
-    row_uniforms,
-)
+from mmrl.estimators.masks.strategy import Draw, RisingRateConfig, Strategy, at_least_one, passes_of
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
@@ -44,7 +37,7 @@ def plan(rollout: Rollout, config: RisingRateConfig, draw: Draw) -> Passes:
     keep = keep_probability(where, rising_rate(config, draw.iteration))
     hidden, weight = [], []
     for _ in range(config.num_draws):
-        chosen = (row_uniforms(where, draw) > keep) & where
+        chosen = (draw.uniforms(where) > keep) & where
         hidden.append(at_least_one(chosen, keep, where))
         weight.append(chosen / (1 - keep).clamp(min=1e-12))
     return passes_of(rollout.canvas, hidden, weight)

@@ -15,11 +15,8 @@ from mmrl.estimators.masks.strategy import (
     RateRangeConfig,
     Strategy,
     blocks_of,
-    counts_at,
-    lowest_of,
+    hide_at,
     passes_of,
-    row_levels,
-    row_uniforms,
 )
 from mmrl.types import Passes, Rollout
 
@@ -36,8 +33,7 @@ def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     hidden, weight = [], []
     for active in _draw_blocks(number, config.num_draws, draw):
         inside = (blocks == active[:, None]) & canvas.scorable
-        counts = counts_at(row_levels(inside, draw), inside, config)
-        chosen = lowest_of(row_uniforms(inside, draw), inside, counts)
+        chosen, counts = hide_at(draw.levels(inside), inside, config, draw)
         hidden.append(chosen | (blocks > active[:, None]))
         weight.append(chosen * (number * inside.sum(-1) / counts)[:, None])
     passes = passes_of(canvas, hidden, weight)

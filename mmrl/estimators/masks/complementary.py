@@ -9,16 +9,7 @@ range of levels. The full pass has weight 0 in that estimate and the pair makes 
 
 from dataclasses import dataclass
 
-from mmrl.estimators.masks.strategy import (
-    Draw,
-    RateRangeConfig,
-    Strategy,
-    counts_at,
-    lowest_of,
-    passes_of,
-    row_levels,
-    row_uniforms,
-)
+from mmrl.estimators.masks.strategy import Draw, RateRangeConfig, Strategy, hide_at, passes_of
 from mmrl.types import Passes, Rollout
 
 
@@ -42,8 +33,7 @@ def plan(rollout: Rollout, config: ComplementaryConfig, draw: Draw) -> Passes:
     scale = 1.5 if config.include_full else 1.0
     hidden, weight = [], []
     for _ in range(config.num_draws):
-        counts = counts_at(row_levels(where, draw), where, config)
-        chosen = lowest_of(row_uniforms(where, draw), where, counts)
+        chosen, counts = hide_at(draw.levels(where), where, config, draw)
         first = (1.0 + (counts >= total)) * total / counts
         second = total / (total - counts).clamp(min=1)
         hidden += [chosen, where & ~chosen]

@@ -6,14 +6,7 @@ are drawn. For n positions that function is a polynomial of degree n - 1, hence 
 t up to n = 2 K. The range is `min_mask_rate` .. `max_mask_rate`.
 """
 
-from mmrl.estimators.masks.strategy import (
-    Draw,
-    RateRangeConfig,
-    Strategy,
-    at_least_one,
-    passes_of,
-    row_uniforms,
-)
+from mmrl.estimators.masks.strategy import Draw, RateRangeConfig, Strategy, at_least_one, passes_of
 from mmrl.types import Passes, Rollout
 
 
@@ -34,7 +27,7 @@ def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     where = rollout.canvas.scorable
     hidden, weight = [], []
     for rate, share in nodes(config):
-        uniforms = row_uniforms(where, draw)
+        uniforms = draw.uniforms(where)
         chosen = (uniforms < rate) & where
         hidden.append(at_least_one(chosen, uniforms, where))
         weight.append(chosen * (config.num_draws * share / rate))

@@ -5,14 +5,7 @@ MaskGRPO for images (arXiv 2510.02880) with a high r0, which leaves out the easy
 draw hides nothing hides its first drawn position, so that every rollout is scored.
 """
 
-from mmrl.estimators.masks.strategy import (
-    Draw,
-    RisingRateConfig,
-    Strategy,
-    at_least_one,
-    passes_of,
-    row_uniforms,
-)
+from mmrl.estimators.masks.strategy import Draw, RisingRateConfig, Strategy, at_least_one, passes_of
 from mmrl.types import Passes, Rollout
 
 
@@ -26,7 +19,7 @@ def plan(rollout: Rollout, config: RisingRateConfig, draw: Draw) -> Passes:
     """`num_draws` passes at the rate of this iteration, weight 1."""
     where, hidden = rollout.canvas.scorable, []
     for _ in range(config.num_draws):
-        uniforms = row_uniforms(where, draw)
+        uniforms = draw.uniforms(where)
         chosen = (uniforms < rising_rate(config, draw.iteration)) & where
         hidden.append(at_least_one(chosen, uniforms, where))
     return passes_of(rollout.canvas, hidden)

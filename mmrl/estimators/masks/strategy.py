@@ -70,6 +70,23 @@ class Draw(NamedTuple):
     generators: Sequence[Generator]
     iteration: int = 0
 
+    def uniforms(self, where: Tensor) -> Tensor:
+        """[B, L] uniforms at the True entries of `where` (0 elsewhere), row by row."""
+        import torch
+
+        out = torch.zeros(where.shape, device=where.device)
+        counts = where.sum(1).tolist()
+        draws = [torch.rand(n, generator=g) for n, g in zip(counts, self.generators, strict=True)]
+        out[where] = torch.cat(draws).to(where.device)
+        return out
+
+    def levels(self, where: Tensor) -> Tensor:
+        """[B] float64 uniforms in [0, 1), one per row of `where`."""
+        import torch
+
+        draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in self.generators]
+        return torch.cat(draws).to(where.device)
+
 
 class Strategy(NamedTuple):
     """A row of `MASKS`.
@@ -138,7 +155,7 @@ def hide_prompt(passes: Passes, canvas: Canvas, rate: float, draw: Draw) -> Pass
     import torch
 
     prompt = ~canvas.response if canvas.attend is None else ~canvas.response & canvas.attend
-    noise = [row_uniforms(prompt, draw) for _ in range(len(passes))]
+    noise = [draw.uniforms(prompt) for _ in range(len(passes))]
     hidden = (torch.stack(noise) < rate) & prompt
     return replace(passes, hidden=passes.hidden | hidden)
 
@@ -149,42 +166,24 @@ def blocks_of(canvas: Canvas, size: int) -> Tensor:
     return (place // size).where(canvas.response, -1)
 
 
-def row_uniforms(where: Tensor, draw: Draw) -> Tensor:
-    """[B, L] uniforms at the True entries of `where` (0 elsewhere), row by row."""
-    import torch
-
-    out = torch.zeros(where.shape, device=where.device)
-    counts = where.sum(1).tolist()
-    draws = [torch.rand(n, generator=g) for n, g in zip(counts, draw.generators, strict=True)]
-    out[where] = torch.cat(draws).to(where.device)
-    return out
-
-
-def row_levels(where: Tensor, draw: Draw) -> Tensor:
-    """[B] float64 uniforms in [0, 1), one per row of `where`."""
-    import torch
-
-    draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in draw.generators]
-    return torch.cat(draws).to(where.device)
-
-
-def counts_at(level: Tensor, where: Tensor, config: RateRangeConfig) -> Tensor:
-    """[B] int64: a number of positions, uniform over its range where `level` [B] is uniform.
+def hide_at(
+    level: Tensor, where: Tensor, config: RateRangeConfig, draw: Draw
+) -> tuple[Tensor, Tensor]:
+    """Hide a number of positions, uniform over its range where `level` [B] is uniform.
 
     The range is low n .. high n, at least 1, with n the True entries of a row of `where` and the
     shares low and high of the options.
+
+    Returns:
+        [B, L] bool, each set of positions equally likely, and their number [B] int64.
     """
     number = where.sum(-1).double()
     # products such as 0.1 x 10 must not be pushed over the next integer by rounding
     first = (config.min_mask_rate * number - 1e-9).ceil().clamp(min=1)
     last = (config.max_mask_rate * number + 1e-9).floor().maximum(first)
-    return (first + (level * (last - first + 1)).floor()).minimum(last).long()
-
-
-def lowest_of(uniforms: Tensor, where: Tensor, counts: Tensor) -> Tensor:
-    """[B, L] bool: the `counts` [B] True entries of `where` with the lowest uniforms."""
-    place = uniforms.masked_fill(~where, 2.0).argsort(-1).argsort(-1)
-    return (place < counts[:, None]) & where
+    counts = (first + (level * (last - first + 1)).floor()).minimum(last).long()
+    place = draw.uniforms(where).masked_fill(~where, 2.0).argsort(-1).argsort(-1)
+    return (place < counts[:, None]) & where, counts
 
 
 def at_least_one(hidden: Tensor, uniforms: Tensor, where: Tensor) -> Tensor:

@@ -11,16 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mmrl.estimators.masks.strategy import (
-    Draw,
-    RateRangeConfig,
-    Strategy,
-    counts_at,
-    lowest_of,
-    passes_of,
-    row_levels,
-    row_uniforms,
-)
+from mmrl.estimators.masks.strategy import Draw, RateRangeConfig, Strategy, hide_at, passes_of
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
@@ -30,7 +21,7 @@ if TYPE_CHECKING:
 def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     """`num_draws` passes, each with its own level per row."""
     where = rollout.canvas.scorable
-    levels = [row_levels(where, draw) for _ in range(config.num_draws)]
+    levels = [draw.levels(where) for _ in range(config.num_draws)]
     return plan_levels(rollout, config, draw, levels)
 
 
@@ -41,8 +32,7 @@ def plan_levels(
     where = rollout.canvas.scorable
     hidden, weight = [], []
     for level in levels:
-        counts = counts_at(level, where, config)
-        chosen = lowest_of(row_uniforms(where, draw), where, counts)
+        chosen, counts = hide_at(level, where, config, draw)
         hidden.append(chosen)
         weight.append(chosen * (where.sum(-1) / counts)[:, None])
     return passes_of(rollout.canvas, hidden, weight)

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.estimators import BOUNDS, MASKS
-from mmrl.estimators.masks.strategy import Draw, row_uniforms
+from mmrl.estimators.masks.strategy import Draw
 from mmrl.samplers.denoise import counted
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
@@ -68,7 +68,7 @@ def test_the_rate_rises_from_the_lowest_to_almost_one() -> None:
     for r0 in (0.0, 0.6):
         for iteration in range(4):
             passes = draw(canvas, generators(2), iteration=iteration, min_mask_rate=r0)
-            uniforms = row_uniforms(canvas.response, Draw(generators(2)))
+            uniforms = Draw(generators(2)).uniforms(canvas.response)
             rate = min(r0 + (1 - r0) * (iteration + 1) / 4, 0.999)
             assert torch.equal(passes.hidden[0], (uniforms < rate) & canvas.response)
             assert abs(float(passes.hidden[0][canvas.response].float().mean()) - rate) < 0.02
