@@ -291,7 +291,7 @@ def test_a_chunk_without_a_score_is_a_failure_of_its_sample(url: str) -> None:
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"urls": []}, ["judge.urls", "a list of addresses"]),
-    ({"urls": ["localhost"]}, ["judge: the URL 'localhost'"]),
+    ({"urls": ["localhost"]}, ["judge.urls: the URL 'localhost'"]),
     ({"api_key_env": "NOT_SET_ANYWHERE"}, ["judge.api_key_env", "NOT_SET_ANYWHERE", "Export it"]),
     ({"template": "generall"}, ["judge.template is 'generall'", "general, process", "path of a"]),
     ({"template": "process"}, ["asks about a chunk", "chunk_size is null"]),
