@@ -65,16 +65,7 @@ class AnswerReward:
         self.match = match
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            1.0 for the right answer, 0.0 for another, several or none; None where the metadata has
-            no `answer`.
-
-        Raises:
-            ValueError: the answer is empty or none of the choices, the choices are no list of
-                texts, the precision is no number of decimals, or a completion is an image.
-        """
+        """1.0 for the right answer, 0.0 for another, several or none; None without `answer`."""
         return [self._score(sample) for sample in samples]
 
     def check(self, metadata: Mapping[str, Any]) -> None:

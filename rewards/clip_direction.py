@@ -38,12 +38,7 @@ class CLIPDirectionReward(OpenCLIPReward):
             _texts(metadata, str(metadata.get("target_text") or ""))
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Cosines in [-1, 1]; None for a sample without source image or source text.
-
-        Raises:
-            ValueError: a completion is not an image, a text is no text, or source and target text
-                are the same.
-        """
+        """Cosines in [-1, 1]; None for a sample without source image or source text."""
         from torch.nn import functional as F
 
         images = [image_of(sample, "clip_direction") for sample in samples]

@@ -78,15 +78,10 @@ class CodeReward:
             self.sandbox = Sandbox(isolation, timeout, cpu_seconds, memory_mb, workers=workers)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            1.0 where all tests pass and else 0.0 (with `partial` the share that passes); None
-            where the metadata has no `tests`.
+        """1.0 where all tests pass and else 0.0 (with `partial` the share that passes); None
+        without `tests`.
 
         Raises:
-            PartialFailure: malformed metadata, tests that cannot be run, or a completion that is an
-                image; the other samples have their scores.
             SandboxError: the sandbox failed for a reason that is not the code.
         """
         cases = [self._cases(sample) for sample in samples]

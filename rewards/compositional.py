@@ -116,11 +116,7 @@ class CompositionalReward(NetworkOptions):
                 check(not set(name) & set(".?"), "class", name, "a name without . and ?")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Scores in [0, 1]; None for a sample whose metadata has no `include`.
-
-        Raises:
-            ValueError: a completion is not an image, or metadata is malformed.
-        """
+        """Scores in [0, 1]; None for a sample whose metadata has no `include`."""
         images = [image_of(sample, self.name) for sample in samples]
         alike: dict[tuple[Any, ...], list[int]] = {}
         for n, sample in enumerate(samples):

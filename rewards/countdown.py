@@ -26,25 +26,9 @@ _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_SPELLINGS = {
-    r"\times": "*",
-    r"\cdot": "*",
-    r"\div": "/",
-    r"\left": "",
-    r"\right": "",
-    r"\(": "",
-    r"\)": "",
-    r"\[": "",
-    r"\]": "",
-    r"\,": "",
-    "$": "",
-    "×": "*",
-    "·": "*",
-    "÷": "/",
-    "−": "-",
-    "[": "(",
-    "]": ")",
-}
+_SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/", "×": "*", "·": "*", "÷": "/", "−": "-"}
+_DROPPED = (r"\left", r"\right", r"\(", r"\)", r"\[", r"\]", r"\,", "$")
+_SPELLINGS = {**_SIGNS, **dict.fromkeys(_DROPPED, ""), "[": "(", "]": ")"}
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
 _EQUATION = re.compile(r"([^=]*)=\s*[-\d.\s]+")
 
@@ -68,17 +52,8 @@ class CountdownReward:
         self.partial = partial
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            1.0 where the expression uses every number exactly once and equals the target,
-            `partial` where it does not, 0.0 without an expression; None where the metadata has
-            neither `numbers` nor `target`.
-
-        Raises:
-            ValueError: the metadata is incomplete or holds something other than whole numbers, or a
-                completion is an image.
-        """
+        """1.0 where the expression uses every number exactly once and equals the target, `partial`
+        where it does not, 0.0 without an expression; None without `numbers` and `target`."""
         return [self._score(sample) for sample in samples]
 
     def check(self, metadata: Mapping[str, Any]) -> None:

@@ -81,14 +81,11 @@ class CycleReward:
         questions(metadata, self.kinds)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch; the policy is asked once for all of it.
-
-        Returns:
-            One score in [0, 1] per sample; None where the metadata has nothing to ask about.
+        """Scores in [0, 1]; None where the metadata has nothing to ask about. The policy is asked
+        once for the whole batch.
 
         Raises:
             RuntimeError: no policy was given.
-            PartialFailure: some metadata is malformed, or a completion is no image.
         """
         if self._answer is None:
             raise RuntimeError(

@@ -46,14 +46,7 @@ class FormatReward:
         self.mode, self.tags, self.prefilled = mode, list(tags), prefilled
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            1.0 where the layout holds and else 0.0.
-
-        Raises:
-            ValueError: a completion is an image.
-        """
+        """1.0 where the layout holds and else 0.0."""
         return [self._score(sample) for sample in samples]
 
     def _score(self, sample: Sample) -> float | None:

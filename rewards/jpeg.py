@@ -41,10 +41,6 @@ class JPEGReward:
         self.quality = quality
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Kilobytes, of 1000 bytes.
-
-        Raises:
-            ValueError: a completion is not an image.
-        """
+        """Kilobytes, of 1000 bytes."""
         images = [image_of(sample, "jpeg") for sample in samples]
         return [self.sign * len(jpeg(image, self.quality)) / 1000 for image in images]

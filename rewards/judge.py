@@ -109,14 +109,9 @@ class JudgeReward(ServiceOptions):
         """Score a batch.
 
         Returns:
-            A raw score per sample; with `chunk_size` one per chunk of a sample that was cut, and a
-            sample that was not is judged as a single chunk. None where a template shows the answer
-            and there is none, and where there are no chunks.
-
-        Raises:
-            PartialFailure: some samples have no score, with the reason of each.
-            ValueError: an image among the completions of a judge of chunks, or a text that the
-                template does not show.
+            A raw score per sample; with `chunk_size` one per chunk, and a sample without chunks is
+            judged as a single one. None where a template shows the answer and there is none, and
+            where a completion has no chunks.
         """
         files = Files(partial(data_url, max_pixels=self.max_pixels))
         asked = [

@@ -62,14 +62,10 @@ class MathReward:
         self.verifier = Verifier(timeout)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none; None
-            where the metadata has no `answer`.
+        """1.0 for a right answer, `partial` for a marked wrong one, 0.0 for another or none; None
+        without `answer`.
 
         Raises:
-            ValueError: a reference is empty or no text or number, or a completion is an image.
             VerifierError: the verifying process failed for a reason that is not the answer.
         """
         return [self._score(sample) for sample in samples]

@@ -50,11 +50,7 @@ class OCRReward(OCROptions):
         wanted_text("", metadata)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Scores in [0, 1]; None for a sample that no text is wanted of.
-
-        Raises:
-            ValueError: a completion is not an image, or the metadata `text` is empty or no text.
-        """
+        """Scores in [0, 1]; None for a sample without a wanted text."""
         images = [image_of(sample, "ocr") for sample in samples]
         wanted = [wanted_text(sample.prompt, sample.metadata) for sample in samples]
         places = [n for n, text in enumerate(wanted) if text is not None]

@@ -48,8 +48,6 @@ class PickScoreReward(EncoderReward):
         super().__post_init__()
         from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-        from rewards.networks.pickscore_network import Towers
-
         key = "pickscore.processor"
         # Resized as published, on the PIL image.
         image_processor = load_part(AutoImageProcessor, self.processor, key, backend="pil")
@@ -64,4 +62,4 @@ class PickScoreReward(EncoderReward):
         def transform(image: Image.Image) -> Tensor:
             return image_processor(image, return_tensors="pt")["pixel_values"][0]
 
-        self.encoder = DualEncoder(Towers(network), tokenize, transform, self)
+        self.encoder = DualEncoder(network, tokenize, transform, self)

@@ -81,14 +81,7 @@ class ShapesReward:
         self.mode, self.exact = mode, exact
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            One score in [0, 1] per sample; None where the metadata has no `include`.
-
-        Raises:
-            ValueError: If metadata is malformed or a completion is not an image.
-        """
+        """Scores in [0, 1]; None without `include`."""
         return [self._score(sample) for sample in samples]
 
     def check(self, metadata: Mapping[str, Any]) -> None:

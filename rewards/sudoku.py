@@ -20,16 +20,8 @@ class SudokuReward:
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """Score a batch.
-
-        Returns:
-            One score in [0, 1] per sample; None where the metadata has neither `puzzle` nor
-            `solution`, or the puzzle has no empty cell.
-
-        Raises:
-            ValueError: the metadata is incomplete, puzzle and solution are not digits of the same
-                number, or a completion is an image.
-        """
+        """Scores in [0, 1]; None without `puzzle` and `solution`, and for a puzzle without an empty
+        cell."""
         return [_score(sample) for sample in samples]
 
     def check(self, metadata: Mapping[str, Any]) -> None:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class DualEncoder:
-    """An open_clip model with its tokenizer and its image transform.
+    """The two towers of a network, with its tokenizer and its image transform.
 
     Args:
-        model: offers `encode_image([b, 3, H, W])` and `encode_text([b, T])`.
+        network: that of open_clip, with `encode_image([b, 3, H, W])` and `encode_text([b, T])`, or
+            a CLIPModel of transformers.
         tokenizer: maps a list of strings to token ids [b, T] int64.
         transform: maps an RGB PIL image to a float32 tensor [3, H, W].
         options: device, precision and batches.
@@ -33,12 +34,12 @@ class DualEncoder:
 
     def __init__(
         self,
-        model: Any,
+        network: Any,
         tokenizer: Callable[[list[str]], Tensor],
         transform: Callable[[Image.Image], Tensor],
         options: NetworkOptions,
     ) -> None:
-        self.model, self.options = options.freeze(model), options
+        self.network, self.options = options.freeze(network), options
         self.tokenizer, self.transform = tokenizer, transform
 
     def cosine(self, images: Sequence[Image.Image], texts: Sequence[str]) -> list[float]:
@@ -58,12 +59,25 @@ class DualEncoder:
         return self._encode(
             images,
             lambda part: torch.stack([self.transform(image) for image in part]),
-            self.model.encode_image,
+            self._encode_pixels,
         )
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """[n, D] float32 rows of length one, on the CPU."""
-        return self._encode(texts, lambda part: self.tokenizer(list(part)), self.model.encode_text)
+        return self._encode(texts, lambda part: self.tokenizer(list(part)), self._encode_tokens)
+
+    def _encode_pixels(self, pixels: Tensor) -> Tensor:
+        if hasattr(self.network, "encode_image"):
+            return self.network.encode_image(pixels)
+        pooled = self.network.vision_model(pixel_values=pixels).pooler_output
+        return self.network.visual_projection(pooled)
+
+    def _encode_tokens(self, tokens: Tensor) -> Tensor:
+        if hasattr(self.network, "encode_text"):
+            return self.network.encode_text(tokens)
+        # Attention is causal and the features are those of the end token: padding plays no part.
+        pooled = self.network.text_model(input_ids=tokens).pooler_output
+        return self.network.text_projection(pooled)
 
     def _encode(
         self, items: Sequence[Any], collate: Callable[[Any], Tensor], tower: Callable[[Any], Tensor]

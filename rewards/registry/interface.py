@@ -13,7 +13,8 @@ class Reward(Protocol):
         """One raw score per sample, or one per chunk of it; None if the reward does not apply.
 
         Raises:
-            PartialFailure: some samples could not be scored; those that could have their scores.
+            ValueError: a completion of another kind than the reward reads, or malformed metadata.
+            PartialFailure: the same of some samples; the others have their scores.
         """
         ...
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import platform
 from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
@@ -64,8 +63,3 @@ def drop_capabilities() -> None:
     call("prctl", PR_CAP_AMBIENT, *map(ctypes.c_ulong, (PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)))
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     call("capset", header, (ctypes.c_uint32 * 6)())
-
-
-def machine() -> str:
-    """The processor architecture as the kernel names it."""
-    return platform.machine()

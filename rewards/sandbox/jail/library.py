@@ -17,22 +17,9 @@ _NAMED = (
     types.ClassMethodDescriptorType,
 )
 _VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
-_PLAIN_TYPES = (
-    int,
-    float,
-    complex,
-    bool,
-    str,
-    bytes,
-    list,
-    tuple,
-    set,
-    frozenset,
-    dict,
-    range,
-    type(None),
-)
-PLAIN_TYPES = {kind.__name__: kind for kind in _PLAIN_TYPES}
+_PLAIN_TYPES = "int float complex bool str bytes list tuple set frozenset dict range"
+PLAIN_TYPES = {name: getattr(builtins, name) for name in _PLAIN_TYPES.split()}
+PLAIN_TYPES["NoneType"] = type(None)
 """Types that a candidate may answer with; whatever a test does with one is harmless."""
 
 

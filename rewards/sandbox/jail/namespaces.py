@@ -1,6 +1,7 @@
 """Namespaces: a machine of its own with no network, no other process and next to no files."""
 
 import os
+import platform
 import stat
 from collections.abc import Iterable
 
@@ -54,7 +55,7 @@ def _change_root(readable: list[str]) -> None:
     for folder in ("/tmp", "/.old"):
         os.makedirs(_PLACE + folder, exist_ok=True)
     os.chdir(_PLACE)
-    kernel.syscall(_PIVOT_ROOT[kernel.machine()], b".", b".old")
+    kernel.syscall(_PIVOT_ROOT[platform.machine()], b".", b".old")
     os.chdir("/")
     kernel.call("umount2", b"/.old", kernel.MNT_DETACH)
     os.rmdir("/.old")

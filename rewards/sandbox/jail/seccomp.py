@@ -9,9 +9,10 @@ the kernel had none. Threads still start.
 import ctypes
 import errno
 import os
+import platform
 import struct
 
-from .kernel import PR_SET_NO_NEW_PRIVS, call, machine, prctl
+from .kernel import PR_SET_NO_NEW_PRIVS, call, prctl
 
 ARCHITECTURES = ("x86_64", "aarch64")
 _REFUSED = """
@@ -77,7 +78,7 @@ _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 
 def supported() -> bool:
     """Whether the numbers of this processor's system calls are known here."""
-    return os.name == "posix" and machine() in _AUDIT_ARCH and os.path.exists("/proc/self")
+    return os.name == "posix" and platform.machine() in _AUDIT_ARCH and os.path.exists("/proc/self")
 
 
 def program(architecture: str, allowed: tuple[str, ...] = ()) -> bytes:
@@ -128,7 +129,7 @@ def confine(allowed: tuple[str, ...] = ()) -> None:
     Raises:
         OSError: the kernel refuses.
     """
-    code = program(machine(), allowed)
+    code = program(platform.machine(), allowed)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_NO_NEW_PRIVS, 1)

@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import platform
 import select
 import signal
 import sys
@@ -61,7 +62,7 @@ def _set_replies_aside() -> int:
 
 def _isolate(settings: JobLimits) -> None:
     if not seccomp.supported():
-        raise OSError(f"no system call filter for {sys.platform} on {kernel.machine()}")
+        raise OSError(f"no system call filter for {sys.platform} on {platform.machine()}")
     if settings.level == "full":
         enter_namespaces(settings.readable)
     elif not landlock.version():
