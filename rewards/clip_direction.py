@@ -12,10 +12,8 @@ was not changed, which has no direction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from PIL import Image
 
 from mmrl.config import check
 from mmrl.types import Sample
@@ -23,7 +21,7 @@ from rewards.networks.open_clip_encoder import OpenCLIPReward
 from rewards.parsing.images import as_rgb, image_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 
 class CLIPDirectionReward(OpenCLIPReward):
@@ -45,14 +43,17 @@ class CLIPDirectionReward(OpenCLIPReward):
         places = [n for n, sample in enumerate(samples) if _has_source(sample)]
         if not places:
             return [None] * len(samples)
-        before, source_of = _sources([samples[n] for n in places], self.encoder.encode_images)
+        # the rollouts of a prompt share its images, which are alive as long as the batch
+        shared = {id(samples[n].images): samples[n].images or [] for n in places}
+        sources = self.encoder.encode_images([as_rgb(images[0]) for images in shared.values()])
+        before = dict(zip(shared, sources, strict=True))
         texts = [_texts(samples[n].metadata, samples[n].prompt) for n in places]
         after_edit = self.encoder.encode_images([images[n] for n in places])
         words = list(dict.fromkeys(text for pair in texts for text in pair))
         encoded = dict(zip(words, self.encoder.encode_texts(words), strict=True))
         scores: list[float | None] = [None] * len(samples)
         for row, n in enumerate(places):
-            moved = after_edit[row] - before[source_of[row]]
+            moved = after_edit[row] - before[id(samples[n].images)]
             source, target = (encoded[text] for text in texts[row])
             scores[n] = F.cosine_similarity(moved, target - source, dim=0).item()
         return scores
@@ -62,31 +63,11 @@ def _has_source(sample: Sample) -> bool:
     return bool(sample.images) and sample.metadata.get("source_text") is not None
 
 
-def _sources(samples: Sequence[Sample], encode: Any) -> tuple[Tensor, list[int]]:
-    """Features of the source images, each once for the rollouts of a prompt, and whose is whose."""
-    known: dict[int, int] = {}
-    images: list[Image.Image] = []
-    rows: list[int] = []
-    for sample in samples:
-        assert sample.images is not None
-        key = id(sample.images)  # alive as long as the batch
-        if key not in known:
-            known[key] = len(images)
-            images.append(as_rgb(sample.images[0]))
-        rows.append(known[key])
-    return encode(images), rows
-
-
 def _texts(metadata: Mapping[str, Any], prompt: str) -> tuple[str, str]:
     """Source and target text."""
     source, target = metadata["source_text"], metadata.get("target_text") or prompt
     for key, text in (("source_text", source), ("target_text", target)):
         check(isinstance(text, str), f"metadata.{key}", text, "a text")
-    check(
-        source != target,
-        "metadata.source_text",
-        source,
-        "another text than the target",
-        "Give the description of the finished image as target_text.",
-    )
+    advice, allowed = "Describe the finished image in target_text.", "another text than the target"
+    check(source != target, "metadata.source_text", source, allowed, advice)
     return source, target

@@ -13,16 +13,16 @@ from typing import Any, ClassVar, Literal
 
 from PIL import Image
 
+from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.detection.geneval_rules import (
-    MODES,
     Condition,
+    check_metadata,
     directions,
     exclude_conditions,
     include_conditions,
     shortened_offset,
 )
-from rewards.detection.geneval_rules import check_metadata as check_clauses
 from rewards.detection.shapes_detector import (
     BACKGROUNDS,
     COLORS,
@@ -32,6 +32,7 @@ from rewards.detection.shapes_detector import (
     Detection,
     detect,
 )
+from rewards.parsing.images import image_of
 
 _ATTRIBUTES = {"class": SHAPES, "color": COLORS, "size": SIZES, "background": BACKGROUNDS}
 _SEEN = {
@@ -76,8 +77,7 @@ class ShapesReward:
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     def __init__(self, mode: Literal["strict", "partial"] = "strict", exact: bool = True) -> None:
-        if mode not in MODES:
-            raise ValueError(f"mode={mode!r} is not allowed: use {' or '.join(MODES)}.")
+        check_choice("shapes.mode", mode, ("strict", "partial"))
         self.mode, self.exact = mode, exact
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
@@ -87,17 +87,12 @@ class ShapesReward:
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where metadata with `include` is not of the shapes world."""
         if "include" in metadata:
-            check_metadata(metadata)
+            check_metadata(metadata, _ATTRIBUTES)
 
     def _score(self, sample: Sample) -> float | None:
         if "include" not in sample.metadata:
             return None
-        if not isinstance(sample.completion, Image.Image):
-            raise ValueError(
-                f"The shapes reward scores images, and the completion of {sample.prompt!r} is "
-                f"a {type(sample.completion).__name__}; use it on text-to-image tasks only."
-            )
-        verdict = verify(sample.completion, sample.metadata, self.exact)
+        verdict = verify(image_of(sample, "shapes"), sample.metadata, self.exact)
         return float(verdict.strict) if self.mode == "strict" else verdict.partial
 
 
@@ -116,7 +111,7 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
     Raises:
         ValueError: If the tag is unknown or the metadata is malformed; the message names the part.
     """
-    check_metadata(metadata)
+    check_metadata(metadata, _ATTRIBUTES)
     detection = detect(image)
     found: dict[str, list[DetectedObject]] = {}
     for item in detection.objects:
@@ -158,13 +153,3 @@ def relations(a: DetectedObject, b: DetectedObject) -> set[str]:
     _, rest = shortened_offset(a.box, b.box)
     length = (rest[0] ** 2 + rest[1] ** 2) ** 0.5
     return directions(rest, length) if length else set()
-
-
-def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Check GenEval metadata of the shapes world.
-
-    Raises:
-        ValueError: If the tag is unknown, `include` is missing or empty, or a clause has an
-            unknown key or a value the world does not know.
-    """
-    check_clauses(metadata, _ATTRIBUTES)

@@ -14,7 +14,6 @@ RELATIONS = ("left of", "right of", "above", "below")
 _COLORS = "red orange yellow green blue purple pink brown black white"
 COLORS = tuple(_COLORS.split())
 """GenEval's colours, in the order of its classifier."""
-MODES = ("strict", "partial")
 POSITION_MARGIN = 0.1
 
 T = TypeVar("T")

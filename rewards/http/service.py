@@ -135,13 +135,7 @@ class Service:
         A request that fails has its `Unreachable` or `Refused` in place of an answer.
         """
 
-        def one(content: Any) -> Any:
-            try:
-                return self.post(path, content, deadline)
-            except (Unreachable, Refused) as error:
-                return error
-
-        return self.each(one, contents)
+        return self.each(lambda content: _try(lambda: self.post(path, content, deadline)), contents)
 
     def each(self, work: Callable[[T], U], things: Sequence[T]) -> list[U]:
         """What `work` makes of several things, in order, `concurrency` of them at a time."""
@@ -150,13 +144,8 @@ class Service:
     def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
         """The JSON at a path of every address, requested once, or an `Unreachable` or `Refused`."""
 
-        def one(url: str) -> Any:
-            try:
-                return self._once(url, path, deadline)
-            except (Unreachable, Refused) as error:
-                return error
-
-        return dict(zip(self.urls, self.each(one, self.urls), strict=True))
+        answers = self.each(lambda url: _try(lambda: self._once(url, path, deadline)), self.urls)
+        return dict(zip(self.urls, answers, strict=True))
 
     def pause(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row."""
@@ -311,6 +300,14 @@ class _Passing(Exception):
         needs time. What breaks off may have been broken by the request."""
         says_so = self.status == 429 or (self.status == 503 and self.wanted > 0)
         return says_so or not self.is_sent
+
+
+def _try(work: Callable[[], T]) -> T | Unreachable | Refused:
+    """The result of some work, or why there is none."""
+    try:
+        return work()
+    except (Unreachable, Refused) as error:
+        return error
 
 
 def _whole(place: str, answer: Response) -> bytes:

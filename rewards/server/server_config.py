@@ -50,26 +50,14 @@ class Limits:
         for each in fields(self):
             value = getattr(self, each.name)
             check(value > 0, f"limits.{each.name}", value, "above 0")
-        check(
-            self.max_pixels <= MOST_PIXELS,
-            "limits.max_pixels",
-            self.max_pixels,
-            f"at most {MOST_PIXELS}",
-        )
-        check(
-            self.max_waiting >= self.max_items,
-            "limits.max_waiting",
-            self.max_waiting,
-            f"at least limits.max_items, which is {self.max_items}",
-        )
+        pixels, waiting = self.max_pixels, self.max_waiting
+        check(pixels <= MOST_PIXELS, "limits.max_pixels", pixels, f"at most {MOST_PIXELS}")
+        least = f"at least limits.max_items, which is {self.max_items}"
+        check(waiting >= self.max_items, "limits.max_waiting", waiting, least)
         needed = REQUEST_COPIES * self.max_bytes + PIXEL_BYTES * self.max_pixels
-        check(
-            self.memory >= needed,
-            "limits.max_memory_mb",
-            self.max_memory_mb,
-            f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
-            " and an image of limits.max_pixels",
-        )
+        least = f"at least {-(-needed // 2**20)}, the memory of one request with limits.max_bytes"
+        least += " and an image of limits.max_pixels"
+        check(self.memory >= needed, "limits.max_memory_mb", self.max_memory_mb, least)
 
     @property
     def memory(self) -> int:
@@ -198,12 +186,9 @@ def _entry(entry: Mapping[str, Any], where: str) -> ServedEntry:
 
 
 def _check_serving(serving: Serving, where: str) -> None:
-    check(
-        re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None,
-        f"{where}.key",
-        serving.key,
-        "at most 64 letters, digits, points, dashes and underscores",
-    )
+    is_key = re.fullmatch(r"[\w.-]{0,64}", serving.key, re.ASCII) is not None
+    allowed = "at most 64 letters, digits, points, dashes and underscores"
+    check(is_key, f"{where}.key", serving.key, allowed)
     size, latency = serving.max_batch_size, serving.max_latency_ms
     check(size >= 1, f"{where}.max_batch_size", size, "at least 1")
     check(0 <= latency <= 60_000, f"{where}.max_latency_ms", latency, "from 0 to 60000")

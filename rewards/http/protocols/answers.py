@@ -30,14 +30,11 @@ class PassingError(ItemError):
 _PASSING = re.compile(r"time[ds]?[- _]?out|deadline exceeded|out ?of ?memory|memory ?error", re.I)
 
 
-def item_error(what: Any, kind: type[ItemError] = ItemError) -> ItemError:
-    """The failure of an item, as the server words it."""
+def item_error(what: Any, may_pass: bool = False) -> ItemError:
+    """The failure of an item, as the server words it; a `PassingError` if it may pass and the words
+    name a time-out or memory."""
+    kind = PassingError if may_pass and _PASSING.search(str(what)) else ItemError
     return kind(f"the server could not score it: {str(what)[:300]}")
-
-
-def passing_error(what: Any) -> ItemError:
-    """The same, as a `PassingError` where the words name a time-out or memory."""
-    return item_error(what, PassingError if _PASSING.search(str(what)) else ItemError)
 
 
 def read_json(body: bytes) -> Any:

@@ -26,6 +26,7 @@ from rewards.http.protocols.answers import (
     plain_metadata,
     read_json,
 )
+from rewards.http.protocols.recognition import lists_rewards
 from rewards.parsing.images import Files
 
 logger = logging.getLogger(__name__)
@@ -78,10 +79,9 @@ class MMRLReward(ClientReward):
         """Whether the reward is served and loaded."""
         if isinstance(answer, Exception):
             return str(answer)
-        rewards = answer.get("rewards") if isinstance(answer, dict) else None
-        if not isinstance(rewards, list) or not all(isinstance(each, dict) for each in rewards):
+        if not lists_rewards(answer, dict):
             return "it does not speak this protocol"
-        known = {str(each.get("name")): each for each in rewards}
+        known = {str(each.get("name")): each for each in answer["rewards"]}
         if self.name not in known:
             return f"it serves {', '.join(known)}, and not {self.name}"
         status, error = known[self.name].get("status"), known[self.name].get("error")

@@ -1,6 +1,7 @@
 """Recognises the protocol of a server by its answers to `GET`."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rewards.http.errors import Refused
@@ -8,16 +9,13 @@ from rewards.http.service import Deadline, Service
 
 SECONDS = 2.0
 """For each page."""
+_AT_V1 = "with /v1 at the end of the URL"
 
 
-def _is_mmrl(answer: Any) -> bool:
+def lists_rewards(answer: Any, kind: type) -> bool:
+    """Whether a page lists rewards: a dict each in our protocol, a name each in UniRL's."""
     rewards = answer.get("rewards") if isinstance(answer, dict) else None
-    return isinstance(rewards, list) and all(isinstance(each, dict) for each in rewards)
-
-
-def _is_unirl(answer: Any) -> bool:
-    rewards = answer.get("rewards") if isinstance(answer, dict) else None
-    return isinstance(rewards, list) and all(isinstance(each, str) for each in rewards)
+    return isinstance(rewards, list) and all(isinstance(each, kind) for each in rewards)
 
 
 def _lists_models(answer: Any) -> bool:
@@ -29,19 +27,14 @@ def takes_posts_alone(answer: Any) -> bool:
     return isinstance(answer, Refused) and answer.status == 405
 
 
-SIGNS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("/v1/health", _is_mmrl, "it is a reward server of mmrl: set protocol: mmrl"),
-    ("/rewards", _is_unirl, "it is UniRL's reward service: set protocol: unirl"),
-    (
-        "/v1/models",
-        _lists_models,
-        "it is a server of OpenAI's protocol at /v1: set protocol:"
-        " openai, with /v1 at the end of the URL",
-    ),
-    ("/models", _lists_models, "it is a server of OpenAI's protocol: set protocol: openai"),
-    ("/", takes_posts_alone, "it may be a server of flow_grpo: set protocol: flow_grpo"),
+SIGNS: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
+    ("/v1/health", partial(lists_rewards, kind=dict), "is a reward server of mmrl", "mmrl"),
+    ("/rewards", partial(lists_rewards, kind=str), "is UniRL's reward service", "unirl"),
+    ("/v1/models", _lists_models, "is a server of OpenAI's protocol at /v1", f"openai, {_AT_V1}"),
+    ("/models", _lists_models, "is a server of OpenAI's protocol", "openai"),
+    ("/", takes_posts_alone, "may be a server of flow_grpo", "flow_grpo"),
 )
-"""Page, how it looks, and what to do."""
+"""Page, its check, what the server is, and its protocol."""
 
 
 def recognise(url: str) -> str:
@@ -52,9 +45,9 @@ def recognise(url: str) -> str:
     """
     service = Service([url], timeout_s=SECONDS)
     try:
-        for path, is_it, advice in SIGNS:
+        for path, is_it, kind, protocol in SIGNS:
             if is_it(service.look(path, Deadline(SECONDS))[service.urls[0]]):
-                return advice
+                return f"it {kind}: set protocol: {protocol}"
     finally:
         service.close()
     return ""

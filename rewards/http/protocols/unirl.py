@@ -28,10 +28,10 @@ from rewards.http.protocols.answers import (
     Outcome,
     check_ids,
     item_error,
-    passing_error,
     plain_metadata,
     read_json,
 )
+from rewards.http.protocols.recognition import lists_rewards
 from rewards.http.readiness import LOOK_SECONDS
 from rewards.http.service import Deadline
 from rewards.parsing.images import Files, as_rgb, png
@@ -95,10 +95,10 @@ class UniRLReward(ClientReward):
         """Whether the reward is among those of the service."""
         if isinstance(answer, Exception):
             return str(answer)
-        rewards = answer.get("rewards") if isinstance(answer, dict) else None
-        if not isinstance(rewards, list) or not all(isinstance(each, str) for each in rewards):
+        if not lists_rewards(answer, str):
             return "it does not speak this protocol"
-        return "" if self.name in rewards else f"it serves {', '.join(rewards)}, not {self.name}"
+        known = answer["rewards"]
+        return "" if self.name in known else f"it serves {', '.join(known)}, not {self.name}"
 
     def _wrong_metric(self) -> str:
         """What is wrong with `metric`, by the answer to a small white image; empty where a busy
@@ -115,7 +115,7 @@ class UniRLReward(ClientReward):
 
     def _outcome(self, result: Mapping[str, Any], error: Mapping[str, Any]) -> Any:
         if self.name in error:
-            return passing_error(error[self.name])
+            return item_error(error[self.name], may_pass=True)
         metrics = result.get(self.name)
         if not isinstance(metrics, dict) or not metrics:
             return AnswerError(f"the answer has no metrics of {self.name}")

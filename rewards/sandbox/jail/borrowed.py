@@ -10,7 +10,7 @@ from typing import Any
 
 from .lending import OPERATIONS
 from .library import exception_of, find_named, rebuild
-from .transfer import bodies_of, receive, send, take_over
+from .transfer import receive, send, take_over
 
 
 class Borrower:
@@ -68,7 +68,7 @@ class Borrower:
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a lent function; containers it writes into change here too."""
-        sent = bodies_of(arguments, self.encode)
+        sent = [self.encode(argument) for argument in arguments]
         kwargs = {name: self.encode(value) for name, value in named.items()}
         answer = self.ask("call", number, arguments=sent, named=kwargs)
         take_over(arguments, answer.get("changed"), self.decode)
@@ -76,7 +76,7 @@ class Borrower:
 
     def operate(self, number: int, name: str, *arguments: Any) -> Any:
         """Apply an operator to a lent object."""
-        sent = bodies_of(arguments, self.encode)
+        sent = [self.encode(argument) for argument in arguments]
         return self.decode(self.ask("operate", number, name=name, arguments=sent)["value"])
 
     def _look_up(self, _: int, place: list[str]) -> Any:

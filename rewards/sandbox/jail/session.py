@@ -15,7 +15,6 @@ from .limits import JobLimits
 from .transfer import (
     MAX_DEPTH,
     WireError,
-    bodies_of,
     changed_among,
     decode,
     encode,
@@ -78,7 +77,7 @@ class Session:
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call an object of the candidate; containers it writes into change here too."""
-        sent = bodies_of(arguments, self.encode)
+        sent = [self.encode(argument) for argument in arguments]
         kwargs = {name: self.encode(value) for name, value in named.items()}
         reply = self._exchange({"do": "call", "object": number, "arguments": sent, "named": kwargs})
         if "raised" in reply:

@@ -168,11 +168,6 @@ def _decode(body: Any, referenced: Referenced) -> Any:
 _MUTABLE = ("list", "dict", "set", "deque")
 
 
-def bodies_of(arguments: Sequence[Any], encoded: Callable[[Any], Any]) -> list[Any]:
-    """JSON of the arguments of a call."""
-    return [encoded(argument) for argument in arguments]
-
-
 def changed_among(
     before: Sequence[Any], arguments: Sequence[Any], encoded: Callable[[Any], Any]
 ) -> dict[int, Any]:
