@@ -163,9 +163,9 @@ def part_of(name: str) -> str:
 def families(model: ModelConfig) -> list[Family]:
     """The family of the policy's checkpoint, see `models.families`; all of them where
     the checkpoint is not on this machine."""
-    from models.families import FAMILIES
+    from models.families import FAMILIES, find_family
 
-    family = FAMILIES.get(str((known_config(model.path) or {}).get("model_type")))
+    family = find_family(known_config(model.path) or {})
     return list(FAMILIES.values()) if family is None else [family]
 
 
@@ -194,7 +194,7 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     from models.families import FAMILIES
 
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
-    able = " or ".join(name for name, family in FAMILIES.items() if task in family.LAYOUTS)
+    able = " or ".join(sorted(n for n, family in FAMILIES.items() if task in family.LAYOUTS))
     kind = (known_config(model.path) or {}).get("model_type")
     allowed, advice = f"a checkpoint of type {able} {purpose}", f"Its config.json says {kind}."
     check(bool(layouts), "model.path", model.path, allowed, advice)
@@ -237,8 +237,10 @@ def image_tokens(model: ModelConfig, raw: Mapping[str, Any]) -> int:
         model: settings.
         raw: `config.json` of the policy.
     """
+    from models.families.mmada import count_codes
+
     if model.image_size is None:
-        return int(raw.get("num_vq_tokens", 1024))
+        return count_codes(raw)
     patch = patch_size(model.vq) or patch_size(PUBLIC_VQ) or 1
     return (model.image_size // patch) ** 2
 

@@ -1,7 +1,7 @@
 """Loading and saving the network in the public directory formats.
 
-A directory holds `config.json` and safetensors, one file or shards with an index. The family named
-by `model_type` says how its configuration and tensor names map to the core; see `FAMILIES`.
+A directory holds `config.json` and safetensors, one file or shards with an index. The family of a
+configuration says how its keys and its tensor names map to the core; see `find_family`.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.families import FAMILIES
+from models.families import get_family
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.source import find_directory
@@ -44,7 +44,7 @@ def load_model(
     """
     kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
     model = outline(directory)
-    keys = FAMILIES[model.public_config["model_type"]].KEYS
+    keys = get_family(model.public_config).KEYS
     names = public_names(model.state_dict(), model.core, keys)
     tensors = read_weights(directory, kind, device)
     state = {key: tensors.pop(name) for key, name in names.items()}
@@ -62,7 +62,7 @@ def outline(directory: Path) -> MaskedTokenModel:
         FileNotFoundError, ValueError: see `load_model`; no tensor is read to find them.
     """
     config, tensors = read_config(directory), read_headers(directory)
-    family = FAMILIES[config["model_type"]]
+    family = get_family(config)
     rows = tensors.get(family.KEYS["embed.weight"])
     if rows is not None and rows.ndim == 2:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
@@ -78,7 +78,7 @@ def outline(directory: Path) -> MaskedTokenModel:
 
 def build_network(config: Mapping[str, Any]) -> MaskedTokenModel:
     """The network of a config.json of a known family, with weights as layers draw them."""
-    model = FAMILIES[config["model_type"]].network(config)
+    model = get_family(config).network(config)
     model.public_config = dict(config)
     return model
 
@@ -100,7 +100,7 @@ def save_model(
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     state = model.state_dict() if state is None else state
-    names = public_names(state, model.core, FAMILIES[model.public_config["model_type"]].KEYS)
+    names = public_names(state, model.core, get_family(model.public_config).KEYS)
     kind = None if dtype is None else resolve_dtype(dtype)
     write_weights({name: state[key].to("cpu", kind) for key, name in names.items()}, directory)
     text = json.dumps(model.public_config, indent=2, sort_keys=True)
@@ -108,7 +108,7 @@ def save_model(
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """`config.json` of a directory, with a known `model_type`.
+    """`config.json` of a directory, of a known family.
 
     Raises:
         FileNotFoundError: there is none.
@@ -121,11 +121,12 @@ def read_config(directory: Path) -> dict[str, Any]:
         config = json.loads(path.read_text())
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON ({error}); copy or download it again") from error
-    family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in FAMILIES:
-        raise ValueError(
-            f"{path}: model_type is {family!r}; known families: {', '.join(sorted(FAMILIES))}"
-        )
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} holds no settings but {type(config).__name__}")
+    try:
+        get_family(config)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return config
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
-from models.families import FAMILIES
+from models.families import Family, get_family
+from models.families.family import add_missing_tokens
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
@@ -141,7 +142,8 @@ def load_policy(
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
         )
-    tokenizer, family = load_tokenizer(directory), FAMILIES[network.public_config["model_type"]]
+    family = get_family(network.public_config)
+    tokenizer = load_tokenizer(directory, family)
     images = None
     if vq is not None and any(layout.needs_vq for layout in family.LAYOUTS.values()):
         images = load_vq(vq, device=str(device))
@@ -165,24 +167,32 @@ def build_layouts(
             f"the tokenizer has {len(tokenizer)} tokens and the checkpoint"
             f" {network.core.vocab_size} vocabulary rows: they do not belong together"
         )
-    family = FAMILIES[network.public_config["model_type"]]
+    family = get_family(network.public_config)
     return family.layouts(network, tokenizer, options, vq)
 
 
-def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a checkpoint directory.
+
+    Args:
+        directory: of the checkpoint, or of a tokenizer alone.
+        family: of the checkpoint, whose special tokens are added where the published tokenizer
+            lacks them.
 
     Raises:
         FileNotFoundError: it has none; `load_model` loads the network alone.
-        ValueError: it cannot be read.
+        ValueError: it cannot be read, or its special tokens have other ids than the family's.
     """
     if not (directory / "tokenizer.json").is_file():
         raise FileNotFoundError(
             f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"
         )
     try:
-        return PreTrainedTokenizerFast.from_pretrained(directory)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
     except Exception as error:  # tokenizers raises bare exceptions for files it cannot parse
         raise ValueError(
             f"the tokenizer of {directory} cannot be read ({error}); copy or download it again"
         ) from error
+    if family is not None:
+        add_missing_tokens(tokenizer, family.TOKEN_IDS)
+    return tokenizer

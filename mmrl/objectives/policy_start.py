@@ -11,7 +11,7 @@ from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.randomness import generator
-from models.families import llada, llada_v
+from models.families import get_family, llada, llada_v
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.layout_config import LayoutConfig
 from models.layouts.question_layout import QuestionLayout
@@ -39,10 +39,11 @@ def outline_policy(
         FileNotFoundError, ValueError: see `load_policy`.
     """
     directory = find_directory(config.model) if config.model else Path(config.tokenizer)
-    tokenizer = load_tokenizer(directory.expanduser())
     if config.model:
         network = outline(directory)
+        tokenizer = load_tokenizer(directory, get_family(network.public_config))
     else:
+        tokenizer = load_tokenizer(directory.expanduser())
         with torch.device("meta"):
             network = build_network(new_config(tokenizer))
     return Policy(network, tokenizer, build_layouts(network, tokenizer, options, vq), network)

@@ -15,7 +15,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
 from mmrl.training.trainable import trained_in_full
-from models.families import FAMILIES
+from models.families import find_family, get_family
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.task_names import writes_images
@@ -48,11 +48,11 @@ def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
     """None and `config.json` of the policy; where that is not on this machine, name and sizes of a
     public model that can do the tasks, without an image tokenizer the smallest."""
     raw = known_config(config.model.path)
-    if raw is not None and raw.get("model_type") in FAMILIES:
+    if raw is not None and find_family(raw) is not None:
         return None, raw
     wanted = {task.task for task in config.tasks.values()}
     order = list(SIZES) if config.model.vq is None else list(reversed(SIZES))
-    able = [name for name in order if wanted <= FAMILIES[SIZES[name]["model_type"]].LAYOUTS.keys()]
+    able = [name for name in order if wanted <= get_family(SIZES[name]).LAYOUTS.keys()]
     return able[0], SIZES[able[0]]
 
 
@@ -72,10 +72,10 @@ def estimate(
         gradients and moments), `update` (of a micro-batch) and `sampling` (of a batch of rollouts);
         the last two are never held at once.
     """
-    core = FAMILIES[raw["model_type"]].core_config(raw)
+    core = get_family(raw).core_config(raw)
     with torch.device("meta"):
         network = MaskedTokenModel(core)
-        seeing = FAMILIES[raw["model_type"]].network(raw)
+        seeing = get_family(raw).network(raw)
     weights = sum(p.numel() for p in seeing.parameters())
     size, lora = BYTES[config.model.dtype], config.model.lora
     full = sum(p.numel() for p in trained_in_full(seeing, config.model).values()) * size
@@ -137,7 +137,7 @@ def _update(
 
 def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
     """Positions of images in the prompt that has the most."""
-    layout = FAMILIES[raw["model_type"]].LAYOUTS.get(task.config.task)
+    layout = get_family(raw).LAYOUTS.get(task.config.task)
     if layout is None or writes_images(task.config.task):
         return 0
     if layout.needs_vq:

@@ -1,7 +1,43 @@
-"""Families of checkpoints, one file each: tensor names, configuration, special tokens, layouts."""
+"""Families of checkpoints, one file each: tensor names, configuration, special tokens, layouts.
 
-from models.families import llada, llada_v, mmada
-from models.families.family import Family
+A new family is one file with what `Family` lists, and a line in `FAMILIES`.
+"""
 
-FAMILIES: dict[str, Family] = {"llada": llada, "llava_llada": llada_v, "mmada": mmada}
-"""`model_type` of a config.json -> family."""
+from collections.abc import Mapping
+from typing import Any
+
+from models.families import llada, llada_llama, llada_v, mmada
+from models.families.family import Family as Family
+
+FAMILIES: dict[str, Family] = {
+    "mmada": mmada,
+    "llada": llada,
+    "llava_llada": llada_v,
+    "llada_llama": llada_llama,
+}
+"""Family by name; of those whose keys a config.json has, the first is its family."""
+
+
+def find_family(config: Mapping[str, Any]) -> Family | None:
+    """The family of a config.json; None where it is of none.
+
+    Its keys decide, for public checkpoints of several families say `llada`, and derivatives have
+    names of their own. `model_type` decides where the keys are those of no family.
+    """
+    found = (family for family in FAMILIES.values() if family.matches(config))
+    return next(found, None) or FAMILIES.get(str(config.get("model_type")))
+
+
+def get_family(config: Mapping[str, Any]) -> Family:
+    """The family of a config.json that has one.
+
+    Raises:
+        ValueError: it is of none.
+    """
+    family = find_family(config)
+    if family is None:
+        raise ValueError(
+            f"model_type is {config.get('model_type')!r} and the keys are those of no family; known"
+            f" families: {', '.join(sorted(FAMILIES))}"
+        )
+    return family

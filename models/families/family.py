@@ -13,17 +13,23 @@ from models.network.core_config import CoreConfig
 
 
 class Family(Protocol):
-    """What a module of this folder provides for the checkpoints of one `model_type`.
+    """What a module of this folder provides for the checkpoints of one family.
 
     `KEYS`: core tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
     prefix.
+    `TOKEN_IDS`: special tokens of the public vocabulary by name.
     `VOCAB_KEYS`: the keys of config.json that hold the number of embedding rows.
     `LAYOUTS`: task -> layout of its prompts, for every task that a checkpoint can do.
     """
 
     KEYS: dict[str, str]
+    TOKEN_IDS: dict[str, int]
     VOCAB_KEYS: tuple[str, ...]
     LAYOUTS: dict[str, type[Layout]]
+
+    def matches(self, config: Mapping[str, Any]) -> bool:
+        """Whether the keys of a config.json are those of this family."""
+        ...
 
     def core_config(self, config: Mapping[str, Any]) -> CoreConfig:
         """The core's sizes from config.json; a ValueError for a variant that is not supported."""
@@ -65,6 +71,29 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, names: Mapping[str, str]) -> d
     if absent:
         raise ValueError(f"the tokenizer lacks the special tokens {', '.join(absent)}")
     return {key: vocabulary[name] for key, name in names.items()}
+
+
+def add_missing_tokens(tokenizer: PreTrainedTokenizerBase, ids: Mapping[str, int]) -> None:
+    """Add the special tokens that a tokenizer of the public vocabulary lacks, at their ids.
+
+    Args:
+        tokenizer: changed in place; one of another vocabulary stays as it is.
+        ids: of the public vocabulary by name.
+
+    Raises:
+        ValueError: a token would get another id.
+    """
+    known = tokenizer.get_vocab()
+    present = [name for name in ids if name in known]
+    if not present or any(known[name] != ids[name] for name in present):
+        return
+    for name in sorted(ids.keys() - known.keys(), key=lambda name: ids[name]):
+        if len(tokenizer) != ids[name]:
+            raise ValueError(
+                f"the tokenizer has {len(tokenizer)} tokens and lacks {name}, whose id is"
+                f" {ids[name]}; copy the tokenizer of the checkpoint again"
+            )
+        tokenizer.add_tokens([name], special_tokens=True)
 
 
 def read_number(config: Mapping[str, Any], key: str) -> Any:

@@ -20,6 +20,15 @@ from models.network.core_config import CoreConfig
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKENS = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
 """Special tokens of text: the mask, and the ends of a text and of a turn."""
+TOKEN_IDS = {
+    "<|startoftext|>": 126080,
+    "<|endoftext|>": 126081,
+    "<|mdm_mask|>": 126336,
+    "<|start_header_id|>": 126346,
+    "<|end_header_id|>": 126347,
+    "<|eot_id|>": 126348,
+}
+"""Special tokens of the public vocabulary. The tokenizer of LLaDA-8B-Base lacks the last three."""
 VOCAB_KEYS: tuple[str, ...] = ("vocab_size", "embedding_size")
 _BLOCK = "model.transformer.blocks.{i}."
 KEYS = {
@@ -76,6 +85,11 @@ BACKBONE = {
     "precision": "amp_bf16",
 }
 """Keys that the public code reads and that are equal in every LLaDA-type checkpoint."""
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether config.json has LLaDA's keys."""
+    return config.keys() >= {"d_model", "n_heads", "mask_token_id"}
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:

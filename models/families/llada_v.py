@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerBase
 
 from models.families import llada
 from models.families.family import check_variant, read_head_dim, read_number, token_ids
+from models.families.llada import TOKEN_IDS
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.anyres import Tiling, grids_between
+from models.layouts.anyres import Tiling, read_grids
 from models.layouts.image_chat import ImageChat
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
@@ -22,6 +23,18 @@ from models.layouts.text_layout import TextLayout
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.network.vision import SO400M, Vision
+
+__all__ = [
+    "KEYS",
+    "LAYOUTS",
+    "TOKEN_IDS",
+    "VOCAB_KEYS",
+    "core_config",
+    "layouts",
+    "matches",
+    "network",
+    "public_config",
+]
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
 TOKENS = {
@@ -64,6 +77,11 @@ _FIXED = {
     "mm_use_im_patch_token": False,
 }
 """Keys that are equal in every LLaDA-V-type checkpoint that has them."""
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether config.json has llama's sizes and grids of tiles."""
+    return config.keys() >= {"hidden_size", "image_grid_pinpoints"}
 
 
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
@@ -146,7 +164,7 @@ def tiling(config: Mapping[str, Any]) -> Tiling:
             " tiles is supported"
         )
     sizes = tower_sizes(config)
-    grids = grids_between(str(config.get("image_grid_pinpoints", "(1x1),...,(6x6)")))
+    grids = read_grids(config.get("image_grid_pinpoints", "(1x1),...,(6x6)"), sizes["image_size"])
     patches = sizes["image_size"] // sizes["patch_size"]
     return Tiling(sizes["image_size"], patches, grids, int(found.group(1)))
 
@@ -166,7 +184,7 @@ def public_config(
         tokenizer: whose special tokens it names.
         max_length: longest sequence in tokens.
         tower: sizes of the whole vision tower, see `SO400M`.
-        grids: of tiles, see `grids_between`.
+        grids: of tiles, see `read_grids`.
         max_tiles: see `Tiling`.
     """
     ids = token_ids(tokenizer, TOKENS)

@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from models.families import llada
 from models.families.family import token_ids
-from models.families.llada import KEYS, VOCAB_KEYS, core_config, network
+from models.families.llada import KEYS, TOKEN_IDS, VOCAB_KEYS, core_config, network
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.image_codes_chat import ImageCodesChat
 from models.layouts.layout import Layout
@@ -18,7 +18,17 @@ from models.layouts.text_to_image import TextToImage
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 
-__all__ = ["KEYS", "LAYOUTS", "VOCAB_KEYS", "core_config", "layouts", "network", "public_config"]
+__all__ = [
+    "KEYS",
+    "LAYOUTS",
+    "TOKEN_IDS",
+    "VOCAB_KEYS",
+    "core_config",
+    "layouts",
+    "matches",
+    "network",
+    "public_config",
+]
 
 LAYOUTS: dict[str, type[Layout]] = {
     "image_to_text": ImageCodesChat,
@@ -34,6 +44,12 @@ TOKENS = {
     "end_header": "<|end_header_id|>",
 }
 """Special tokens; those of images are LLaDA's reserved ones, so no embedding row is added."""
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether config.json has LLaDA's keys and those of image codes."""
+    named = config.get("model_type") == "mmada" or "codebook_size" in config
+    return named and config.keys() >= {"d_model", "n_heads"}
 
 
 def layouts(
@@ -80,11 +96,20 @@ def image_grid(
         if image_size % vq.downsample:
             raise ValueError(f"image_size is {image_size}, no multiple of {vq.downsample}")
         return image_size // vq.downsample, image_size // vq.downsample
-    count = config.get("num_vq_tokens", 1024)
+    count = count_codes(config)
     side = round(count**0.5)
     if side * side != count:
         raise ValueError(f"num_vq_tokens is {count}, no square; set image_size")
     return side, side
+
+
+def count_codes(config: Mapping[str, Any]) -> int:
+    """Codes of an image where no size is asked for.
+
+    A public checkpoint draws 512 pixels, 1024 codes; its `num_vq_tokens` is that of an earlier
+    stage of training. A checkpoint with a `mask_policy`, which is ours, has its own number there.
+    """
+    return int(config.get("num_vq_tokens", 1024)) if "mask_policy" in config else 1024
 
 
 def public_config(

@@ -10,13 +10,17 @@ Borders are cut symmetrically with whole patches, so one line or column more tha
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
+
+_GRIDS = "config.json: image_grid_pinpoints"
 
 SHRINK_FROM = 1.1
 """A map is shrunk when its sides are more than this many times too long."""
@@ -121,6 +125,31 @@ def letterbox(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return canvas
 
 
+def read_grids(value: Any, side: int) -> tuple[tuple[int, int], ...]:
+    """Columns and rows of the grids to choose from.
+
+    Args:
+        value: `image_grid_pinpoints` of a config.json: sizes in pixels, a list of pairs (width,
+            height) as published, or the range of grids that the training script turns into it.
+        side: of a tile in pixels.
+
+    Raises:
+        ValueError: it is neither, or a size is no multiple of the side.
+    """
+    if isinstance(value, str):
+        return grids_between(value)
+    pairs = value if isinstance(value, Sequence) else ()
+    for pair in pairs:
+        sizes = pair if isinstance(pair, Sequence) else ()
+        if len(sizes) != 2 or not all(isinstance(n, int) and n > 0 for n in sizes):
+            raise ValueError(f"{_GRIDS} has {pair!r}, no pair [width, height] in pixels")
+        if any(n % side for n in sizes):
+            raise ValueError(f"{_GRIDS} has {list(pair)}; tiles are {side} pixels wide and high")
+    if not pairs:
+        raise ValueError(f"{_GRIDS} is {value!r}; give pairs [width, height] in pixels")
+    return tuple((width // side, height // side) for width, height in pairs)
+
+
 def grids_between(text: str) -> tuple[tuple[int, int], ...]:
     """Grids of a setting such as `(1x1),...,(6x6)`, from the first to the last.
 
@@ -130,8 +159,5 @@ def grids_between(text: str) -> tuple[tuple[int, int], ...]:
     found = re.fullmatch(r"\((\d+)x(\d+)\),\.\.\.,\((\d+)x(\d+)\)", text.replace(" ", ""))
     first, low, last, high = (int(n) for n in found.groups()) if found else (0, 0, 0, 0)
     if not 1 <= first <= last or not 1 <= low <= high:
-        raise ValueError(
-            f"config.json: image_grid_pinpoints is {text!r}; give a range of grids such as"
-            " '(1x1),...,(6x6)'"
-        )
+        raise ValueError(f"{_GRIDS} is {text!r}; give a range of grids such as '(1x1),...,(6x6)'")
     return tuple((i, j) for i in range(first, last + 1) for j in range(low, high + 1))

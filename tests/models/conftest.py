@@ -34,6 +34,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "embedding_size": model.core.vocab_size,
         "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
         "num_vq_tokens": 16,
+        "mask_policy": "ignore",
     }
     save_model(model, directory)
     return directory

@@ -224,6 +224,7 @@ def write_small_mmada(directory: Path) -> Path:
         **sizes,
         "model_type": "mmada",
         "num_vq_tokens": 16,
+        "mask_policy": "ignore",
         "codebook_size": vq.codebook_size,
         "mask_token_id": tokenizer.get_vocab()["<|mdm_mask|>"],
     }

@@ -190,10 +190,10 @@ def test_pickled_weights_of_a_language_model_are_not_opened(saved: Path) -> None
     ("text", "named"),
     [
         ("{", "not JSON"),
-        ("[]", "model_type is None"),
+        ("[]", "holds no settings but list"),
         (
-            json.dumps({**CONFIG, "model_type": "gpt2"}),
-            "'gpt2'; known families: llada, llava_llada, mmada",
+            json.dumps({"model_type": "gpt2", "n_embd": 768}),
+            "'gpt2' and the keys are those of no family; known families: llada, llada_llama, llava",
         ),
         (json.dumps({**CONFIG, "d_model": None}), "lacks 'd_model'"),
         (json.dumps({**CONFIG, "d_model": "wide"}), "d_model is 'wide'"),

@@ -1,0 +1,163 @@
+"""Configurations as the hub has them: which family they are of, and the tensors that follow.
+
+Sizes and counts are those of the published indices and files.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+from models.families import FAMILIES, find_family, get_family
+from models.families.family import add_missing_tokens
+from models.families.mmada import count_codes, image_grid
+from models.image_tokenizers.image_tokenizer import build_vq
+from models.layouts.anyres import grids_between, read_grids
+from models.loading import build_network, public_names
+from models.policy import load_policy, load_tokenizer
+from tests.models.networks import FIXTURES, write_small_mmada
+
+PAIRS = [[384 * i, 384 * j] for i in range(1, 7) for j in range(1, 7)]
+
+
+def config(name: str) -> dict[str, Any]:
+    return json.loads((FIXTURES / "hub" / f"{name}.json").read_text())
+
+
+LLADA_V = {
+    **config("llada_v_language_model"),
+    "model_type": "llava_llada",
+    "architectures": ["LlavaLLaDAModelLM"],
+    "image_aspect_ratio": "anyres_max_4",
+    "image_grid_pinpoints": PAIRS,
+    "mm_hidden_size": 1152,
+    "mm_newline_position": "grid",
+    "mm_patch_merge_type": "spatial_unpad",
+    "mm_projector_type": "mlp2x_gelu",
+    "mm_use_im_patch_token": False,
+    "mm_use_im_start_end": False,
+    "mm_vision_select_layer": -2,
+    "mm_vision_tower": "model/siglip2-so400m-patch14-384",
+    "tokenizer_model_max_length": 8192,
+}
+"""The keys of the published LLaDA-V that are known; its tower is a path of its authors' machine."""
+
+
+@pytest.mark.parametrize(
+    ("raw", "family", "parameters", "tensors"),
+    [
+        (config("llada_8b_instruct"), "llada", 8_015_581_184, 291),
+        (config("llada_v_language_model"), "llada_llama", 8_015_581_184, 291),
+        (LLADA_V, "llava_llada", 8_434_837_024, None),
+        (config("mmada_parallel_m") | {"rope_theta": 500000.0}, "mmada", 8_082_690_048, 291),
+        # 4,096 codes of speech follow those of images
+        (config("omada") | {"rope_theta": 500000.0}, "mmada", 8_116_244_480, 291),
+    ],
+    ids=["llada", "llada-v without its tower", "llada-v", "mmada", "omada"],
+)
+def test_a_published_configuration_gives_the_published_tensors(
+    raw: dict[str, Any], family: str, parameters: int, tensors: int | None
+) -> None:
+    assert find_family(raw) is FAMILIES[family]
+    with torch.device("meta"):
+        network = build_network(raw)
+    state = network.state_dict()
+    assert sum(tensor.numel() for tensor in state.values()) == parameters
+    names = public_names(state, network.core, get_family(raw).KEYS)
+    assert tensors is None or len(set(names.values())) == tensors
+    first = "model.transformer.wte.weight" if "d_model" in raw else "model.embed_tokens.weight"
+    assert names["embed.weight"] == first
+    assert {"model.image_newline", "model.mm_projector.2.bias"} <= set(names.values()) or (
+        family != "llava_llada"
+    )
+
+
+def test_the_total_size_is_that_of_the_index() -> None:
+    with torch.device("meta"):
+        state = build_network(config("llada_8b_instruct")).bfloat16().state_dict()
+    assert sum(tensor.nbytes for tensor in state.values()) == 16_031_162_368
+
+
+def test_grids_are_read_as_the_hub_and_as_the_training_script_write_them() -> None:
+    assert (
+        read_grids(PAIRS, 384)
+        == read_grids("(1x1),...,(6x6)", 384)
+        == grids_between("(1x1),...,(6x6)")
+    )
+    half = read_grids(config("wam_diff")["image_grid_pinpoints"], 384)
+    assert half == tuple((i, j) for i in (1, 2, 3) for j in range(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ([[384, 400]], r"has \[384, 400\]; tiles are 384 pixels"),
+        ([[384]], r"has \[384\], no pair"),
+        ([384, 768], "has 384, no pair"),
+        ([[384, -384]], "no pair"),
+        ([], r"is \[\]; give pairs"),
+        (None, "is None; give pairs"),
+        ("(1x1)", "such as"),
+    ],
+)
+def test_grids_that_are_none_are_named(value: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=f"image_grid_pinpoints.*{named}"):
+        read_grids(value, 384)
+
+
+def test_keys_decide_and_not_the_name() -> None:
+    assert find_family({**config("mmada_parallel_m"), "model_type": "llada"}) is FAMILIES["mmada"]
+    assert find_family({**LLADA_V, "model_type": "other"}) is FAMILIES["llava_llada"]
+    assert find_family({"model_type": "llada"}) is FAMILIES["llada"]
+    for foreign in ({"model_type": "qwen3", "hidden_size": 8}, {"d_model": 512}, {}):
+        assert find_family(foreign) is None
+
+
+def test_public_images_have_512_pixels_whatever_the_configuration_counts(tmp_path: Path) -> None:
+    raw = config("mmada_parallel_m")
+    assert raw["num_vq_tokens"] == 256 and count_codes(raw) == 1024
+    with torch.device("meta"):
+        vq = build_vq({})
+    assert image_grid(raw, vq, None) == (32, 32) and image_grid(raw, vq, 256) == (16, 16)
+    assert count_codes({**raw, "mask_policy": "ignore"}) == 256, "one that was trained here"
+
+
+IDS = FAMILIES["llada"].TOKEN_IDS
+TURNS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+
+
+def base_tokenizer(length: int) -> PreTrainedTokenizerFast:
+    """One of as many words as asked for, with LLaDA's special tokens but for those of turns."""
+    words = {f"word{n}": n for n in range(length)}
+    for name, number in IDS.items():
+        if name not in TURNS:
+            words = {name if n == number else word: n for word, n in words.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="word0")))
+
+
+def test_the_tokenizer_of_the_base_model_gets_the_tokens_of_turns_at_their_ids() -> None:
+    tokenizer = base_tokenizer(126346)
+    add_missing_tokens(tokenizer, IDS)
+    assert {name: tokenizer.get_vocab()[name] for name in IDS} == IDS and len(tokenizer) == 126349
+    add_missing_tokens(tokenizer, IDS)
+    assert len(tokenizer) == 126349, "nothing is added twice"
+    text = "<|start_header_id|>user<|end_header_id|>word7<|eot_id|>"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert [ids[0], ids[-1]] == [126346, 126348] and 126347 in ids
+
+
+def test_a_token_that_would_get_another_id_is_named() -> None:
+    with pytest.raises(ValueError, match=r"126340 tokens and lacks <\|start_header_id\|>.*126346"):
+        add_missing_tokens(base_tokenizer(126340), IDS)
+
+
+def test_a_tokenizer_of_another_vocabulary_stays_as_it_is(tmp_path: Path) -> None:
+    write_small_mmada(tmp_path)
+    before = load_tokenizer(tmp_path)
+    policy = load_policy(tmp_path, vq=tmp_path / "vq")
+    assert policy.tokenizer.get_vocab() == before.get_vocab()
