@@ -23,6 +23,7 @@ TOKENS = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
 TOKEN_IDS = {
     "<|startoftext|>": 126080,
     "<|endoftext|>": 126081,
+    **{f"<|reserved_token_{n}|>": 126084 + n for n in range(252)},
     "<|mdm_mask|>": 126336,
     "<|start_header_id|>": 126346,
     "<|end_header_id|>": 126347,

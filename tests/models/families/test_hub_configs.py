@@ -44,6 +44,7 @@ LLADA_V = {
     "mm_vision_select_layer": -2,
     "mm_vision_tower": "model/siglip2-so400m-patch14-384",
     "tokenizer_model_max_length": 8192,
+    "use_cache": True,
 }
 """The keys of the published LLaDA-V that are known; its tower is a path of its authors' machine."""
 
