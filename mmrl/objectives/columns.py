@@ -1,7 +1,7 @@
 """Columns of parquet files: images as pixel tensors, opened when they are needed, and texts.
 
-Images are opened as those of prompts are, by `mmrl.data.lazy_images`; one that cannot be read is an
-error that names its row.
+Images are opened like those of prompts, by `mmrl.data.lazy_images`; the error of one that cannot be
+read names its row.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ if TYPE_CHECKING:
 
 
 class ImageRows:
-    """Random access to the images of a dataset as pixels in [-1, 1].
+    """Random access to the images of a data set as pixels in [-1, 1].
 
     Args:
-        rows: the dataset; nothing is decoded by it.
+        rows: the data set, which does not decode the images.
         column: bytes of images, or `{"bytes": …, "path": …}`.
-        size: side of a square of pixels.
-        path: of the dataset, for messages; paths of images lie below its folder.
+        size: side of the square in pixels.
+        path: of the data set, for messages; paths of images are relative to its folder.
     """
 
     def __init__(self, rows: Dataset, column: str, size: int, path: str) -> None:
-        from datasets import Image as ImageFeature
-
-        if isinstance(rows.features[column], ImageFeature):
-            rows = rows.cast_column(column, ImageFeature(decode=False))
-        self.rows, self.column, self.size = rows.select_columns([column]), column, size
-        self.path, self.root = path, Path(path) if Path(path).is_dir() else Path(path).parent
+        self.rows, self.column, self.size, self.path = rows, column, size, path
+        self.root = Path(path) if Path(path).is_dir() else Path(path).parent
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -46,7 +42,7 @@ class ImageRows:
         """Return images [len(indices), 3, size, size] float32 in [-1, 1].
 
         Raises:
-            ConfigError: an image that cannot be read, see `LazyImage.open`; the row is named.
+            ConfigError: an image that cannot be read, see `LazyImage.open`; it names the row.
         """
         squares = []
         for n, value in zip(indices, self.rows[indices][self.column], strict=True):
@@ -62,12 +58,16 @@ def load_images(path: str, column: str, size: int) -> ImageRows:
     Raises:
         ConfigError: there is no such file, no such column, or it does not hold images.
     """
-    rows = load_rows(path, column)
+    from datasets import Image as ImageFeature
+
+    rows = load_column(path, column)
     if not holds_bytes(rows.features.arrow_schema.field(column).type):
         raise ConfigError(
             f"Column '{column}' of '{path}' does not hold images; it must hold their bytes, plain"
             ' or as {"bytes": …, "path": …}.'
         )
+    if isinstance(rows.features[column], ImageFeature):
+        rows = rows.cast_column(column, ImageFeature(decode=False))
     return ImageRows(rows, column, size, path)
 
 
@@ -77,14 +77,14 @@ def load_texts(path: str, column: str) -> list[str]:
     Raises:
         ConfigError: there is no such file, no such column, or it does not hold text.
     """
-    texts = list(load_rows(path, column)[column])
+    texts = list(load_column(path, column)[column])
     if not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"Column '{column}' of '{path}' does not hold text in every row.")
     return texts
 
 
-def load_rows(path: str, column: str) -> Dataset:
-    """Open a parquet file, or a folder of them in the order of their names.
+def load_column(path: str, column: str) -> Dataset:
+    """Open a column of a parquet file, or of a folder of them in the order of their names.
 
     Raises:
         ConfigError: there is no such file or no such column.
@@ -97,4 +97,4 @@ def load_rows(path: str, column: str) -> Dataset:
     rows = Dataset.from_parquet([str(file) for file in files])
     if column not in rows.column_names:
         raise ConfigError(f"'{path}' has no column '{column}'; it has {rows.column_names}.")
-    return rows
+    return rows.select_columns([column])

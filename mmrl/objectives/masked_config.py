@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from mmrl.config import check
-from mmrl.objectives.network_config import NetworkConfig
 from mmrl.objectives.source_config import SourceConfig
+from mmrl.objectives.start_config import StartConfig
 from models.layouts.layout_config import ImageFit
 
 PARTS = ("text_to_image", "image_to_text", "text")
@@ -20,13 +20,13 @@ class QuestionsConfig(SourceConfig):
 
 @dataclass(kw_only=True)
 class CompletionsConfig(SourceConfig):
-    """Prompts of words and their completions."""
+    """Text prompts and their completions."""
 
     where: ClassVar[str] = "objective.completions"
 
 
 @dataclass(kw_only=True)
-class MaskedConfig:
+class MaskedConfig(StartConfig):
     """Mixed training of a MMaDA-type model: text to image, image to text, and text."""
 
     data: str = ""
@@ -35,19 +35,13 @@ class MaskedConfig:
     """Column that holds the images."""
     text_column: str = "prompt"
     """Column that holds the captions."""
-    model: str = ""
-    """Checkpoint to continue from; a new network when empty."""
-    tokenizer: str = ""
-    """Directory of the tokenizer of a new network."""
     vq: str = ""
     """Path or hub id of the image tokenizer."""
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-    """Sizes of a new network; unused when `model` is given."""
     image_size: int = 256
     """Side in pixels of the square that images become."""
     image_fit: ImageFit = "crop"
-    """How an image of `questions` becomes the square whose codes are read, `crop` or `squash`, as
-    `model.image_fit` of the policy it is to become. The images of `data` are cropped."""
+    """How an image of `questions` becomes the square that is encoded, as `model.image_fit` of the
+    policy that is trained. Images of `data` are cropped."""
     max_prompt_length: int = 256
     """Longest prompt in tokens."""
     mask_policy: Literal["ignore", "key_padding"] = "key_padding"
@@ -61,16 +55,13 @@ class MaskedConfig:
     instruction: str = "describe the image"
     """User turn of the image-to-text part."""
     questions: QuestionsConfig | None = None
-    """What the image-to-text part learns instead of captions: rows with an image, as the `text`
-    objective reads them."""
+    """Data that the image-to-text part learns instead of captions: rows with an image, read as the
+    `text` objective reads them."""
     completions: CompletionsConfig | None = None
-    """What the text part learns instead of captions: rows with a prompt and a completion."""
-    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
-    """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
-    save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Stored precision of the saved weights."""
+    """Data that the text part learns instead of captions: rows with a prompt and a completion."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")
         check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
         for key in ("image_size", "max_prompt_length"):
@@ -85,9 +76,3 @@ class MaskedConfig:
             )
         total = sum(self.shares.values())
         check(abs(total - 1) < 1e-6, "objective.shares", self.shares, "shares that add up to 1")
-        check(
-            bool(self.model) != bool(self.tokenizer),
-            "objective.model, objective.tokenizer",
-            (self.model, self.tokenizer),
-            "a checkpoint to continue from, or a tokenizer for a new network",
-        )

@@ -1,4 +1,4 @@
-"""What the supervised loop asks of a training objective."""
+"""What the supervised loop asks of an objective."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +15,10 @@ Network = TypeVar("Network", bound=nn.Module)
 class Objective(Protocol):
     """Data, network and loss of one kind of supervised training.
 
-    An implementation is one file with one class, listed in `mmrl.objectives.OBJECTIVES`. It owns a
-    keyword-only dataclass `Config` and is built as `cls(config, seed=…, batch_size=…)`, where
-    `batch_size` is the number of examples per device and micro-batch. Building it leaves the global
-    generator as it was: new weights depend on `seed` only.
+    An implementation is a class with a keyword-only dataclass `Config`, built as `cls(config,
+    seed=…, batch_size=…)` with `batch_size` examples per device and micro-batch; see
+    `mmrl.objectives.find_objective`. Building it leaves the global generator as it was: new weights
+    depend on `seed` only.
     """
 
     Config: type[Any]
@@ -28,10 +28,10 @@ class Objective(Protocol):
 
     @staticmethod
     def outline(config: Any) -> tuple[nn.Module | None, str]:
-        """What a dry run shows: the network on the meta device, and the data in words.
+        """Return what a dry run shows: the network on the meta device, and the data in words.
 
-        Data, tokenizers and the headers of checkpoints are read and checked, no weights. None for
-        the network of a checkpoint that is to come from the hub.
+        Data, tokenizers and the headers of checkpoints are read and checked, but no weights. The
+        network is None for a checkpoint that is only on the hub.
         """
         ...
 
@@ -39,8 +39,8 @@ class Objective(Protocol):
         """Return this rank's examples of micro-batch `step` as CPU tensors.
 
         Called without gradient on every rank. The result depends on the arguments and the seed
-        only, so a resumed run sees the examples it would have seen, and the micro-batches of all
-        ranks together are the same whatever the number of ranks.
+        only, so a resumed run reads the same examples, and the micro-batches of all ranks together
+        do not depend on the number of ranks.
         """
         ...
 
@@ -55,29 +55,34 @@ class Objective(Protocol):
     def save(self, directory: Path) -> None:
         """Write the trained model into an existing, empty directory in its public format.
 
-        Called on rank 0 only. Weights come from `state_dict()` of the module given at the start,
-        which is whole then even if the module is sharded.
+        Called on rank 0 only. Weights come from `state_dict()` of the module as it was built, which
+        is complete even if the module is sharded.
         """
         ...
 
     def evaluate(self, directory: Path, step: int) -> dict[str, float]:
-        """Return metrics of the present weights; may write images into `directory`.
+        """Return metrics of the current weights; may write images into `directory`.
 
         Called without gradient, on rank 0 only, every `eval_steps`.
         """
         ...
 
 
-def outline_of(key: str, path_or_hub_id: str, look: Callable[[Path], Network]) -> Network | None:
-    """What a directory holds by the look at its headers; None for what is to come from the hub.
+def find_outline(key: str, path_or_hub_id: str, read: Callable[[Path], Network]) -> Network | None:
+    """Read a model without its weights from a directory; None for one on the hub.
+
+    Args:
+        key: of the setting, for messages.
+        path_or_hub_id: its value.
+        read: builds the model from the headers of a directory.
 
     Raises:
         ConfigError: neither a directory nor possibly on the hub.
-        FileNotFoundError, ValueError: what `look` finds wrong.
+        FileNotFoundError, ValueError: see `read`.
     """
     directory = Path(path_or_hub_id).expanduser()
     if directory.is_dir():
-        return look(directory)
+        return read(directory)
     possible = is_hub_id(path_or_hub_id)
     check(possible, key, path_or_hub_id, "an existing directory or a hub id", "There is neither.")
     return None

@@ -1,16 +1,18 @@
-"""Rows for a network out of pieces of different lengths: one per row and padded, or several.
+"""Rows that a network reads, with the weights of their loss: padded, or several pieces packed.
 
-Several pieces in a row do not attend to each other and each counts its positions from 0, so a
-piece has the same logits packed and alone.
+Pieces of one row do not attend to each other and each counts its positions from 0, so a piece has
+the same logits packed and alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mmrl.features import Features
@@ -18,18 +20,18 @@ from mmrl.features import Features
 
 @dataclass
 class Rows:
-    """R rows of width L; or, with one dimension [L] less, one piece.
+    """R rows of width L, or one piece with tensors [L].
 
     Attributes:
-        ids: [R, L] int64, what the network reads.
-        targets: [R, L] int64, what stands there in truth.
+        ids: [R, L] int64, tokens that the network reads.
+        targets: [R, L] int64, the tokens without masks.
         weight: [R, L] float32, of the cross-entropy; 0 is not scored.
         place: [R, L] int64, position within the piece.
-        block: [R, L] int64, order of attention within the piece, see `pair_mask`.
-        copy: [R, L] bool, corrupted copies of tokens that also stand clean in the piece.
+        block: [R, L] int64, order of attention within the piece, see `build_pair_mask`.
+        copy: [R, L] bool, corrupted copies of tokens that the piece also holds clean.
         piece: [R, L] int64, number of the piece, -1 on padding.
-        at: [R, L] int64, which embedding of an image stands there, -1 where a token does.
-        features: the images themselves; None without.
+        at: [R, L] int64, which embedding of an image replaces the token, -1 for none.
+        features: the images; None without.
         simple: every row is one piece in which all attend to all.
         padded: there is padding.
     """
@@ -50,16 +52,16 @@ class Rows:
         return self.ids.shape[0]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Rows:
-        """The same rows on another device."""
+        """Move the rows to a device."""
         moved = {k: v.to(device, non_blocking=non_blocking) for k, v in _tensors(self).items()}
-        seen = None if self.features is None else self.features.to(device)
-        return replace(self, **moved, features=seen)
+        features = None if self.features is None else self.features.to(device)
+        return replace(self, **moved, features=features)
 
     @property
     def attention_mask(self) -> Tensor | None:
-        """What the network takes as its mask: none, [R, L] keys or [R, 1, L, L] pairs, bool."""
+        """None, or where to attend: [R, L] keys or [R, 1, L, L] pairs, bool."""
         if not self.simple:
-            return pair_mask(self.piece, self.block, self.copy)
+            return build_pair_mask(self.piece, self.block, self.copy)
         return self.piece >= 0 if self.padded else None
 
     @property
@@ -68,15 +70,29 @@ class Rows:
         return None if self.simple else self.place
 
 
-def lay_out(pieces: Sequence[Rows], capacity: int, padding_id: int) -> Rows:
-    """Rows of pieces; a piece is `Rows` with tensors [l].
+def build_rows(ids: Tensor, targets: Tensor, weight: Tensor, attend: Tensor | None = None) -> Rows:
+    """Rows of one piece each, in which all attend to all.
+
+    Args:
+        ids: [R, L], see `Rows`.
+        targets: [R, L].
+        weight: [R, L].
+        attend: [R, L] bool, False on padding; None without padding.
+    """
+    zeros = torch.zeros_like(ids)
+    piece, padded = zeros if attend is None else attend.long() - 1, attend is not None
+    return Rows(ids, targets, weight, zeros, zeros, zeros.bool(), piece, zeros - 1, padded=padded)
+
+
+def pack_rows(pieces: Sequence[Rows], capacity: int, padding_id: int) -> Rows:
+    """Put pieces into rows; a piece is `Rows` with tensors [l].
 
     Args:
         pieces: of one micro-batch; `piece` must number them.
-        capacity: longest row of several pieces; 0 puts every piece into a row of its own.
-        padding_id: token behind the end of a row.
+        capacity: longest row of several pieces; 0 puts every piece into its own row.
+        padding_id: token after the end of a row.
     """
-    order = first_fit([len(piece) for piece in pieces], capacity)
+    order = assign_rows([len(piece) for piece in pieces], capacity)
     fill = {"ids": padding_id, "targets": padding_id, "piece": -1, "at": -1}
     columns = {}
     for name in _tensors(pieces[0]):
@@ -86,8 +102,8 @@ def lay_out(pieces: Sequence[Rows], capacity: int, padding_id: int) -> Rows:
     return Rows(**columns, simple=simple, padded=bool((columns["piece"] < 0).any()))
 
 
-def first_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Which lengths share a row: longest first, each into the first row with room for it."""
+def assign_rows(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Choose which lengths share a row: longest first, each in the first row with room for it."""
     rows: list[list[int]] = []
     used: list[int] = []
     for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
@@ -100,17 +116,47 @@ def first_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     return rows
 
 
-def pair_mask(piece: Tensor, block: Tensor, copy: Tensor) -> Tensor:
+def build_pair_mask(piece: Tensor, block: Tensor, copy: Tensor) -> Tensor:
     """[R, 1, L, L] bool, True where a query (row) may attend to a key (column).
 
-    Both are of the same piece, and the key is a clean token of an earlier block, or one of the same
-    block and of the same kind, clean or copy. Padding attends to padding, so no query is without
-    keys.
+    Both are of one piece, and the key is a clean token of an earlier block, or a token of the same
+    block and kind, clean or copy. Padding attends to padding, so every query has a key.
     """
     same = piece[:, :, None] == piece[:, None, :]
     kin = (block[:, :, None] == block[:, None, :]) & (copy[:, :, None] == copy[:, None, :])
     earlier = (block[:, :, None] > block[:, None, :]) & ~copy[:, None, :]
     return (same & (kin | earlier)).unsqueeze(1)
+
+
+def compute_loss(network: nn.Module, rows: Rows, vocab: tuple[int, int] | None) -> Tensor:
+    """The sum of weight times cross-entropy in nats over the scored tokens, in one forward pass.
+
+    Args:
+        network: reads the rows.
+        rows: on its device.
+        vocab: first and end of the tokens that the softmax is over; None is all.
+    """
+    scored = rows.weight > 0
+    logits = network(
+        input_ids=rows.ids,
+        attention_mask=rows.attention_mask,
+        positions=scored,
+        columns=vocab,
+        position_ids=rows.position_ids,
+        **_image_inputs(rows.features),
+    ).logits
+    targets = rows.targets[scored] - (vocab[0] if vocab else 0)
+    entropies = F.cross_entropy(logits.float(), targets, reduction="none")
+    return (rows.weight[scored] * entropies).sum()
+
+
+def _image_inputs(features: Features | None) -> dict[str, Any]:
+    """Images as arguments of a forward pass: their embeddings, or pixels that it encodes."""
+    if features is None:
+        return {}
+    if features.rows is not None:
+        return {"features": features.rows, "feature_at": features.at}
+    return {"images": features.source, "shown": features.images, "feature_at": features.at}
 
 
 def _tensors(rows: Rows) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The policy that supervised training starts from: a checkpoint to continue, or a new network."""
+"""The policy that supervised training starts from: a checkpoint, or a new network."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,22 +7,19 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.objectives.masked_config import MaskedConfig
-from mmrl.objectives.text_config import CompletionConfig
-from mmrl.objectives.text_rows import AnswerLayouts
+from mmrl.objectives.objective import find_outline
+from mmrl.objectives.start_config import StartConfig
 from mmrl.randomness import generator
-from models.families import get_family, llada, llada_v
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.families import get_family
+from models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from models.layouts.layout_config import LayoutConfig
-from models.layouts.question_layout import QuestionLayout
-from models.layouts.text_layout import TextLayout
 from models.loading import build_network, load_model, new_model, outline
 from models.policy import Policy, build_layouts, load_tokenizer
 from models.source import find_directory
 
 
 def outline_policy(
-    config: CompletionConfig | MaskedConfig,
+    config: StartConfig,
     options: LayoutConfig,
     new_config: Callable[[PreTrainedTokenizerBase], dict[str, Any]],
     vq: ImageTokenizer | None = None,
@@ -30,9 +27,9 @@ def outline_policy(
     """The policy of an objective, its network without weights on the meta device.
 
     Args:
-        config: names the checkpoint to continue, or the tokenizer of a new network.
+        config: names the checkpoint to continue from, or the tokenizer of a new network.
         options: of its layouts.
-        new_config: config.json of a new network from its tokenizer.
+        new_config: builds the config.json of a new network from its tokenizer.
         vq: image tokenizer.
 
     Raises:
@@ -50,25 +47,17 @@ def outline_policy(
 
 
 def load_start(policy: Policy, model: str, seed: int) -> None:
-    """Give an outlined policy the weights of its checkpoint, or new ones drawn from `seed`."""
+    """Load the weights of an outlined policy, or draw new ones from `seed`."""
     config, draw = policy.network.public_config, generator(seed, "initial weights")
     policy.network = load_model(model) if model else new_model(config, draw)
     policy.model = policy.network
 
 
-def answer_layouts(policy: Policy) -> AnswerLayouts:
-    """The layouts that answers are rendered with."""
-    text, chat = policy.layouts["text"], policy.layouts.get("image_to_text")
-    assert isinstance(text, TextLayout)
-    assert chat is None or isinstance(chat, QuestionLayout)
-    return AnswerLayouts(text, chat)
-
-
-def new_text_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """config.json of a new LLaDA-type network, or of LLaDA-V's type where it has a vision tower."""
-    core, longest = config.network.core(len(tokenizer)), max(4096, config.max_length)
-    tower = config.vision
-    if tower is None:
-        return llada.public_config(core, tokenizer, longest)
-    grids, tiles = tower.image_grid_pinpoints, tower.max_tiles
-    return llada_v.public_config(core, tokenizer, longest, tower.tower, grids, tiles)
+def outline_tokenizer(path_or_hub_id: str) -> ImageTokenizer:
+    """The image tokenizer `objective.vq` without weights; for one that is only on the hub, the
+    public one."""
+    vq = find_outline("objective.vq", path_or_hub_id, outline_vq)
+    if vq is None:
+        with torch.device("meta"):
+            vq = build_vq({})
+    return vq

@@ -1,4 +1,4 @@
-"""Completions to learn as token ids, and how far padding continues them."""
+"""Examples as token ids, and how far padding extends their completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl.objectives.source_config import ExampleConfig
+from mmrl.objectives.source_config import SourceConfig
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,14 @@ class Example:
     """One prompt with one completion.
 
     Attributes:
-        prompt: [P] int64, its words; images have no tokens here.
+        prompt: [P] int64, its text; images have no tokens here.
         completion: [n] int64, with its ends.
         order: [n] int64, step that wrote each token; ends come last, one after the other. Without
-            a record the tokens count from left to right.
+            a recorded order, from left to right.
         trained: leading tokens of the completion that are learned.
-        padding: id that stands behind the end of a completion.
-        images: of the prompt, opened when they are taken.
-        cuts: how many words stand before each image.
+        padding: token that extends a completion.
+        images: of the prompt, opened when they are read.
+        cuts: number of text tokens before each image.
         rows: positions that the images take, by the sizes in their headers.
     """
 
@@ -40,12 +40,12 @@ class Example:
 
     @property
     def given(self) -> int:
-        """Positions of the prompt with its images."""
+        """Positions of the prompt and its images."""
         return len(self.prompt) + self.rows
 
 
-def filled(examples: Sequence[Example], config: ExampleConfig) -> list[Example]:
-    """The examples of one micro-batch with their completions continued, see `fill`."""
+def pad_completions(examples: Sequence[Example], config: SourceConfig) -> list[Example]:
+    """Extend the completions of a micro-batch as the setting `fill` says."""
     longest, whole = max(map(len, examples)), config.completion_length
     lengths = {
         "none": lambda example: len(example),
@@ -54,10 +54,10 @@ def filled(examples: Sequence[Example], config: ExampleConfig) -> list[Example]:
         "row": lambda example: config.max_length,
         "batch": lambda example: longest,
     }
-    return [_filled(example, lengths[config.fill](example), config) for example in examples]
+    return [_pad(example, lengths[config.fill](example), config) for example in examples]
 
 
-def _filled(example: Example, length: int, config: ExampleConfig) -> Example:
+def _pad(example: Example, length: int, config: SourceConfig) -> Example:
     more = max(0, length - len(example))
     order = torch.arange(more) + example.order.max() + 1
     trained = more if config.trained_padding is None else min(more, config.trained_padding)

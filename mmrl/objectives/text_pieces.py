@@ -1,4 +1,4 @@
-"""From an example and a view of its completion to a piece of a row."""
+"""An example and a view of its completion as a piece of a row."""
 
 import torch
 from torch import Tensor
@@ -9,26 +9,26 @@ from mmrl.objectives.text_examples import Example
 from models.layouts.question_layout import Album, with_images
 
 
-def shown(example: Example, album: Album | None) -> tuple[Tensor, Tensor]:
-    """The prompt of an example with its images, which are opened here.
+def build_prompt(example: Example, album: Album | None) -> tuple[Tensor, Tensor]:
+    """Put the images of an example into its prompt; they are opened here.
 
     Args:
-        example: P words and their images.
+        example: P tokens of text, and images.
         album: of the micro-batch; None where no example has images.
 
     Returns:
-        Token ids, and which embedding stands in place of each (-1: the token does), int64 [P and
-        what stands for the images].
+        Token ids, and the embedding that replaces each (-1 for none), int64 [P + positions of
+        images].
     """
     if album is None or not example.cuts:
         return example.prompt, torch.full_like(example.prompt, -1)
     images = [album.add(example.images, n) for n in range(len(example.cuts))]
-    words = [part.tolist() for part in example.prompt.tensor_split(example.cuts)]
-    row, at = with_images(words, images)
+    texts = [part.tolist() for part in example.prompt.tensor_split(example.cuts)]
+    row, at = with_images(texts, images)
     return torch.tensor(row), torch.tensor(at)
 
 
-def piece(
+def build_piece(
     example: Example,
     given: tuple[Tensor, Tensor],
     view: View,
@@ -36,39 +36,38 @@ def piece(
     scale: float,
     mask_id: int,
 ) -> Rows:
-    """Prompt, view and untrained rest of one example as a piece of a row.
+    """Join prompt, view and untrained rest of an example.
 
     Args:
         example: n completion tokens.
-        given: its prompt of P positions, see `shown`.
+        given: its prompt of P positions, see `build_prompt`.
         view: of its `trained` tokens, m columns.
         number: of the piece in its micro-batch.
         scale: divides the weights.
-        mask_id: token in place of hidden ones.
+        mask_id: replaces hidden tokens.
 
     Returns:
-        tensors [P + m + n - trained].
+        Tensors [P + m + n - trained].
     """
     (prompt, at), rest = given, len(example.completion) - example.trained
     first = len(prompt)
     index = torch.cat((view.index, torch.arange(example.trained, len(example.completion))))
     targets = torch.cat((prompt, example.completion[index]))
-    hidden = _between(first, False, view.hidden, rest, True)
-    # the prompt is block 0 where all attend to all, and stands before the blocks where there are
-    # copies
+    hidden = _extend(first, False, view.hidden, rest, True)
+    # the prompt is block 0 where all attend to all, and an earlier block where there are copies
     before = -1 if bool(view.copy.any()) else 0
     return Rows(
         ids=torch.where(hidden, mask_id, targets),
         targets=targets,
-        weight=_between(first, 0.0, view.weight, rest, 0.0) / scale,
+        weight=_extend(first, 0.0, view.weight, rest, 0.0) / scale,
         place=torch.cat((torch.arange(first), first + index)),
-        block=_between(first, before, view.block, rest, 0),
-        copy=_between(first, False, view.copy, rest, False),
+        block=_extend(first, before, view.block, rest, 0),
+        copy=_extend(first, False, view.copy, rest, False),
         piece=torch.full((len(targets),), number),
         at=torch.cat((at, torch.full_like(index, -1))),
     )
 
 
-def _between(left: int, before: float, middle: Tensor, right: int, after: float) -> Tensor:
-    """`middle` with `left` values in front and `right` values behind."""
+def _extend(left: int, before: float, middle: Tensor, right: int, after: float) -> Tensor:
+    """`middle` with `left` values before it and `right` values after it."""
     return torch.cat((middle.new_full((left,), before), middle, middle.new_full((right,), after)))

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from mmrl.config import check
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import load_images
-from mmrl.objectives.objective import outline_of
+from mmrl.objectives.objective import find_outline
 from mmrl.run.image_grid import Cell, page, stack
 from models.image_tokenizers.image_tokenizer import load_vq, outline_vq, save_vq
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
@@ -65,7 +65,7 @@ class Reconstruction:
             for path in sources
         ]
         if config.vq:
-            network = outline_of("objective.vq", config.vq, outline_vq)
+            network = find_outline("objective.vq", config.vq, outline_vq)
         else:
             with torch.device("meta"):
                 network = MagvitV2(config.network)

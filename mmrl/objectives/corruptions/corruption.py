@@ -1,14 +1,15 @@
-"""What a corruption is: from a completion and chance to a view with weights.
+"""What a corruption is: a function from a completion and random numbers to a view with weights.
 
 Notation of the formulas: a completion y of n tokens behind a prompt x, H the hidden positions,
-CE_j(H) = -log p(y_j | x, y without H). The sum of weight times CE over a view is, in expectation
-over the chance, the bound that the corruption states, in nats per completion.
+CE_j(H) = -log p(y_j | x, y without H). The expected sum of weight times CE over a view is the
+bound that the corruption states, in nats per completion.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -31,8 +32,8 @@ class Chance:
     rates: Tensor
     tokens: Tensor
 
-    def one_of(self, count: int) -> int:
-        """An index below `count`, each with the same probability."""
+    def pick(self, count: int) -> int:
+        """Pick an index below `count`, each with the same probability."""
         return min(int(self.choice * count), count - 1)
 
     def rate(self, count: int = 1) -> Tensor:
@@ -40,25 +41,25 @@ class Chance:
         return (1 - EPS) * self.rates[:count] + EPS
 
 
-def draw_chance(length: int, draw: Generator) -> Chance:
-    """The chance of a completion of `length` tokens."""
+def draw_chance(length: int, generator: Generator) -> Chance:
+    """Draw the numbers for a completion of `length` tokens."""
     import torch
 
-    numbers = torch.rand(2 * length + 1, generator=draw)
+    numbers = torch.rand(2 * length + 1, generator=generator)
     return Chance(float(numbers[0]), numbers[1 : length + 1], numbers[length + 1 :])
 
 
 @dataclass
 class View:
-    """What stands behind the prompt: m columns made of the n tokens of a completion.
+    """The m columns behind the prompt, made of the n tokens of a completion.
 
-    A column attends to its own prompt and to all columns of blocks up to its own; where its block
-    has copies, a copy sees the copies of its block in place of the originals, and nothing else
-    sees copies.
+    A column attends to its prompt and to all columns of blocks up to its own. Where its block has
+    copies, a copy sees the copies of its block instead of the originals, and nothing else sees
+    copies.
 
     Attributes:
         index: [m] int64, which token of the completion the column holds.
-        hidden: [m] bool, a mask token stands there.
+        hidden: [m] bool, whether the network reads a mask token there.
         weight: [m] float32, of the column's cross-entropy; 0 is not scored.
         block: [m] int64.
         copy: [m] bool.
@@ -71,25 +72,23 @@ class View:
     copy: Tensor
 
 
-def plain_view(hidden: Tensor, weight: Tensor) -> View:
-    """The completion itself with `hidden` [n] masked; every column attends to every other."""
+def build_view(hidden: Tensor, weight: Tensor) -> View:
+    """The completion with `hidden` [n] masked; every column attends to every other."""
     import torch
 
     zeros = torch.zeros_like(hidden, dtype=torch.long)
     return View(torch.arange(len(hidden)), hidden, weight.float(), zeros, zeros.bool())
 
 
-class Corruption(Protocol):
-    """One way to corrupt completions, built from its `Config`."""
+class Corruption(NamedTuple):
+    """A row of `CORRUPTIONS`.
 
+    `corrupt(order, chance, config)` builds the view of a completion of n tokens: `order` [n] int64
+    is the step that wrote each, `config` an instance of `Config`. `recorded`: it needs the recorded
+    order. `continued`: untrained masks may follow the view, as in the canvas of a sampler.
+    """
+
+    corrupt: Callable[[Tensor, Chance, Any], View]
     Config: type[Any]
-    recorded: ClassVar[bool]
-    """Needs the order in which the tokens of a completion were written."""
-    continued: ClassVar[bool]
-    """Untrained masks may stand behind the view, as in the canvas of a sampler."""
-
-    def __init__(self, config: Any) -> None: ...
-
-    def __call__(self, order: Tensor, chance: Chance) -> View:
-        """The view of a completion of n tokens, `order` [n] int64 being the step of each."""
-        ...
+    recorded: bool = False
+    continued: bool = True

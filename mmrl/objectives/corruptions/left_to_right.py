@@ -12,37 +12,32 @@ left-to-right sampling, the factorisation that JustGRPO scores (arXiv 2601.15165
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from mmrl.config import check
-from mmrl.objectives.corruptions.corruption import Chance, View
-from mmrl.objectives.corruptions.trace import sliced
+from mmrl.objectives.corruptions.corruption import Chance, Corruption, View
+from mmrl.objectives.corruptions.trace import hide_slice
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class LeftToRight:
-    """Hides the tokens from one place on."""
+@dataclass(kw_only=True)
+class LeftToRightConfig:
+    """Hide the tokens from one position on."""
 
-    recorded: ClassVar[bool] = False
-    continued: ClassVar[bool] = True
+    tokens: int = 1
+    """Successive tokens learned at once."""
 
-    @dataclass(kw_only=True)
-    class Config:
-        """Options of `left_to_right`."""
+    def __post_init__(self) -> None:
+        check(self.tokens >= 1, "objective.corruption.tokens", self.tokens, "at least 1")
 
-        tokens: int = 1
-        """Successive tokens learned at once."""
 
-        def __post_init__(self) -> None:
-            check(self.tokens >= 1, "objective.corruption.tokens", self.tokens, "at least 1")
+def corrupt(order: Tensor, chance: Chance, config: LeftToRightConfig) -> View:
+    """See `Corruption`."""
+    import torch
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    return hide_slice(torch.arange(len(order)), config.tokens, chance)
 
-    def __call__(self, order: Tensor, chance: Chance) -> View:
-        """See `Corruption`."""
-        import torch
 
-        return sliced(torch.arange(len(order)), self.config.tokens, chance)
+LEFT_TO_RIGHT = Corruption(corrupt, LeftToRightConfig)

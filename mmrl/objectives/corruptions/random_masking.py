@@ -11,29 +11,24 @@ orders in which the completion could be written (arXiv 2110.02037).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+from mmrl.objectives.corruptions.corruption import Chance, Corruption, View, build_view
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class RandomMasking:
-    """Hides tokens at one rate per completion."""
+@dataclass(kw_only=True)
+class RandomConfig:
+    """Hide each token at a rate drawn per completion."""
 
-    recorded: ClassVar[bool] = False
-    continued: ClassVar[bool] = True
 
-    @dataclass(kw_only=True)
-    class Config:
-        """No options."""
+def corrupt(order: Tensor, chance: Chance, config: RandomConfig) -> View:
+    """See `Corruption`."""
+    rate = chance.rate()
+    hidden = chance.tokens < rate
+    return build_view(hidden, hidden / rate)
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
 
-    def __call__(self, order: Tensor, chance: Chance) -> View:
-        """See `Corruption`."""
-        rate = chance.rate()
-        hidden = chance.tokens < rate
-        return plain_view(hidden, hidden / rate)
+RANDOM = Corruption(corrupt, RandomConfig)

@@ -14,41 +14,36 @@ block being hidden every time; weights 1/p; one block at a time instead of all a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from mmrl.config import check
-from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+from mmrl.objectives.corruptions.corruption import Chance, Corruption, View, build_view
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class SemiAR:
-    """Hides tokens of one block and everything behind it."""
+@dataclass(kw_only=True)
+class SemiARConfig:
+    """Hide tokens of one block, and all later blocks."""
 
-    recorded: ClassVar[bool] = False
-    continued: ClassVar[bool] = True
+    block_size: int = 32
+    """Tokens of a block, that of the sampler the model is meant for."""
 
-    @dataclass(kw_only=True)
-    class Config:
-        """Options of `semi_ar`."""
+    def __post_init__(self) -> None:
+        key = "objective.corruption.block_size"
+        check(self.block_size >= 1, key, self.block_size, "at least 1")
 
-        block_size: int = 32
-        """Tokens of a block, that of the sampler the model is meant for."""
 
-        def __post_init__(self) -> None:
-            key = "objective.corruption.block_size"
-            check(self.block_size >= 1, key, self.block_size, "at least 1")
+def corrupt(order: Tensor, chance: Chance, config: SemiARConfig) -> View:
+    """See `Corruption`."""
+    import torch
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    block = torch.arange(len(order)) // config.block_size
+    count = int(block[-1]) + 1
+    rate, chosen = chance.rate(), chance.pick(count)
+    scored = (block == chosen) & (chance.tokens < rate)
+    return build_view(scored | (block > chosen), scored * count / rate)
 
-    def __call__(self, order: Tensor, chance: Chance) -> View:
-        """See `Corruption`."""
-        import torch
 
-        block = torch.arange(len(order)) // self.config.block_size
-        count = int(block[-1]) + 1
-        rate, chosen = chance.rate(), chance.one_of(count)
-        scored = (block == chosen) & (chance.tokens < rate)
-        return plain_view(scored | (block > chosen), scored * count / rate)
+SEMI_AR = Corruption(corrupt, SemiARConfig)

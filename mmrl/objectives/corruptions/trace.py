@@ -1,4 +1,4 @@
-"""Trace: the completion is written again in the order recorded in the data.
+"""Trace: the completion is learned in the order of writing that the data records.
 
     slice s of S uniformly: the tokens of `steps` successive denoising steps
     hidden: the slice and everything written after it;  weight S within the slice
@@ -13,42 +13,37 @@ time instead of all as rows of a batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from mmrl.config import check
-from mmrl.objectives.corruptions.corruption import Chance, View, plain_view
+from mmrl.objectives.corruptions.corruption import Chance, Corruption, View, build_view
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Trace:
-    """Hides one slice of the recorded steps and those after it."""
+@dataclass(kw_only=True)
+class TraceConfig:
+    """Hide a slice of the recorded steps, and everything written later."""
 
-    recorded: ClassVar[bool] = True
-    continued: ClassVar[bool] = True
+    steps: int = 1
+    """Successive steps learned at once."""
 
-    @dataclass(kw_only=True)
-    class Config:
-        """Options of `trace`."""
-
-        steps: int = 1
-        """Successive steps learned at once."""
-
-        def __post_init__(self) -> None:
-            check(self.steps >= 1, "objective.corruption.steps", self.steps, "at least 1")
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-    def __call__(self, order: Tensor, chance: Chance) -> View:
-        """See `Corruption`."""
-        return sliced(order, self.config.steps, chance)
+    def __post_init__(self) -> None:
+        check(self.steps >= 1, "objective.corruption.steps", self.steps, "at least 1")
 
 
-def sliced(order: Tensor, steps: int, chance: Chance) -> View:
-    """The view of one slice of `steps` successive values of `order` [n]."""
+def corrupt(order: Tensor, chance: Chance, config: TraceConfig) -> View:
+    """See `Corruption`."""
+    return hide_slice(order, config.steps, chance)
+
+
+def hide_slice(order: Tensor, steps: int, chance: Chance) -> View:
+    """Hide and score a slice of `steps` successive values of `order` [n]; hide all later ones."""
     rank = order.unique(return_inverse=True)[1] // steps
     count = int(rank.max()) + 1
-    chosen = chance.one_of(count)
-    return plain_view(rank >= chosen, (rank == chosen) * float(count))
+    chosen = chance.pick(count)
+    return build_view(rank >= chosen, (rank == chosen) * float(count))
+
+
+TRACE = Corruption(corrupt, TraceConfig, recorded=True)

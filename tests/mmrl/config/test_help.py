@@ -181,7 +181,7 @@ def test_components_are_listed_and_each_shows_its_own_options() -> None:
     assert "\n  wd1  " in methods and "\n  num_slices                  int | null = null" in methods
     sft = Usage("python -m mmrl.sft", "", SFTConfig, "sft")
     masking = about(sft, "objective.text.corruption") or ""
-    assert "\n  semi_ar        Hides tokens of one block and everything behind it." in masking
+    assert "\n  semi_ar        Hide tokens of one block, and all later blocks." in masking
 
 
 def test_settings_are_found_by_a_part_of_their_name_and_others_by_what_is_near() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.objectives.masked_config import NetworkConfig
 from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.start_config import NetworkConfig
 from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.objectives.text_examples import Example
 

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.corruptions import corruption as definitions
 from mmrl.objectives.corruptions.corruption import Chance, View, draw_chance
-from mmrl.objectives.packed_rows import pair_mask
+from mmrl.objectives.packed_rows import build_pair_mask
 
 N = 4
 COSTS = torch.rand(N, 2**N, generator=Generator().manual_seed(0)) + 0.1
@@ -20,7 +20,7 @@ COSTS = torch.rand(N, 2**N, generator=Generator().manual_seed(0)) + 0.1
 
 def build(name: str, **options: int) -> Callable[[Tensor, Chance], View]:
     kind = CORRUPTIONS[name]
-    return kind(kind.Config(**options))
+    return lambda order, chance: kind.corrupt(order, chance, kind.Config(**options))
 
 
 def cost(token: int, hidden: Sequence[int]) -> float:
@@ -151,7 +151,7 @@ def test_a_completion_of_one_token_can_be_corrupted(name: str) -> None:
 def test_copies_see_clean_earlier_blocks_and_their_own() -> None:
     block = torch.tensor([[-1, -1, -1, 0, 0, 1, 1, 0, 0, 1, 1]])
     copy = torch.arange(11)[None] >= 7
-    mask = pair_mask(torch.zeros_like(block), block, copy)[0, 0].int()
+    mask = build_pair_mask(torch.zeros_like(block), block, copy)[0, 0].int()
     rows = ["".join(map(str, row)) for row in mask.tolist()]
     assert rows[:3] == ["11100000000"] * 3
     assert rows[3:7] == ["11111000000"] * 2 + ["11111110000"] * 2

@@ -19,13 +19,14 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
-from mmrl.objectives.masked import EPS, Corrupted, Masked, cosine_mask
+from mmrl.objectives.masked import EPS, Masked, draw_cosine_mask
 from mmrl.objectives.masked_config import (
     CompletionsConfig,
     MaskedConfig,
-    NetworkConfig,
     QuestionsConfig,
 )
+from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.start_config import NetworkConfig
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
@@ -69,10 +70,10 @@ def objective(pairs: Path, batch_size: int = 4, **changes: Any) -> Masked:
     return Masked(MaskedConfig(**options(pairs, **changes)), seed=0, batch_size=batch_size)
 
 
-def entropies(masked: Masked, part: Corrupted) -> Tensor:
-    """[B, L] cross-entropy of every position, over the columns the part predicts."""
-    logits = masked.module(input_ids=part.ids, attention_mask=part.attend).logits
-    first, last = part.columns or (0, logits.shape[-1])
+def entropies(masked: Masked, name: str, part: Rows) -> Tensor:
+    """[B, L] cross-entropy of every position, over the tokens that the part may predict."""
+    logits = masked.module(input_ids=part.ids, attention_mask=part.attention_mask).logits
+    first, last = masked.vocabs.get(name, (0, logits.shape[-1]))
     targets = (part.targets - first).clamp(0, last - first - 1)
     entropy = F.cross_entropy(
         logits[..., first:last].flatten(0, 1), targets.flatten(), reduction="none"
@@ -83,28 +84,30 @@ def entropies(masked: Masked, part: Corrupted) -> Tensor:
 @torch.no_grad()
 def test_image_tokens_are_scored_by_the_mean_over_those_hidden(pairs: Path) -> None:
     masked = objective(pairs)
-    [part] = masked.batch(0, 0, 1)
-    loss, _ = masked.loss([part])
-    expected = entropies(masked, part)[part.hidden].mean()
+    batch = masked.batch(0, 0, 1)
+    [(name, part)] = batch.items()
+    loss, _ = masked.loss(batch)
+    hidden = part.weight > 0
+    expected = entropies(masked, name, part)[hidden].mean()
     assert loss == pytest.approx(float(expected), rel=1e-5)
-    assert (part.ids[part.hidden] == masked.policy.mask_id).all()
-    assert torch.equal(part.ids[~part.hidden], part.targets[~part.hidden])
-    assert part.hidden[:, -65:-1].sum() == part.hidden.sum()  # image positions only
+    assert (part.ids[hidden] == masked.policy.mask_id).all()
+    assert torch.equal(part.ids[~hidden], part.targets[~hidden])
+    assert hidden[:, -65:-1].sum() == hidden.sum()  # image positions only
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["image_to_text", "text"])
 def test_text_tokens_weigh_the_inverse_of_their_rate(pairs: Path, name: str) -> None:
     masked = objective(pairs, shares={name: 1.0}, weights={name: 0.5})
-    seed = masked.batch(3, 0, 1)
-    [part] = seed
-    loss, metrics = masked.loss(seed)
-    weight = torch.where(part.hidden, part.weight, 0.0)
-    expected = (entropies(masked, part) * weight).sum()
+    batch = masked.batch(3, 0, 1)
+    part, hidden = batch[name], batch[name].ids == masked.policy.mask_id
+    loss, metrics = masked.loss(batch)
+    weight = torch.where(hidden, part.weight, 0.0)
+    expected = (entropies(masked, name, part) * weight).sum()
     assert metrics[f"loss/{name}"] == pytest.approx(float(expected), rel=1e-5)
     assert loss == pytest.approx(0.5 * float(expected), rel=1e-5)
-    for row, hidden in zip(part.weight, part.hidden, strict=True):
-        assert len(row[hidden].unique()) <= 1  # one rate per row
+    for row, masks in zip(part.weight, hidden, strict=True):
+        assert len(row[masks].unique()) <= 1  # one rate per row
 
 
 @pytest.mark.parametrize("name", ["image_to_text", "text"])
@@ -112,16 +115,17 @@ def test_text_weights_make_the_loss_an_unbiased_mean_over_the_answer(
     pairs: Path, name: str
 ) -> None:
     masked = objective(pairs, shares={name: 1.0})
-    parts = [part for step in range(300) for part in masked.batch(step, 0, 1)]
-    total = sum(float(part.weight[part.hidden].sum()) for part in parts) / len(parts)
+    parts = [masked.batch(step, 0, 1)[name] for step in range(300)]
+    hidden = [part.weight > 0 for part in parts]
+    total = sum(float(p.weight[h].sum()) for p, h in zip(parts, hidden, strict=True)) / len(parts)
     assert total == pytest.approx(1.0, abs=0.15)  # E[hidden / rate] = 1 for every answer token
-    rates = torch.cat([part.hidden.float().mean(1) for part in parts])
+    rates = torch.cat([each.float().mean(1) for each in hidden])
     assert EPS <= rates.max() <= 1
 
 
 def test_the_number_of_hidden_image_tokens_follows_the_cosine() -> None:
     draw = Generator().manual_seed(0)
-    counts = cosine_mask(4000, 64, draw).sum(1).double()
+    counts = draw_cosine_mask(4000, 64, draw).sum(1).double()
     assert counts.min() >= 1 and counts.max() <= 64
     assert float(counts.mean()) == pytest.approx(64 * 2 / torch.pi, rel=0.02)
 
@@ -129,7 +133,7 @@ def test_the_number_of_hidden_image_tokens_follows_the_cosine() -> None:
 def test_conditions_are_dropped_at_the_given_share(pairs: Path) -> None:
     def dropped(share: float) -> float:
         masked = objective(pairs, cond_dropout_prob=share)
-        parts = [part for step in range(60) for part in masked.batch(step, 0, 1)]
+        parts = [part for step in range(60) for part in masked.batch(step, 0, 1).values()]
         texts = [masked.policy.tokenizer.decode(row) for part in parts for row in part.ids]
         known = [any(prompt in text for prompt in PROMPTS) for text in texts]
         return 1 - sum(known) / len(known)
@@ -141,7 +145,7 @@ def test_conditions_are_dropped_at_the_given_share(pairs: Path) -> None:
 def test_a_batch_is_split_by_the_shares(pairs: Path) -> None:
     shares = {"text_to_image": 0.5, "image_to_text": 0.3, "text": 0.2}
     parts = objective(pairs, batch_size=10, shares=shares).batch(0, 0, 1)
-    assert {part.part: len(part.ids) for part in parts} == {
+    assert {name: len(part) for name, part in parts.items()} == {
         "text_to_image": 5,
         "image_to_text": 3,
         "text": 2,
@@ -213,7 +217,7 @@ def test_questions_and_completions_are_trained_as_they_are_sampled(
     pairs: Path, answers: dict[str, Any]
 ) -> None:
     masked = objective(pairs, batch_size=10, **answers)
-    parts = {part.part: part for part in masked.batch(0, 0, 1)}
+    parts = masked.batch(0, 0, 1)
     assert {name: len(part.ids) for name, part in parts.items()} == {
         "text_to_image": 4,
         "image_to_text": 4,
@@ -238,10 +242,10 @@ def test_questions_and_completions_are_trained_as_they_are_sampled(
                 if torch.equal(targets[: len(given)], given):
                     found.add(prompt.text)
                     assert targets[len(given) : width].tolist() == written
-                    assert part.attend is None or part.attend[row].sum() == width
-                    assert not part.hidden[row, : len(given)].any()
+                    assert part.attention_mask is None or part.attention_mask[row].sum() == width
+                    assert not part.weight[row, : len(given)].any()
         assert len(found) >= 2, name
-    assert parts["image_to_text"].columns == (0, len(masked.policy.tokenizer))
+    assert masked.vocabs["image_to_text"] == (0, len(masked.policy.tokenizer))
 
 
 @torch.no_grad()
@@ -254,9 +258,9 @@ def test_the_loss_of_answers_is_the_weighted_entropy_of_what_is_hidden(
     loss, metrics = masked.loss(batch)
     total = sum(weights[name] * float(metrics[f"loss/{name}"]) for name in weights)
     assert loss == pytest.approx(total, rel=1e-5)
-    for part in batch[1:]:
-        expected = (entropies(masked, part) * part.weight).sum()
-        assert metrics[f"loss/{part.part}"] == pytest.approx(float(expected), rel=1e-4)
+    for name in ("image_to_text", "text"):
+        expected = (entropies(masked, name, batch[name]) * batch[name].weight).sum()
+        assert metrics[f"loss/{name}"] == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_each_image_of_questions_is_encoded_once_in_a_run(
@@ -276,10 +280,10 @@ def test_each_image_of_questions_is_encoded_once_in_a_run(
 def test_captions_are_drawn_the_same_beside_answers(pairs: Path, answers: dict[str, Any]) -> None:
     shares = answers["shares"]
     [plain, beside] = [
-        objective(pairs, batch_size=10, **changes).batch(2, 0, 1)[0]
+        objective(pairs, batch_size=10, **changes).batch(2, 0, 1)["text_to_image"]
         for changes in ({"shares": shares}, answers)
     ]
-    assert torch.equal(plain.ids, beside.ids) and torch.equal(plain.hidden, beside.hidden)
+    assert torch.equal(plain.ids, beside.ids) and torch.equal(plain.weight, beside.weight)
 
 
 def test_a_dry_run_counts_the_answers(pairs: Path, answers: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.objectives.packed_rows import Rows, first_fit
+from mmrl.objectives.packed_rows import Rows, assign_rows
 from mmrl.objectives.text import Completions
 from tests.mmrl.objectives.completions import ROWS, completions, gradients, visits
 
@@ -21,9 +21,9 @@ CORRUPTIONS: list[dict[str, Any]] = [
 
 def test_rows_take_the_longest_first_and_never_more_than_they_hold() -> None:
     lengths = [3, 9, 5, 1, 4, 2]
-    rows = first_fit(lengths, 10)
+    rows = assign_rows(lengths, 10)
     assert rows == [[1, 3], [2, 4], [0, 5]]
-    assert first_fit(lengths, 0) == [[1], [2], [4], [0], [5], [3]]
+    assert assign_rows(lengths, 0) == [[1], [2], [4], [0], [5], [3]]
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda c: c["name"])

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from mmrl.objectives.corruptions.corruption import Chance
-from mmrl.objectives.packed_rows import lay_out
-from mmrl.objectives.text_pieces import piece, shown
+from mmrl.objectives.packed_rows import pack_rows
+from mmrl.objectives.text_pieces import build_piece, build_prompt
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
 from tests.mmrl.objectives.completions import completions, write_rows
@@ -30,11 +30,10 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
     [example] = replayed.source.examples
     slices, found = len(example.order.unique()), torch.zeros(8)
     for n in range(slices):
-        view = replayed.source.corruption(
-            example.order, Chance((n + 0.5) / slices, *torch.rand(2, 8))
-        )
-        given = shown(example, None)
-        rows = lay_out([piece(example, given, view, 0, 1.0, policy.mask_id)], 0, 0)
+        chance = Chance((n + 0.5) / slices, *torch.rand(2, 8))
+        view = replayed.source.corruption.corrupt(example.order, chance, replayed.source.options)
+        given = build_prompt(example, None)
+        rows = pack_rows([build_piece(example, given, view, 0, 1.0, policy.mask_id)], 0, 0)
         logits = replayed.module(input_ids=rows.ids).logits[0, -8:]
         logits[:, policy.mask_id] = -torch.inf  # a sampler never writes it
         logprobs = logits.log_softmax(-1).gather(1, rows.targets[0, -8:, None])[:, 0]
@@ -45,6 +44,7 @@ def test_a_recorded_trace_is_replayed_as_the_sampler_wrote_it(data: Path, tmp_pa
 @torch.no_grad()
 def test_blocks_are_those_of_the_sampler_whatever_the_length_of_the_prompt(data: Path) -> None:
     objective = completions(data, corruption={"name": "semi_ar", "block_size": 4})
+    source = objective.source
     for text in ("a", "two rings", "a large red cross left of a circle"):
         canvas = objective.policy.canvas([Prompt("0", "text", text)], 8)
         settings = SamplerConfig(name="static", steps=4, block_size=4)
@@ -52,6 +52,6 @@ def test_blocks_are_those_of_the_sampler_whatever_the_length_of_the_prompt(data:
         written = rollout.written_at[0, canvas.response[0]]
         for block in range(2):
             chance = Chance((block + 0.5) / 2, torch.ones(8), torch.zeros(8))
-            view = objective.source.corruption(torch.arange(8), chance)
+            view = source.corruption.corrupt(torch.arange(8), chance, source.options)
             assert torch.equal(view.weight > 0, written // 2 == block)
             assert torch.equal(view.hidden, written >= 2 * block)

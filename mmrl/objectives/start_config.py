@@ -1,0 +1,60 @@
+"""The network that supervised training of a policy starts from, and how it is saved."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mmrl.config import check
+from models.network.core_config import CoreConfig
+
+
+@dataclass(kw_only=True)
+class NetworkConfig:
+    """Sizes of a new network, by the names of LLaDA's config.json."""
+
+    d_model: int = 192
+    """Width."""
+    n_layers: int = 6
+    """Layers."""
+    n_heads: int = 6
+    """Attention heads."""
+    mlp_hidden_size: int = 512
+    """Width of the MLPs."""
+    rope_theta: float = 500000.0
+    """Base of the rotary embedding."""
+
+    def core(self, rows: int) -> CoreConfig:
+        """The sizes of the core with `rows` embedding rows."""
+        return CoreConfig(
+            hidden_size=self.d_model,
+            num_layers=self.n_layers,
+            num_heads=self.n_heads,
+            num_kv_heads=self.n_heads,
+            head_dim=self.d_model // self.n_heads,
+            mlp_size=self.mlp_hidden_size,
+            vocab_size=rows,
+            rope_theta=self.rope_theta,
+        )
+
+
+@dataclass(kw_only=True)
+class StartConfig:
+    """Options of the objectives that train a policy."""
+
+    model: str = ""
+    """Checkpoint to continue from; a new network when empty."""
+    tokenizer: str = ""
+    """Directory of the tokenizer of a new network."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """Sizes of a new network; unused when `model` is given."""
+    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
+    """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Stored precision of the saved weights."""
+
+    def __post_init__(self) -> None:
+        check(
+            bool(self.model) != bool(self.tokenizer),
+            "objective.model, objective.tokenizer",
+            (self.model, self.tokenizer),
+            "a checkpoint to continue from, or a tokenizer for a new network",
+        )
