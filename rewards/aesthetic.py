@@ -15,7 +15,7 @@ from PIL import Image
 from mmrl.types import Sample
 from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
 from rewards.networks.open_clip_encoder import OpenCLIPReward
-from rewards.networks.score_layers import score_layers
+from rewards.networks.score_layers import build_score_layers
 from rewards.parsing.images import image_of
 
 FILE = "aesthetic-model.pth"
@@ -46,7 +46,7 @@ class AestheticReward(OpenCLIPReward):
         weights = read_weights(path, "aesthetic.checkpoint")
         super().__post_init__()
         features = self.encoder.encode_images([Image.new("RGB", (64, 64))])
-        self.layers = score_layers(features.shape[1])
+        self.layers = build_score_layers(features.shape[1])
         what = f"aesthetic.checkpoint {path} does not fit the features of aesthetic.model"
         fill_network(nn.ModuleDict({"layers": self.layers}), weights, what)
         self.layers.eval().requires_grad_(False)

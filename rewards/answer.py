@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Literal
 from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.parsing.extraction import extract, is_truncated
-from rewards.parsing.metadata import read, values
-from rewards.parsing.stated_number import equal, number, stated_number
-from rewards.parsing.wording import mentions, words_of, yes_or_no
+from rewards.parsing.metadata import read_sample, read_values
+from rewards.parsing.stated_number import equal, find_number, parse_number
+from rewards.parsing.wording import find_mentions, split_words, yes_or_no
 
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
 _LISTED = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
@@ -70,28 +70,28 @@ class AnswerReward:
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where answer and choices do not belong together."""
-        found = values(metadata, "answer", "answer")
+        found = read_values(metadata, "answer", "answer")
         if found is not None:
-            _precision(metadata)
-            for answer in _answers(metadata):
-                _reference(answer, _choices(metadata))
+            _read_precision(metadata)
+            for answer in _read_answers(metadata):
+                _find_reference(answer, _choices(metadata))
 
     def _score(self, sample: Sample) -> float | None:
-        content = read(sample, "answer", "answer")
+        content = read_sample(sample, "answer", "answer")
         if content is None:
             return None
-        answers, choices = _answers(sample.metadata), _choices(sample.metadata)
+        answers, choices = _read_answers(sample.metadata), _choices(sample.metadata)
         if choices is None and all(re.fullmatch("[A-Z]", answer) for answer in answers):
             choices = read_choices(sample.prompt)
-        references = [_reference(answer, choices) for answer in answers]
+        references = [_find_reference(answer, choices) for answer in answers]
         said = extract_answer(content[0])
         if said is None:
             return 0.0
         if self.match == "exact":
             return float(said in _ways_to_write(answers, references, choices))
         if choices is not None:
-            return float(chosen(said, choices) in references)
-        decimals = _precision(sample.metadata)
+            return float(find_choice(said, choices) in references)
+        decimals = _read_precision(sample.metadata)
         return float(any(is_short_answer(said, answer, decimals) for answer in answers))
 
 
@@ -116,26 +116,26 @@ def read_choices(prompt: str) -> list[str] | None:
     return choices if len(choices) > 1 else None
 
 
-def chosen(said: str, choices: Sequence[str]) -> int | None:
+def find_choice(said: str, choices: Sequence[str]) -> int | None:
     """Which of the choices an answer names; None for none or several."""
-    words, texts = words_of(said), [words_of(choice) for choice in choices]
+    words, texts = split_words(said), [split_words(choice) for choice in choices]
     alone = _ALONE.fullmatch(said)
     if alone and alone[1].upper() in ascii_uppercase[: len(choices)]:
         return ascii_uppercase.index(alone[1].upper())
     for whole in (words, (yes_or_no(words) or "",)):
         if texts.count(whole) == 1:
             return texts.index(whole)
-    stated = list(_letters(_STATED, said, len(choices)))
+    stated = list(_find_letters(_STATED, said, len(choices)))
     if stated:
         return _agree(said, stated, texts)
-    spoken = [*{words_of(text) for text in _SHORT.findall(said)}]
+    spoken = [*{split_words(text) for text in _SHORT.findall(said)}]
     if len(spoken) == 1 and texts.count(spoken[0]) == 1:
         return texts.index(spoken[0])
-    named, rest = mentions(words, texts)
+    named, rest = find_mentions(words, texts)
     if _DENIALS.intersection(rest):
         return None
     for pattern in (_CAPITAL, _BRACKETED):
-        named |= {n for n, _ in _letters(pattern, said, len(choices))}
+        named |= {n for n, _ in _find_letters(pattern, said, len(choices))}
     return named.pop() if len(named) == 1 else None
 
 
@@ -147,19 +147,19 @@ def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool
         answer: the reference.
         decimals: of both that count where the reference is a number; None compares words.
     """
-    stated, value = _SHORT.findall(said), number(answer)
+    stated, value = _SHORT.findall(said), parse_number(answer)
     if decimals is not None and value is not None:
-        found = {stated_number(text) for text in stated or [said]}
+        found = {find_number(text) for text in stated or [said]}
         one = found.pop() if len(found) == 1 else None
-        denied = _DENIALS.intersection(words_of(said))
+        denied = _DENIALS.intersection(split_words(said))
         return one is not None and not denied and equal(one, value, decimals)
-    wanted, words = words_of(answer), words_of(said)
+    wanted, words = split_words(answer), split_words(said)
     if wanted in (words, (yes_or_no(words),)):
         return True
-    return {words_of(text) for text in stated} == {wanted}
+    return {split_words(text) for text in stated} == {wanted}
 
 
-def _letters(pattern: re.Pattern[str], said: str, count: int) -> list[tuple[int, int]]:
+def _find_letters(pattern: re.Pattern[str], said: str, count: int) -> list[tuple[int, int]]:
     """(choice, end of its letter) of every letter that a pattern finds, without articles."""
     return [
         (ascii_uppercase.index(match[1].upper()), match.end())
@@ -174,7 +174,7 @@ def _agree(
 ) -> int | None:
     """The one choice that all statements name, none followed by another letter or its words."""
     for n, end in stated:
-        following = words_of(said[end:])
+        following = split_words(said[end:])
         begun = {m for m, text in enumerate(texts) if text and following[: len(text)] == text}
         if _ANOTHER.match(said, end) or (begun and n not in begun):
             return None
@@ -182,7 +182,7 @@ def _agree(
     return found.pop() if len(found) == 1 else None
 
 
-def _answers(metadata: Mapping[str, Any]) -> list[str]:
+def _read_answers(metadata: Mapping[str, Any]) -> list[str]:
     """The answer and what is right as well."""
     others = metadata.get("answers") or []
     if not isinstance(others, list):
@@ -190,7 +190,7 @@ def _answers(metadata: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(str(answer) for answer in (metadata["answer"], *others)))
 
 
-def _precision(metadata: Mapping[str, Any]) -> int | None:
+def _read_precision(metadata: Mapping[str, Any]) -> int | None:
     """Decimals of numbers that count; None where answers are words."""
     given = metadata.get("precision")
     if given is None:
@@ -219,7 +219,7 @@ def _choices(metadata: Mapping[str, Any]) -> list[str] | None:
     return choices
 
 
-def _reference(answer: str, choices: Sequence[str] | None) -> int | None:
+def _find_reference(answer: str, choices: Sequence[str] | None) -> int | None:
     """The index of the right choice; None if there are no choices."""
     if not answer.strip():
         raise ValueError("answer is empty; give the right answer.")
@@ -227,10 +227,10 @@ def _reference(answer: str, choices: Sequence[str] | None) -> int | None:
         return None
     if answer.strip() in list(ascii_uppercase[: len(choices)]):
         return ascii_uppercase.index(answer.strip())
-    texts = [words_of(choice) for choice in choices]
-    if texts.count(words_of(answer)) != 1:
+    texts = [split_words(choice) for choice in choices]
+    if texts.count(split_words(answer)) != 1:
         raise ValueError(
             f"answer={answer!r} is neither a letter up to {ascii_uppercase[len(choices) - 1]} nor"
             f" one of the choices {list(choices)!r}."
         )
-    return texts.index(words_of(answer))
+    return texts.index(split_words(answer))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from mmrl.types import Sample
 from rewards import PartialFailure
 from rewards.parsing.extraction import find_tagged
-from rewards.parsing.metadata import read
+from rewards.parsing.metadata import read_sample
 from rewards.sandbox.jail.tester import compile_tests
 from rewards.sandbox.remote_sandbox import RemoteSandbox
 from rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
@@ -149,7 +149,7 @@ class _Case:
         return not verdict.reason and _lines(verdict.printed) == _lines(self.expected)
 
 
-def program(completion: str) -> str:
+def extract_program(completion: str) -> str:
     """The code in a completion: its last fenced Python block, else its last fenced block.
 
     Without any fence it is the content of `<answer>`, else the whole completion. A fence that is
@@ -163,13 +163,13 @@ def program(completion: str) -> str:
 
 
 def _cases(sample: Sample, separately: bool) -> list[_Case] | None:
-    content = read(sample, "code", "tests")
+    content = read_sample(sample, "code", "tests")
     if content is None:
         return None
     completion, (tests,) = content
     tests = [tests] if isinstance(tests, str | dict) else tests
     setup, entry_point = (sample.metadata.get(key) or "" for key in ("setup", "entry_point"))
-    code = program(completion)
+    code = extract_program(completion)
     if not code.strip():
         code = "raise SystemExit('the completion holds no program')"
     pairs = _pairs(tests)

@@ -33,8 +33,8 @@ from rewards.detection.geneval_rules import (
     Condition,
     check_metadata,
     exclude_conditions,
+    find_relations,
     include_conditions,
-    relative_position,
 )
 from rewards.networks.dual_encoder import DualEncoder
 from rewards.networks.open_clip_encoder import load_encoder
@@ -112,7 +112,7 @@ class CompositionalReward(NetworkOptions):
         """Raise a ValueError where metadata with `include` is not GenEval's."""
         if "include" in metadata:
             check_metadata(metadata, _ATTRIBUTES)
-            for name in classes_of(metadata):
+            for name in list_classes(metadata):
                 check(not set(name) & set(".?"), "class", name, "a name without . and ?")
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
@@ -122,7 +122,7 @@ class CompositionalReward(NetworkOptions):
         for n, sample in enumerate(samples):
             if "include" in sample.metadata:
                 self.check(sample.metadata)
-                alike.setdefault((images[n].size, classes_of(sample.metadata)), []).append(n)
+                alike.setdefault((images[n].size, list_classes(sample.metadata)), []).append(n)
         scores: list[float | None] = [None] * len(samples)
         lowest = min(self.thresholds.values())
         for (_, names), places in alike.items():
@@ -135,7 +135,7 @@ class CompositionalReward(NetworkOptions):
         self, image: Image.Image, metadata: Mapping[str, Any], found: Sequence[Found]
     ) -> float:
         key = "counting_threshold" if metadata["tag"] == "counting" else "threshold"
-        objects = kept(found, self.thresholds[key], self.max_objects, self.max_overlap)
+        objects = select_objects(found, self.thresholds[key], self.max_objects, self.max_overlap)
         holds = [holds for holds, _ in self._conditions(image, metadata, objects)]
         return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
 
@@ -146,7 +146,7 @@ class CompositionalReward(NetworkOptions):
             return self.colors([crop(image, item.box) for item in taken], name)
 
         def related(a: Found, b: Found) -> set[str]:
-            return relative_position(a.box, b.box)
+            return find_relations(a.box, b.box)
 
         include = metadata["include"]
         conditions = list(include_conditions(include, objects, {"color": color}, related))
@@ -179,13 +179,13 @@ class ColorClassifier:
         return [COLORS[n] for n in closest.argmax(-1).tolist()]
 
 
-def classes_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+def list_classes(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """The classes a prompt names, in alphabetical order."""
     clauses = (*metadata["include"], *metadata.get("exclude", ()))
     return tuple(sorted({clause["class"] for clause in clauses}))
 
 
-def kept(
+def select_objects(
     found: Sequence[Found], threshold: float, max_objects: int, max_overlap: float
 ) -> dict[str, list[Found]]:
     """The objects of each class that count, best first; see `CompositionalReward`."""
@@ -194,13 +194,13 @@ def kept(
         if item.score <= threshold:
             continue
         mine = objects.setdefault(item.name, [])
-        new = max_overlap == 1 or all(overlap(item.box, o.box) < max_overlap for o in mine)
+        new = max_overlap == 1 or all(compute_overlap(item.box, o.box) < max_overlap for o in mine)
         if new and len(mine) < max_objects:
             mine.append(item)
     return objects
 
 
-def overlap(a: Box, b: Box) -> float:
+def compute_overlap(a: Box, b: Box) -> float:
     """Intersection over union of boxes in pixels, whose last row and column belong to them."""
 
     def area(left: float, top: float, right: float, bottom: float) -> float:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from mmrl.types import Sample
 from rewards.math import check_partial
 from rewards.parsing.extraction import extract
-from rewards.parsing.metadata import read, values
+from rewards.parsing.metadata import read_sample, read_values
 
 MAX_CHARS = 300
 _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
@@ -58,16 +58,16 @@ class CountdownReward:
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where numbers and target are not whole numbers."""
-        found = values(metadata, "countdown", "numbers", "target")
+        found = read_values(metadata, "countdown", "numbers", "target")
         if found is not None:
-            _problem(*found)
+            _read_problem(*found)
 
     def _score(self, sample: Sample) -> float | None:
-        content = read(sample, "countdown", "numbers", "target")
+        content = read_sample(sample, "countdown", "numbers", "target")
         if content is None:
             return None
         completion, (numbers, target) = content
-        numbers, target = _problem(numbers, target)
+        numbers, target = _read_problem(numbers, target)
         found = extract(completion, ("boxed", "answer"))
         if found is None:
             return 0.0
@@ -76,16 +76,16 @@ class CountdownReward:
 
 def solves(written: str, numbers: list[int], target: int) -> bool:
     """Whether an expression, or the left side of `expression = number`, is a solution."""
-    text = _plain(written)
+    text = _normalise(written)
     try:
         used: list[int] = []
-        value = _value(_tree(text), used)
+        value = _evaluate(_parse(text), used)
     except (ValueError, ZeroDivisionError):
         return False
     return sorted(used) == sorted(numbers) and value == target
 
 
-def _plain(written: str) -> str:
+def _normalise(written: str) -> str:
     text = _FRACTION.sub(r"((\1)/(\2))", written)
     for spelling, sign in _SPELLINGS.items():
         text = text.replace(spelling, sign)
@@ -93,7 +93,7 @@ def _plain(written: str) -> str:
     return (equation.group(1) if equation else text).strip()
 
 
-def _tree(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     if len(text) > MAX_CHARS or not re.fullmatch(r"[\d+\-*/() ]+", text):
         raise ValueError("not arithmetic")
     try:
@@ -102,12 +102,12 @@ def _tree(text: str) -> ast.expr:
         raise ValueError("not an expression") from error
 
 
-def _value(node: ast.expr, used: list[int]) -> Fraction:
+def _evaluate(node: ast.expr, used: list[int]) -> Fraction:
     """The value of a tree; the numbers in it are appended to `used`."""
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left, used), _value(node.right, used))
+        return _OPERATORS[type(node.op)](_evaluate(node.left, used), _evaluate(node.right, used))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-        value = _value(node.operand, used)
+        value = _evaluate(node.operand, used)
         return value if isinstance(node.op, ast.UAdd) else -value
     if isinstance(node, ast.Constant) and type(node.value) is int:
         used.append(node.value)
@@ -115,11 +115,11 @@ def _value(node: ast.expr, used: list[int]) -> Fraction:
     raise ValueError("only whole numbers and + - * / are allowed")
 
 
-def _problem(numbers: Any, target: Any) -> tuple[list[int], int]:
-    return whole_numbers(numbers, "numbers"), whole_number(target, "target")
+def _read_problem(numbers: Any, target: Any) -> tuple[list[int], int]:
+    return read_whole_numbers(numbers, "numbers"), read_whole_number(target, "target")
 
 
-def whole_numbers(values: Any, key: str) -> list[int]:
+def read_whole_numbers(values: Any, key: str) -> list[int]:
     """Numbers of a problem, as JSON, tables and d1's files write them: 3, 3.0 or "3".
 
     Raises:
@@ -129,11 +129,11 @@ def whole_numbers(values: Any, key: str) -> list[int]:
         raise ValueError(
             f"{key} is {values!r}; it must be a list of whole numbers, such as [49, 55, 53]."
         )
-    return [whole_number(value, f"{key}[{n}]") for n, value in enumerate(values)]
+    return [read_whole_number(value, f"{key}[{n}]") for n, value in enumerate(values)]
 
 
-def whole_number(value: Any, key: str) -> int:
-    """One number of a problem; see `whole_numbers`."""
+def read_whole_number(value: Any, key: str) -> int:
+    """One number of a problem; see `read_whole_numbers`."""
     written = isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value)
     exact = isinstance(value, float) and value.is_integer()
     if written or exact or (isinstance(value, Integral) and not isinstance(value, bool)):

@@ -20,7 +20,7 @@ from mmrl.types import Prompt, Sample
 from rewards import PartialFailure
 from rewards.answer import AnswerReward
 from rewards.judging.asking import Answer, Asking
-from rewards.judging.scene_questions import KINDS, Question, questions
+from rewards.judging.scene_questions import KINDS, Question, build_questions
 from rewards.parsing.images import image_of
 
 GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
@@ -78,7 +78,7 @@ class CycleReward:
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where metadata with `include` is not of GenEval's schema."""
-        questions(metadata, self.kinds)
+        build_questions(metadata, self.kinds)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None where the metadata has nothing to ask about. The policy is asked
@@ -106,7 +106,7 @@ class CycleReward:
     def _asked(self, sample: Sample) -> list[tuple[Prompt, Question]] | ValueError:
         """The questions about a sample as prompts that show its image, or what is wrong with it."""
         try:
-            found = questions(sample.metadata, self.kinds)
+            found = build_questions(sample.metadata, self.kinds)
             shown = [image_of(sample, "cycle")] if found else []
         except ValueError as error:  # of this sample alone: the policy is asked about the others
             return error

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from mmrl.types import Sample
 from rewards.parsing.extraction import find_boxed
-from rewards.parsing.metadata import read
+from rewards.parsing.metadata import read_sample
 
 MODES = ("soft", "strict", "boxed")
 
@@ -50,17 +50,17 @@ class FormatReward:
         return [self._score(sample) for sample in samples]
 
     def _score(self, sample: Sample) -> float | None:
-        content = read(sample, "format")
+        content = read_sample(sample, "format")
         assert content is not None, "a reward that needs no metadata applies to every sample"
         text = content[0]
         if self.mode == "boxed":
             return float(bool(find_boxed(text)))
         if self.prefilled:
             text = f"<{self.tags[0]}>{text}"
-        return float(laid_out(text, self.tags, self.mode == "strict"))
+        return float(has_layout(text, self.tags, self.mode == "strict"))
 
 
-def laid_out(text: str, tags: list[str], strict: bool) -> bool:
+def has_layout(text: str, tags: list[str], strict: bool) -> bool:
     """Whether a text has each tag once, in order, not empty, with nothing before them.
 
     Args:

@@ -55,12 +55,12 @@ class ImageRewardReward(NetworkOptions):
         transforms = import_extra("torchvision.transforms", "clip")
         from transformers import AutoTokenizer
 
-        from rewards.networks.imagereward_network import network_of
+        from rewards.networks.imagereward_network import build_network
 
         path = find_checkpoint(self.checkpoint, FILE, "imagereward.checkpoint")
         self._words = load_part(AutoTokenizer, self.tokenizer, "imagereward.tokenizer")
         weights = read_weights(path, "imagereward.checkpoint")
-        network = network_of(weights, f"imagereward.checkpoint {path}")
+        network = build_network(weights, f"imagereward.checkpoint {path}")
         check(
             len(self._words) <= network.text.config.vocab_size,
             "imagereward.tokenizer",

@@ -22,9 +22,9 @@ from rewards import PartialFailure
 from rewards.http.errors import Unreadable
 from rewards.http.service import Deadline
 from rewards.http.service_options import ServiceOptions
-from rewards.judging.cache import ReplyCache, key_of
+from rewards.judging.cache import ReplyCache, hash_request
 from rewards.judging.endpoint import Endpoint
-from rewards.judging.reply import ReplyError, score_of
+from rewards.judging.reply import ReplyError, read_score
 from rewards.judging.template import Template, load_template
 from rewards.parsing.images import Files, data_url
 
@@ -115,7 +115,7 @@ class JudgeReward(ServiceOptions):
         """
         files = Files(partial(data_url, max_pixels=self.max_pixels))
         asked = [
-            [(key_of(request), request) for request in self._requests(sample, files)]
+            [(hash_request(request), request) for request in self._requests(sample, files)]
             for sample in samples
         ]
         scores = self._scores({key: request for own in asked for key, request in own})
@@ -152,7 +152,7 @@ class JudgeReward(ServiceOptions):
         if isinstance(reply, Exception):
             return reply
         try:
-            return score_of(reply, self._template)
+            return read_score(reply, self._template)
         except ReplyError as error:
             return ReplyError(f"the reply of {self.model} {error}")
 

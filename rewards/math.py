@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
-from rewards.parsing.metadata import read, values
-from rewards.parsing.percent import readings
+from rewards.parsing.metadata import read_sample, read_values
+from rewards.parsing.percent import list_readings
 from rewards.parsing.verifier import Verifier
 
 MAX_ANSWER_CHARS = 1000
@@ -72,16 +72,16 @@ class MathReward:
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the answer is no reference."""
-        found = values(metadata, "math", "answer")
+        found = read_values(metadata, "math", "answer")
         if found is not None:
-            reference(*found)
+            read_reference(*found)
 
     def _score(self, sample: Sample) -> float | None:
-        content = read(sample, "math", "answer")
+        content = read_sample(sample, "math", "answer")
         if content is None:
             return None
         completion, (answer,) = content
-        gold = reference(answer, sample.prompt)
+        gold = read_reference(answer, sample.prompt)
         found = extract(completion, self.sources)
         if found is None:
             return 0.0
@@ -95,7 +95,7 @@ class MathReward:
     def _right(self, gold: str, written: str) -> bool:
         if _bare(gold) == _bare(written):
             return True
-        return any(self._equal(*reading) for reading in readings(gold, written))
+        return any(self._equal(*reading) for reading in list_readings(gold, written))
 
     def _equal(self, gold: str, written: str) -> bool:
         if _PLAIN.fullmatch(_bare(gold)):
@@ -105,7 +105,7 @@ class MathReward:
         return len(written) <= MAX_ANSWER_CHARS and bool(self.verifier.equal(gold, written))
 
 
-def reference(answer: Any, prompt: str = "") -> str:
+def read_reference(answer: Any, prompt: str = "") -> str:
     """The bare answer in a reference: the last box, else what follows `####`, else all of it.
 
     Raises:

@@ -47,21 +47,21 @@ class OCRReward(OCROptions):
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where the wanted text is empty or no text."""
-        wanted_text("", metadata)
+        find_wanted_text("", metadata)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None for a sample without a wanted text."""
         images = [image_of(sample, "ocr") for sample in samples]
-        wanted = [wanted_text(sample.prompt, sample.metadata) for sample in samples]
+        wanted = [find_wanted_text(sample.prompt, sample.metadata) for sample in samples]
         places = [n for n, text in enumerate(wanted) if text is not None]
         readings = self.read([images[n] for n in places]) if places else []
         scores: list[float | None] = [None] * len(samples)
         for n, reading in zip(places, readings, strict=True):
-            scores[n] = legibility(reading, wanted[n] or "")
+            scores[n] = score_reading(reading, wanted[n] or "")
         return scores
 
 
-def wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:
+def find_wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:
     """The text an image should show: the metadata `text`, else the first part of the prompt in
     straight or curved double quotes that has a letter or digit; None where there is neither.
 
@@ -77,7 +77,7 @@ def wanted_text(prompt: str, metadata: Mapping[str, Any]) -> str | None:
     return next((part for part in parts if any(map(str.isalnum, part))), None)
 
 
-def legibility(reading: str, wanted: str) -> float:
+def score_reading(reading: str, wanted: str) -> float:
     """The score of a reading, in [0, 1]; `wanted` has at least one character that is no space."""
     reading, wanted = _plain(reading), _plain(wanted)
     if wanted in reading:

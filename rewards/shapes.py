@@ -18,10 +18,10 @@ from mmrl.types import Sample
 from rewards.detection.geneval_rules import (
     Condition,
     check_metadata,
-    directions,
     exclude_conditions,
+    find_directions,
     include_conditions,
-    shortened_offset,
+    shorten_offset,
 )
 from rewards.detection.shapes_detector import (
     BACKGROUNDS,
@@ -43,7 +43,7 @@ _SEEN = {
 
 @dataclass(frozen=True)
 class ShapesVerdict:
-    """How far an image fulfils a prompt.
+    """Whether an image fulfils a prompt, and to what degree.
 
     Attributes:
         strict: Whether every condition holds.
@@ -117,7 +117,7 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
     for item in detection.objects:
         found.setdefault(item.shape, []).append(item)
     conditions = [
-        *include_conditions(metadata["include"], found, _SEEN, relations),
+        *include_conditions(metadata["include"], found, _SEEN, find_relations),
         *_backgrounds(metadata, detection),
         *exclude_conditions(metadata.get("exclude", ()), found),
     ]
@@ -144,12 +144,12 @@ def _unasked(metadata: dict[str, Any], detection: Detection) -> Iterator[Conditi
         yield False, f"not asked for: {name}"
 
 
-def relations(a: DetectedObject, b: DetectedObject) -> set[str]:
+def find_relations(a: DetectedObject, b: DetectedObject) -> set[str]:
     """Name where `a` lies relative to `b`.
 
-    As GenEval's `relative_position`, but a direction holds if it makes up more than half of what is
-    left of the offset, not of the whole offset: close to each other more diagonals have two names.
+    Like GenEval's rule, but a direction holds if it is more than half of the shortened offset, not
+    of the whole offset: for close objects more diagonals have two names.
     """
-    _, rest = shortened_offset(a.box, b.box)
+    _, rest = shorten_offset(a.box, b.box)
     length = (rest[0] ** 2 + rest[1] ** 2) ** 0.5
-    return directions(rest, length) if length else set()
+    return find_directions(rest, length) if length else set()

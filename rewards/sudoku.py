@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from mmrl.types import Sample
 from rewards.parsing.extraction import find_tagged
-from rewards.parsing.metadata import read, values
+from rewards.parsing.metadata import read_sample, read_values
 
 
 class SudokuReward:
@@ -26,13 +26,13 @@ class SudokuReward:
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where puzzle and solution do not belong together."""
-        found = values(metadata, "sudoku", "puzzle", "solution")
+        found = read_values(metadata, "sudoku", "puzzle", "solution")
         if found is not None:
             _digits(*found)
 
 
 def _score(sample: Sample) -> float | None:
-    content = read(sample, "sudoku", "puzzle", "solution")
+    content = read_sample(sample, "sudoku", "puzzle", "solution")
     if content is None:
         return None
     completion, (puzzle, solution) = content

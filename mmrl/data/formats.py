@@ -14,7 +14,7 @@ from collections.abc import Callable
 from mmrl.config import ConfigError
 from mmrl.data.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
 from mmrl.data.row import Row, given, without
-from rewards.countdown import whole_number, whole_numbers
+from rewards.countdown import read_whole_number, read_whole_numbers
 from rewards.detection.geneval_rules import check_clauses
 from rewards.parsing.extraction import find_boxed, find_hashed
 
@@ -119,13 +119,15 @@ _ENDS = re.compile(r"(?:<\|eot_id\|>|<\|endoftext\|>|\s)+\Z")
 
 def countdown(row: Row) -> Row:
     """Countdown-Tasks-3to4, as d1 trains on it: `nums`, `target`."""
-    return _countdown(whole_numbers(row["nums"], "nums"), whole_number(row["target"], "target"))
+    return _countdown(
+        read_whole_numbers(row["nums"], "nums"), read_whole_number(row["target"], "target")
+    )
 
 
 def d1_countdown(row: Row) -> Row:
     """d1's Countdown test file: `input` such as "30,100,93", `output` such as "23"."""
-    numbers = whole_numbers(row["input"].split(","), "input")
-    return _countdown(numbers, whole_number(row["output"], "output"))
+    numbers = read_whole_numbers(row["input"].split(","), "input")
+    return _countdown(numbers, read_whole_number(row["output"], "output"))
 
 
 def _countdown(numbers: list[int], target: int) -> Row:

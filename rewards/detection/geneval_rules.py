@@ -63,19 +63,19 @@ def exclude_conditions(
         yield found < clause["count"], text
 
 
-def relative_position(a: Box, b: Box) -> set[str]:
+def find_relations(a: Box, b: Box) -> set[str]:
     """Where `a` lies relative to `b`, boxes in pixels.
 
     The offset between the centres is shortened by a tenth of the summed extents on each axis; a
     direction holds if what is left of it is more than half of the whole offset.
     """
-    offset, rest = shortened_offset(a, b)
+    offset, rest = shorten_offset(a, b)
     if all(abs(part) < 1e-3 for part in rest):
         return set()
-    return directions(rest, (offset[0] ** 2 + offset[1] ** 2) ** 0.5)
+    return find_directions(rest, (offset[0] ** 2 + offset[1] ** 2) ** 0.5)
 
 
-def shortened_offset(a: Box, b: Box) -> tuple[tuple[float, float], tuple[float, float]]:
+def shorten_offset(a: Box, b: Box) -> tuple[tuple[float, float], tuple[float, float]]:
     """From the centre of `b` to that of `a` on both axes; the same less the margin."""
     offset, rest = [], []
     for axis in (0, 1):
@@ -87,7 +87,7 @@ def shortened_offset(a: Box, b: Box) -> tuple[tuple[float, float], tuple[float, 
     return (offset[0], offset[1]), (rest[0], rest[1])
 
 
-def directions(rest: tuple[float, float], length: float) -> set[str]:
+def find_directions(rest: tuple[float, float], length: float) -> set[str]:
     """The relations whose part of an offset is more than half of `length`."""
     along = (-rest[0], rest[0], -rest[1], rest[1])
     return {name for name, part in zip(RELATIONS, along, strict=True) if part / length > 0.5}

@@ -27,7 +27,7 @@ from mmrl.types import Sample
 from rewards import PartialFailure
 from rewards.http import stop
 from rewards.http.errors import Refused, Unreachable
-from rewards.http.protocols.answers import AnswerError, Outcome, PassingError, finite
+from rewards.http.protocols.answers import AnswerError, Outcome, PassingError, check_finite
 from rewards.http.protocols.recognition import recognise
 from rewards.http.readiness import why_not_ready
 from rewards.http.service import BROKEN, JSON, Deadline
@@ -187,4 +187,4 @@ class ClientReward(ServiceOptions, ABC):
 
 
 def _check_score(outcome: Outcome) -> Outcome:
-    return outcome if outcome is None or isinstance(outcome, Exception) else finite(outcome)
+    return outcome if outcome is None or isinstance(outcome, Exception) else check_finite(outcome)

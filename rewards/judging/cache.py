@@ -15,7 +15,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 
-def key_of(request: dict[str, Any]) -> str:
+def hash_request(request: dict[str, Any]) -> str:
     """Hash of a request: model, settings, words, and the bytes of images."""
     text = json.dumps(request, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

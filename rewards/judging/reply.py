@@ -17,7 +17,7 @@ class ReplyError(ValueError):
     """A reply that holds no score of the form that was asked for."""
 
 
-def score_of(reply: str, template: Template) -> float:
+def read_score(reply: str, template: Template) -> float:
     """The raw score in a reply.
 
     Raises:

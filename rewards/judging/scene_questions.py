@@ -32,7 +32,7 @@ class Question(NamedTuple):
     facts: dict[str, Any]
 
 
-def questions(metadata: Mapping[str, Any], kinds: tuple[str, ...]) -> list[Question]:
+def build_questions(metadata: Mapping[str, Any], kinds: tuple[str, ...]) -> list[Question]:
     """The questions of some kinds about every clause of `include`; equal metadata, equal questions.
 
     Raises:

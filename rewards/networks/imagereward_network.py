@@ -2,9 +2,9 @@
 
     score = (layers(text encoder's first state, which attends to the image's states) - MEAN) / STD
 
-The published network is BLIP's own code; transformers' `BlipVisionModel` and `BlipTextModel` are
-the same networks under other names, which `our_name` knows. Sizes are read from the shapes of the
-weights; a head is 64 wide in all of these networks.
+The published network is BLIP's own code. transformers' `BlipVisionModel` and `BlipTextModel` are
+the same networks with other names (`rename_weight`). Sizes are read from the shapes of the weights;
+a head is 64 wide in all of these networks.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rewards.networks.checkpoints import fill_network
-from rewards.networks.score_layers import score_layers
+from rewards.networks.score_layers import build_score_layers
 
 MEAN = 0.16717362830052426
 STD = 1.0333394966054072
@@ -36,7 +36,7 @@ _VISION_NAMES = {
 }
 
 
-def our_name(published: str) -> str | None:
+def rename_weight(published: str) -> str | None:
     """The name of a published weight here; None for what is not used. Unknown names stay."""
     if published.startswith(UNUSED):
         return None
@@ -62,7 +62,7 @@ class ImageRewardNetwork(nn.Module):
 
         self.vision = BlipVisionModel(BlipVisionConfig(**vision))
         self.text = BlipTextModel(BlipTextConfig(**text), add_pooling_layer=False)
-        self.layers = score_layers(text["hidden_size"])
+        self.layers = build_score_layers(text["hidden_size"])
 
     def features(self, pixels: Tensor, tokens: Tensor, attend: Tensor) -> Tensor:
         """[b, D] of images [b, 3, H, W] and prompts [b, T], `attend` [b, T] being 0 at padding."""
@@ -75,7 +75,7 @@ class ImageRewardNetwork(nn.Module):
         return (self.layers(features.float())[:, 0] - MEAN) / STD
 
 
-def network_of(weights: Mapping[str, Tensor], what: str) -> ImageRewardNetwork:
+def build_network(weights: Mapping[str, Tensor], what: str) -> ImageRewardNetwork:
     """The network that published weights belong to, filled with them.
 
     Args:
@@ -92,7 +92,7 @@ def network_of(weights: Mapping[str, Tensor], what: str) -> ImageRewardNetwork:
             f"{what} holds no ImageReward network ({error!r}); its weights are named"
             f" {_VISION}…, {_TEXT}… and mlp.layers.…"
         ) from error
-    ours = {our_name(name): value for name, value in weights.items()}
+    ours = {rename_weight(name): value for name, value in weights.items()}
     ours.pop(None, None)
     fill_network(network, ours, f"{what} is no ImageReward network")  # type: ignore[arg-type]
     return network

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SIZES = (1024, 128, 64, 16, 1)
 
 
-def score_layers(width: int) -> nn.Sequential:
+def build_score_layers(width: int) -> nn.Sequential:
     """Layers under their published places 0, 2, 4, 6 and 7, for features [n, width]."""
     from torch import nn
 

@@ -6,7 +6,7 @@ from typing import Any
 from mmrl.types import Sample
 
 
-def values(
+def read_values(
     metadata: Mapping[str, Any], reward: str, *keys: str, of: str = "a prompt"
 ) -> list[Any] | None:
     """One value per key; None where there is none of them, and the reward does not apply.
@@ -31,7 +31,7 @@ def values(
     return [metadata[key] for key in keys]
 
 
-def read(sample: Sample, reward: str, *keys: str) -> tuple[str, list[Any]] | None:
+def read_sample(sample: Sample, reward: str, *keys: str) -> tuple[str, list[Any]] | None:
     """The completion and the metadata values a text reward needs.
 
     Args:
@@ -46,7 +46,7 @@ def read(sample: Sample, reward: str, *keys: str) -> tuple[str, list[Any]] | Non
     Raises:
         ValueError: only some of the keys are there, or the completion is an image.
     """
-    found = values(sample.metadata, reward, *keys, of=f"the sample {sample.prompt[:80]!r}")
+    found = read_values(sample.metadata, reward, *keys, of=f"the sample {sample.prompt[:80]!r}")
     if found is None:
         return None
     if not isinstance(sample.completion, str):

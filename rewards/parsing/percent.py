@@ -15,7 +15,7 @@ _SIGN = re.compile(rf"(?:\\[,;:! ]|[~\s])*(?:\\?%|{_WORD})", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{0,40})(?:\.\d{1,40}|(?<=\d))")
 
 
-def readings(gold: str, written: str) -> list[tuple[str, str]]:
+def list_readings(gold: str, written: str) -> list[tuple[str, str]]:
     """What is to be compared, as pairs of reference and answer; one that is equal is enough.
 
     Args:

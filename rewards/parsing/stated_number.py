@@ -14,13 +14,13 @@ _NOT_DIGITS = re.compile(r"[\s$€£,]")
 _WORD = re.compile(r"[a-z]+")
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """The value of a text that is a number and nothing else; a currency or % makes none less."""
     found = _NUMBER.fullmatch(text.strip().removesuffix("%").strip())
     return _value(found[0]) if found else None
 
 
-def stated_number(text: str) -> float | None:
+def find_number(text: str) -> float | None:
     """The value of the one number in a text; None for none, or for several that differ.
 
     Text before the last equals sign is ignored. Number words up to twenty count if there are no

@@ -16,7 +16,7 @@ _APOSTROPHE = re.compile(r"['’]")
 _STOPS = re.compile(r"\.(?!\d)|-(?!\d)|(?<=\w)-|[^\w\s.%-]")
 
 
-def words_of(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     """A text as lower-case words: no punctuation, no articles, numbers up to twenty as digits."""
     text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).casefold())
     words = _STOPS.sub(" ", _APOSTROPHE.sub("", text)).split()
@@ -30,7 +30,9 @@ def yes_or_no(words: Sequence[str]) -> str | None:
     return first[0] if first and first[0] in other and other[first[0]] not in words else None
 
 
-def mentions(words: Sequence[str], choices: Sequence[Sequence[str]]) -> tuple[set[int], list[str]]:
+def find_mentions(
+    words: Sequence[str], choices: Sequence[Sequence[str]]
+) -> tuple[set[int], list[str]]:
     """Which choices a text names, and its other words.
 
     A choice whose words all belong to longer ones ("red" in "dark red") is not meant.

@@ -7,7 +7,7 @@ from typing import Any
 
 from mmrl.config import ConfigError, check_choice
 from mmrl.config.by_name import find, is_by_name
-from rewards.http.protocols import client_of, is_client
+from rewards.http.protocols import is_client, resolve_client
 from rewards.registry.interface import Reward
 from rewards.registry.reward_options import check_options, check_own_options
 
@@ -101,7 +101,7 @@ def _resolve(
         return entry["reward"], options, check_own_options
     if is_client(entry) and name:
         local = reward_class(str(name)) if name in REWARDS else None
-        return *client_of({"name": str(name), **options}, local, where), check_options
+        return *resolve_client({"name": str(name), **options}, local, where), check_options
     if is_by_name(name):
         return reward_class(str(name), f"{where}.name"), options, check_own_options
     try:

@@ -5,11 +5,11 @@
     → one {"execution": {"logs": {"stdout": [str]}, …}, "exception_str": str | null} per script,
       as the E2B router of the open-r1 line answers, or {"text": str, "exception_str": …} (Morph).
 
-A script carries the tester of `rewards/jail` along and has it run the job in its own process,
-so a verdict is made there as it is here: by comparing values, apart from the candidate. What keeps
-the candidate from the rest of that machine is up to the router; inside, those layers are
-applied that happen to work. A candidate that breaks out of its process there can read the script,
-its tests and the mark its verdict is found by: use a fresh machine per script, as both routers do.
+A script contains the files of `rewards/sandbox/jail` and runs the job in its own processes, so the
+tests are judged as on this machine: by comparing values, apart from the candidate. Isolation from
+the rest of the remote machine is up to the router; within the script, every layer that works there
+is applied. A candidate that escapes its process can read the script, its tests and the mark of its
+verdict: use a fresh machine per script, as both routers do.
 """
 
 import base64
@@ -24,10 +24,10 @@ from rewards.http.errors import Refused
 from rewards.http.service import Deadline, Service
 from rewards.sandbox.jail import BOOT
 from rewards.sandbox.jail.tester import GRACE
-from rewards.sandbox.sandbox import JAIL, Job, JobVerdict, SandboxError, verdict_of
+from rewards.sandbox.sandbox import JAIL, Job, JobVerdict, SandboxError, read_verdict
 
 START_SECONDS = 15
-"""What starting a machine and unpacking may take on top of a job's own time."""
+"""Seconds for starting a machine and unpacking, in addition to the time of a job."""
 
 _SCRIPT = """
 import base64, json, os, struct, subprocess, sys, sysconfig, tempfile, zlib
@@ -55,7 +55,7 @@ class RemoteSandbox:
 
     Args:
         url: where `/execute_batch` is, for example `http://127.0.0.1:8000`.
-        timeout: seconds on the clock for loading the code and for each test.
+        timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of one job, all its tests together.
         memory_mb: address space of one job.
         output_kb: what one job may print and return from one call.
@@ -91,7 +91,9 @@ class RemoteSandbox:
         if not jobs:
             return []
         marks = [f"verdict-{secrets.token_hex(16)}:" for _ in jobs]
-        scripts = [script(job, self._limits, mark) for job, mark in zip(jobs, marks, strict=True)]
+        scripts = [
+            write_script(job, self._limits, mark) for job, mark in zip(jobs, marks, strict=True)
+        ]
         rounds = 1 + max(len(job.tests) for job in jobs)
         seconds = int(self.timeout * rounds + GRACE + START_SECONDS)
         body = {"scripts": scripts, "languages": ["python"] * len(jobs)}
@@ -103,10 +105,10 @@ class RemoteSandbox:
         if not isinstance(answers, list) or len(answers) != len(jobs):
             raise SandboxError(f"{self.url} sent {str(answers)[:200]!r} for {len(jobs)} scripts")
         cases = zip(answers, marks, jobs, strict=True)
-        return [verdict_of(_reply(answer, mark), job) for answer, mark, job in cases]
+        return [read_verdict(_reply(answer, mark), job) for answer, mark, job in cases]
 
 
-def script(job: Job, limits: dict[str, Any], mark: str) -> str:
+def write_script(job: Job, limits: dict[str, Any], mark: str) -> str:
     """A program that runs a job and prints its verdict after `mark`."""
     files = {path.name: path.read_text(encoding="utf-8") for path in JAIL.glob("*.py")}
     packed = zlib.compress(json.dumps([files, asdict(job), limits]).encode())

@@ -2,18 +2,17 @@
 
     Sandbox().run([Job("def add(a, b): return a + b", tests=["assert add(1, 2) == 3"])])
 
-Every job has its own processes (`rewards/sandbox/jail/__init__.py` says which and why).
-`isolation`:
+Every job has its own processes (see `rewards/sandbox/jail/__init__.py`). Levels of `isolation`:
 
-full     a namespace of users, processes, mounts, network and IPC with nothing in it but Python's
-         standard library, read-only, and an empty folder in memory; and all of the next line.
-process  no namespaces, for machines that forbid them: Landlock closes all files but the standard
-         library, a filter closes processes, programs, signals and sockets. Nothing can be written.
+full     namespaces of users, processes, mounts, network and IPC that contain only Python's standard
+         library, read-only, and an empty folder in memory; and everything in the next line.
+process  no namespaces, for machines that forbid them: Landlock denies all files but the standard
+         library, a filter denies processes, programs, signals and sockets. Nothing can be written.
 
-Both bound processor time, time on the clock, memory, file size, open files and output; environment,
-open files and session are the candidate's own. A machine that cannot give the level asked for is
-refused, never given less. What remains: the kernel itself is shared, and so are caches and
-timing; a solution that fits its tests by guessing passes them.
+Both limit processor time, wall-clock time, memory, file size, open files and output. Environment,
+open files and session are separate. If a machine cannot provide the level, the sandbox fails and
+never falls back to a weaker one. Not covered: kernel, caches and timing are shared, and a solution
+that guesses the expected results passes its tests.
 """
 
 import json
@@ -45,7 +44,7 @@ class SandboxError(RuntimeError):
 
 
 class IsolationError(SandboxError):
-    """This machine cannot give the isolation that was asked for."""
+    """This machine cannot provide the isolation level."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,10 @@ class Job:
     """Code and what to do with it.
 
     Attributes:
-        code: what a model wrote.
+        code: the code of a model.
         tests: pieces of code with assertions, or `{"input": [arguments], "output": result}` for a
             call of `entry_point`.
-        setup: code that comes before the tests, and before the code where it can.
+        setup: code that runs before the tests, and before the code if it can.
         entry_point: the function under test; found in the assertions if empty. A test that defines
             `check` has it called with this function, as HumanEval's tests are.
         stop: whether the first failure ends the job.
@@ -75,13 +74,13 @@ class Job:
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """What came of a job.
+    """The result of a job.
 
     Attributes:
         passed: one bool per test; those not run did not pass. A script has none.
-        reason: why the first one failed, or why the output of a script does not count.
+        reason: why the first one failed, or why the output of a script is not valid.
         printed: standard output of a script.
-        broken: why the tests can be run with no code at all; empty where they can.
+        broken: why the tests cannot be run, whatever the code; empty if they can.
     """
 
     passed: list[bool] = field(default_factory=list)
@@ -95,14 +94,14 @@ class Sandbox:
 
     Args:
         isolation: see the module.
-        timeout: seconds on the clock for loading the code and for each test.
+        timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of one job, all its tests together.
         memory_mb: address space of one job.
         output_kb: what one job may print, write to files, and return from one call.
         workers: how many jobs run at the same time.
 
     Raises:
-        IsolationError: the machine cannot give this isolation; the message says what is missing.
+        IsolationError: the machine cannot provide this level; the message says what is missing.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class Sandbox:
                 zygote = _start_zygote(self.isolation, self._settings)
             rounds = 1 + len(job.tests)
             deadline = time.monotonic() + self.timeout * rounds + 4 * GRACE + START_SECONDS
-            return verdict_of(_exchange(zygote, asdict(job), deadline), job)
+            return read_verdict(_exchange(zygote, asdict(job), deadline), job)
         except WireError as error:
             if zygote is not None:
                 _end(zygote)
@@ -175,7 +174,7 @@ class Sandbox:
 
 
 def library_paths() -> list[str]:
-    """Files and folders the standard library needs: all that sandboxed code may read."""
+    """Files and folders of the standard library: all that sandboxed code may read."""
     own = [os.path.dirname(os.__file__), "/etc/ld.so.cache"]
     own += [os.path.join(prefix, "lib") for prefix in (sys.base_prefix, sys.base_exec_prefix)]
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"]
@@ -186,7 +185,7 @@ def library_paths() -> list[str]:
     return paths
 
 
-def verdict_of(reply: dict[str, Any], job: Job) -> JobVerdict:
+def read_verdict(reply: dict[str, Any], job: Job) -> JobVerdict:
     """The verdict in a tester's reply.
 
     Raises:

@@ -4,6 +4,6 @@
     GET  /v1/health    what is served, and whether it is loaded
     GET  /metrics      for Prometheus
 
-What a client sends is data: nothing it names is opened, its images are PNG whose size is known
-before they are decoded, and every amount has a limit.
+Requests are untrusted data: nothing that they name is opened, images are PNG files whose size is
+known before they are decoded, and every amount has a limit.
 """

@@ -2,7 +2,7 @@
 
     python -m rewards.server config=configs/reward_server/shapes.yaml port=18080
 
-SIGTERM and Ctrl-C stop accepting, answer what was accepted, and exit with status 0.
+SIGTERM and Ctrl-C stop the server: accepted requests are answered, and the exit status is 0.
 """
 
 import logging
@@ -34,7 +34,7 @@ def serve(config: ServerConfig, token: str | None) -> None:
         import uvicorn
 
         from rewards.server.app import build_app
-        from rewards.server.connections import protocol_of
+        from rewards.server.connections import build_protocol
         from rewards.server.log import start_log
         from rewards.server.scoring_service import ScoringService
     except ModuleNotFoundError as error:
@@ -51,14 +51,14 @@ def serve(config: ServerConfig, token: str | None) -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             build_app(service, token),
-            http=protocol_of(config.limits),
+            http=build_protocol(config.limits),
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            # longer than clients pause between steps, so that none meets a closing connection
+            # longer than clients pause between steps, so that no client uses a closing connection
             timeout_keep_alive=600,
             timeout_graceful_shutdown=int(config.timeout_s + config.limits.body_seconds) + 1,
         )
@@ -77,8 +77,7 @@ def _log_start(config: ServerConfig, listener: socket.socket) -> None:
 
 
 def _ignore_signals() -> None:
-    """uvicorn handles the signals while it runs, and when it has shut down raises them again for
-    the handlers before it; these do nothing, because the server has stopped."""
+    """Ignore signals that uvicorn, which handles them while it runs, raises again at its end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
 

@@ -38,7 +38,7 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
 
     @app.post(SCORE)
     async def score(request: Request) -> Response:
-        # Read by hand: FastAPI would take a body of any size, and parse it before any check.
+        # FastAPI would accept a body of any size, and parse it before any check.
         _check_kind(request)
         with service.budget.lease() as lease:
             body = await read_body(request, service.limits, lease)
@@ -57,8 +57,8 @@ def build_app(service: ScoringService, token: str | None) -> ASGIApp:
 
 
 def _check_kind(request: Request) -> None:
-    """Raise a `Refusal` unless the body says it is JSON. A foreign web page cannot make a browser
-    send that without asking first, so it cannot use a server of this machine."""
+    """Raise a `Refusal` unless the content type is JSON. A foreign web page cannot make a browser
+    send that without a preflight request, so it cannot use a server of this machine."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal(415, "not_json", "Send Content-Type: application/json.")

@@ -1,7 +1,7 @@
 """Samples of many requests, waiting to be scored together.
 
-A batch is taken when it is full or when its oldest sample has waited long enough, whichever is
-first; while a batch is being scored the next one gathers. Samples leave in the order they came.
+A batch is complete when it is full or when its oldest sample has waited long enough. While a batch
+is being scored, the next one fills. Samples are scored in the order of their arrival.
 """
 
 import threading
@@ -21,9 +21,9 @@ class Ticket:
     """Samples of one request on their way through the queue.
 
     Attributes:
-        outcomes: one per sample, in order, as far as it is known.
+        outcomes: by the number of the sample, as far as they are known.
         done: resolved when all are known.
-        dropped: set by who no longer waits; what is not scored yet is left out.
+        dropped: set when nobody waits any more; samples without a score are skipped then.
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -47,7 +47,7 @@ Place = tuple[Ticket, int]
 
 
 class Full(Exception):
-    """No room for so many more samples."""
+    """The queue has no room for these samples."""
 
 
 class Queue:
@@ -70,10 +70,10 @@ class Queue:
         return len(self._places)
 
     def put(self, samples: Sequence[Sample]) -> Ticket:
-        """Line up the samples of a request.
+        """Add the samples of a request.
 
         Raises:
-            Full: they are more than there is room for; none is taken.
+            Full: there is no room for all of them; none is added.
         """
         ticket = Ticket(samples)
         with self._changed:
@@ -84,13 +84,13 @@ class Queue:
         return ticket
 
     def close(self) -> None:
-        """Let `batches` end once nothing waits."""
+        """End `batches` once the queue is empty."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def batches(self) -> Iterator[list[Place]]:
-        """Batches as they become due, until the queue is closed and empty."""
+        """Yield batches when they are due, until the queue is closed and empty."""
         while True:
             with self._changed:
                 while (patience := self._patience()) > 0:

@@ -1,9 +1,8 @@
-"""Connections of the server: how long one may take for its headers, and how many there are.
+"""Limits of connections: the time for headers, and their number.
 
-uvicorn waits for headers for ever, and asyncio takes connections until no descriptor is left. Here
-a client has some seconds from its first byte, or from its connection, to the end of its headers;
-and where as many connections are open as may be, the one that has been without a request for
-longest makes room for the next.
+uvicorn waits for headers without limit, and asyncio accepts connections until no descriptor is
+left. Here the time from the connection, or its first byte, to the end of the headers is limited. At
+the maximum number of connections, the one that has been idle for longest is closed for a new one.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from rewards.server.server_config import Limits
 
 logger = logging.getLogger(__name__)
 OTHER_DESCRIPTORS = 128
-"""That are left for images, models and the log."""
+"""Descriptors that are reserved for images, models and the log."""
 
 
-def protocol_of(limits: Limits) -> type[H11Protocol]:
-    """The protocol of all connections of a server."""
+def build_protocol(limits: Limits) -> type[H11Protocol]:
+    """Build the protocol class of the connections of a server."""
     waiting: dict[Bounded, None] = {}
     most = min(limits.max_connections, _descriptors() - OTHER_DESCRIPTORS)
     content = {"waiting": waiting, "most": max(1, most), "seconds": limits.header_seconds}
@@ -49,12 +48,12 @@ class Bounded(H11Protocol):
         """Close an idle connection if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.most and self.waiting:
-            next(iter(self.waiting))._end("the longest without a request, for another connection")
+            next(iter(self.waiting))._end("idle for longest, closed for another connection")
         self.waiting[self] = None
         self._start()
 
     def data_received(self, data: bytes) -> None:
-        """Watch the time while headers are incomplete."""
+        """Limit the time while headers are incomplete."""
         super().data_received(data)
         self._look()
 
@@ -66,13 +65,13 @@ class Bounded(H11Protocol):
             self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Remove the connection from those that wait."""
         self._stop()
         self.waiting.pop(self, None)
         super().connection_lost(exc)
 
     def _look(self) -> None:
-        """Keep the timer running exactly while headers have begun and are not complete."""
+        """Run the timer while headers have begun and are not complete."""
         if self.conn.their_state is not h11.IDLE:
             self._stop()
             self.waiting.pop(self, None)
@@ -80,7 +79,7 @@ class Bounded(H11Protocol):
             self._start()
 
     def _start(self) -> None:
-        said = f"no whole headers within {self.seconds:g} s"
+        said = f"headers not complete within {self.seconds:g} s"
         self.timer = self.loop.call_later(self.seconds, self._end, said)
 
     def _stop(self) -> None:
@@ -96,7 +95,7 @@ class Bounded(H11Protocol):
 
 
 def _descriptors() -> int:
-    """How many files this process may have open, as many as the system lets it."""
+    """Raise the limit of open files as far as the system allows, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536
     if soft < wanted:

@@ -1,4 +1,4 @@
-"""What every request passes: the token, and afterwards a line in the log and the counters."""
+"""Checks the token of every request, and logs and counts every answer."""
 
 import hmac
 import logging
@@ -15,7 +15,7 @@ from rewards.server.wire import ErrorResponse, Problem
 logger = logging.getLogger(__name__)
 
 FIELDS = "rewards.server.fields"
-"""Where in the scope of a request the fields of its log line are."""
+"""Key in the scope of a request under which the fields of its log line are."""
 SCORE, HEALTH, METRICS = "/v1/score", "/v1/health", "/metrics"
 
 
@@ -23,8 +23,8 @@ class Door:
     """An ASGI application around the one that answers.
 
     Args:
-        app: what answers.
-        token: bearer token of every request but those for health; None for none.
+        app: answers requests.
+        token: bearer token of all requests except those for health; None for none.
         metrics: of the server.
     """
 
@@ -67,7 +67,7 @@ class Door:
 
 
 def refusal_response(refusal: Refusal) -> JSONResponse:
-    """A refusal as the protocol words it."""
+    """The response to a refused request."""
     content = ErrorResponse(error=Problem(code=refusal.code, message=refusal.message))
     retry = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
     return JSONResponse(content.model_dump(), refusal.status, retry)

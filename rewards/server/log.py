@@ -8,7 +8,7 @@ from typing import Any
 
 
 class JsonLines(logging.Formatter):
-    """Time, level, logger, message, and the `fields` a record was given."""
+    """Time, level, logger, message, and the `fields` of a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
@@ -21,10 +21,10 @@ class JsonLines(logging.Formatter):
 
 
 class OncePerMinute(logging.Filter):
-    """Lets one of many equal refusals, errors or warnings through, with how many were left out.
+    """Passes one of several equal refusals, errors or warnings, with the number of skipped ones.
 
     Args:
-        seconds: until the next one passes.
+        seconds: until the next one is passed.
     """
 
     def __init__(self, seconds: float = 60.0) -> None:
@@ -49,7 +49,7 @@ class OncePerMinute(logging.Filter):
 
 
 def start_log() -> None:
-    """Send everything to stderr: information of the server, warnings of all others."""
+    """Log to stderr: information of the server, warnings of all other packages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     handler.addFilter(OncePerMinute())

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus at `/metrics`. No label holds text that a client chose."""
+"""Metrics for Prometheus at `/metrics`. No label contains text of a client."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class Metrics:
         return kind(f"reward_server_{name}", about, labels, registry=self.registry, **options)
 
     def watch(self, reward: str, ready: Callable[[], bool], waiting: Callable[[], int]) -> None:
-        """Read the state of a reward whenever the metrics are asked for."""
+        """Read the state of a reward whenever metrics are requested."""
         self.ready.labels(reward).set_function(lambda: float(ready()))
         self.waiting.labels(reward).set_function(waiting)
 
@@ -62,5 +62,5 @@ class Metrics:
         self.request_seconds.labels(path).observe(seconds)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' format."""
+        """All metrics in Prometheus' format."""
         return generate_latest(self.registry)

@@ -1,8 +1,8 @@
 """An image of a request: PNG, checked chunk by chunk, decoded only when its size is known.
 
-Chunks that do not change a pixel are dropped before Pillow sees the file (texts and colour
-profiles are compressed and can unfold to a thousand times their size; further frames are no part of
-an image). What is left decodes to the image that was saved.
+Chunks that do not affect pixels are dropped before Pillow reads the file: texts and colour profiles
+are compressed and can expand to a thousand times their size, and further frames are not part of an
+image. The remaining chunks decode to the image that was saved.
 """
 
 import base64
@@ -19,7 +19,7 @@ MAX_CHUNKS = 2**14
 
 
 class ImageError(ValueError):
-    """An image that is not opened.
+    """An image that is refused.
 
     Args:
         code: `decode_failed` or `too_many_pixels`.
@@ -33,7 +33,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True)
 class PngFile:
-    """A PNG file whose chunks are whole; its pixels may still be damaged."""
+    """A PNG file with complete chunks; its pixels may still be damaged."""
 
     data: bytes
     width: int
@@ -53,7 +53,7 @@ class PngFile:
         try:
             image = Image.open(io.BytesIO(self.data), formats=("PNG",))
             image.load()
-        except Exception as error:  # on broken files decoders raise anything
+        except Exception as error:  # decoders raise various errors on broken files
             raise _damage_error(f"its pixels cannot be decoded ({type(error).__name__})") from error
         return image
 
@@ -62,7 +62,7 @@ def read_png(text: str, max_pixels: int) -> PngFile:
     """A file from its base64 text; nothing is decoded.
 
     Raises:
-        ImageError: it is no whole PNG file, or claims more than `max_pixels`.
+        ImageError: it is not a complete PNG file, or claims more than `max_pixels`.
     """
     try:
         data = base64.b64decode(text, validate=True)

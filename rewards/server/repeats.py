@@ -1,8 +1,7 @@
-"""A request that comes twice is scored once.
+"""A repeated request is scored once.
 
-A client that lost the answer sends its request again; the same bytes (its id is among them) get the
-same answer, whether it is still being made or is done. Answers with an error are not kept, so that
-another try is one.
+A client that lost the answer repeats its request. The same bytes, which include its id, get the
+same answer, finished or not. Answers with an error are not kept, so a repetition is a new try.
 """
 
 import asyncio
@@ -14,12 +13,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request is answered with.
+    """The answer to a request.
 
     Attributes:
         body: JSON.
         fields: of the request's line in the log.
-        is_final: whether a repetition would be answered alike.
+        is_final: whether a repetition gets the same answer.
     """
 
     body: bytes
@@ -28,10 +27,10 @@ class Answer:
 
 
 class Repeats:
-    """Answers by the digest of their request, the latest ones.
+    """The latest answers, by the digest of their request.
 
     Args:
-        max_bytes: memory of the answers that are kept.
+        max_bytes: memory of all kept answers.
     """
 
     def __init__(self, max_bytes: int = 2**25) -> None:
@@ -40,14 +39,14 @@ class Repeats:
         self._kept: OrderedDict[bytes, Answer] = OrderedDict()
 
     def knows(self, key: bytes) -> bool:
-        """Whether `answer` would not begin the work."""
+        """Whether the request is a repetition."""
         return key in self._kept or key in self._running
 
     async def answer(self, key: bytes, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The answer to a request; `work` makes it unless that is done or under way.
+        """The answer to a request; `work` computes it unless it is known or being computed.
 
         Raises:
-            Refusal: what `work` raises, to all who wait for it.
+            Refusal: raised by `work`, for all who wait for it.
         """
         if key in self._kept:
             return self._kept[key]

@@ -1,4 +1,4 @@
-"""How much memory all requests in work hold together, and their bodies read within it."""
+"""A memory budget for all open requests, and reading their bodies within it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rewards.server.refusal import Refusal
 from rewards.server.server_config import REQUEST_COPIES, Limits
 
 LEAST = 2**20
-"""Bytes every request counts at least, so that small ones are limited in number."""
+"""Least bytes counted for a request, which limits the number of small ones."""
 
 
 class Budget:
-    """Bytes that requests may hold, taken and given back from any thread.
+    """Bytes that requests may hold; thread-safe.
 
     Args:
         limit: bytes.
@@ -29,7 +29,7 @@ class Budget:
 
     @contextmanager
     def lease(self) -> Iterator[Lease]:
-        """What one request holds, given back at the end.
+        """The lease of one request, returned at the end.
 
         Raises:
             Refusal: nothing is left.
@@ -42,7 +42,7 @@ class Budget:
             self.change(-lease.amount)
 
     def change(self, by: int) -> bool:
-        """Take bytes, or give them back where negative; False where so many are not left."""
+        """Take bytes, or return them if negative; False if not enough are left."""
         with self._lock:
             if by > 0 and self.held + by > self.limit:
                 return False
@@ -57,10 +57,10 @@ class Lease:
         self.budget, self.amount = budget, 0
 
     def hold(self, amount: int) -> None:
-        """Hold so many bytes from now on, instead of what was held.
+        """Change the number of bytes that the request holds.
 
         Raises:
-            Refusal: the request needs more than there is, or than is left at the moment.
+            Refusal: the request needs more than the limit, or than is free at the moment.
         """
         amount = max(amount, LEAST)
         if amount > self.budget.limit:
@@ -76,10 +76,10 @@ class Lease:
 
 
 async def read_body(request: Request, limits: Limits, lease: Lease) -> bytearray:
-    """The whole body of a request.
+    """Read the body of a request.
 
     Raises:
-        Refusal: it is too long, comes too slowly or not at all, or memory is short.
+        Refusal: it is too long or too slow, the client disconnected, or memory is short.
     """
     length = request.headers.get("content-length", "")
     if length.isdecimal():

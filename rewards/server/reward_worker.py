@@ -1,4 +1,4 @@
-"""One reward behind its name: loaded and called in its own thread, described for clients."""
+"""One served reward: loaded and called in its own thread, described for clients."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ from rewards.server.wire import Problem, RewardHealth, Status
 logger = logging.getLogger(__name__)
 
 _LOADING = threading.Lock()
-"""Rewards load one after another: what they import is not made for several threads."""
+"""Rewards load one after another, because their imports are not thread-safe."""
 
 
 class RewardWorker:
-    """A reward that loads when started and then scores what is put into its queue.
+    """A reward that loads when its thread starts and then scores the samples of its queue.
 
     Args:
         entry: the reward and how it is served.
@@ -45,7 +45,7 @@ class RewardWorker:
         described = reward_class(entry.options["name"])
         self.needs = described.needs if isinstance(described, Described) else ()
         self.scale = described.scale if isinstance(described, Described) else "not described"
-        # daemon: neither loading nor a call of a reward can be broken off
+        # a daemon, because neither loading nor a call of a reward can be interrupted
         self.thread = threading.Thread(target=self._work, name=entry.key, daemon=True)
         metrics.watch(entry.key, lambda: self.status == "ok", lambda: len(self.queue))
 
@@ -62,7 +62,7 @@ class RewardWorker:
         )
 
     def admit(self, sample: Sample) -> Problem | None:
-        """Why a sample cannot be scored, as far as that shows before it is."""
+        """Why a sample cannot be scored, as far as that is known before scoring."""
         is_text = isinstance(sample.completion, str)
         missing = "images" if is_text else "completion"
         if missing in self.needs:
@@ -77,10 +77,10 @@ class RewardWorker:
         return None
 
     async def score(self, samples: Sequence[Sample], seconds: float) -> list[Outcome]:
-        """Outcomes in order, of those known after `seconds`; the others are a `timeout`.
+        """Score samples; those without a score after `seconds` are a `timeout`.
 
         Raises:
-            Refusal: it is not loaded, or too much waits already.
+            Refusal: the reward is not loaded, or too many samples wait.
         """
         self.check_ready()
         try:
@@ -104,7 +104,7 @@ class RewardWorker:
             raise Refusal(503, "failed", f"{self.entry.key} could not be loaded; see /v1/health.")
 
     def _options(self) -> dict[str, Any]:
-        """The options of the reward with the device they mean."""
+        """The options of the reward with its device resolved."""
         if "device" not in self.entry.options:
             return self.entry.options
         self.device = str(resolve_device(self.device))
@@ -115,7 +115,7 @@ class RewardWorker:
             started = time.monotonic()
             with _LOADING:
                 self.reward = build_reward(self._options(), self.entry.key)
-        except BaseException as error:  # a thread that ended unseen would be `loading` for ever
+        except BaseException as error:  # otherwise the reward would be `loading` for ever
             self.status, self.error = "failed", _text(error)
             logger.exception("reward not loaded", extra={"fields": {"reward": self.entry.key}})
             return
@@ -125,20 +125,20 @@ class RewardWorker:
         logger.info("reward loaded", extra={"fields": fields})
         for batch in self.queue.batches():
             with self.metrics.batch(self.entry.key, len(batch)):
-                found = outcomes(self.reward, [ticket.samples[n] for ticket, n in batch])
+                found = score_samples(self.reward, [ticket.samples[n] for ticket, n in batch])
             for (ticket, n), outcome in zip(batch, found, strict=True):
                 ticket.settle(n, outcome)
 
 
-def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
-    """Score a batch; where the reward raises, every sample alone, so that one fails for itself."""
+def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
+    """Score a batch; if the reward raises, score each sample alone, so that only some fail."""
     try:
         scores = validate(reward(samples), samples)
     except NETWORK_ERRORS as error:
         return [Problem(code="unreachable", message=_text(error))] * len(samples)
     except (Exception, SystemExit) as error:  # a reward is the user's code
         if len(samples) > 1:
-            return [outcomes(reward, [sample])[0] for sample in samples]
+            return [score_samples(reward, [sample])[0] for sample in samples]
         return [Problem(code="reward_failed", message=_text(error))]
     return [
         score
@@ -149,5 +149,5 @@ def outcomes(reward: Reward, samples: list[Sample]) -> list[Outcome]:
 
 
 def _text(error: BaseException) -> str:
-    """What a reward says, in characters that every answer can hold (file names may have others)."""
+    """An error as valid Unicode, which file names in it may not be."""
     return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The items of a request as the samples a reward takes."""
+"""Builds samples from the items of a request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,33 +10,33 @@ from rewards.server.server_config import PIXEL_BYTES, Limits
 from rewards.server.wire import MAX_TEXT, Item, Problem
 
 TEXT_COPIES = 2
-"""Memory of the words of a request, in multiples of their bytes: as sent and as objects."""
+"""Memory of the texts of a request, in multiples of their bytes: body and objects."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What an item shows, its images not decoded yet."""
+    """The content of an item before its images are decoded."""
 
     completion: PngFile | str
     references: list[PngFile]
 
     @property
     def files(self) -> list[PngFile]:
-        """Its images."""
+        """All images of the item."""
         own = [self.completion] if isinstance(self.completion, PngFile) else []
         return [*own, *self.references]
 
 
-def samples_of(
+def build_samples(
     items: Sequence[Item], body_bytes: int, limits: Limits, lease: Lease
 ) -> list[Sample | Problem]:
-    """One sample per item, or the reason why there is none. Removes the images of the items.
+    """Build one sample per item, or the reason why not. Removes the images of the items.
 
     Args:
         items: of one request.
         body_bytes: length of the request.
         limits: of the server.
-        lease: comes to hold the words and the decoded images, instead of the body.
+        lease: holds the texts and the decoded images afterwards, instead of the body.
 
     Raises:
         Refusal: the images need more memory than there is.

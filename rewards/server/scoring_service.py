@@ -1,4 +1,4 @@
-"""From the bytes of a request to those of its answer."""
+"""Answers requests: from the bytes of a request to those of its answer."""
 
 import asyncio
 import hashlib
@@ -15,7 +15,7 @@ from rewards.server.refusal import Refusal
 from rewards.server.repeats import Answer, Repeats
 from rewards.server.request_memory import Budget, Lease
 from rewards.server.reward_worker import RewardWorker
-from rewards.server.samples import samples_of
+from rewards.server.samples import build_samples
 from rewards.server.server_config import ServerConfig
 from rewards.server.wire import (
     Health,
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class ScoringService:
-    """The rewards of a server and what their requests share.
+    """The rewards of a server and the resources that requests share.
 
     Args:
         config: of the server.
@@ -47,16 +47,16 @@ class ScoringService:
             for entry in config.entries()
         }
         self.repeats = Repeats()
-        # reading and decoding let other threads run for most of their time
+        # reading and decoding mostly release the interpreter lock
         self._readers = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "reader")
 
     def start(self) -> None:
-        """Begin to load the rewards."""
+        """Start loading the rewards."""
         for served in self.rewards.values():
             served.thread.start()
 
     def stop(self) -> None:
-        """Let every reward finish what waits for it, then end its thread."""
+        """Finish the waiting samples of every reward, then end its thread."""
         for served in self.rewards.values():
             served.queue.close()
         for served in self.rewards.values():
@@ -80,10 +80,10 @@ class ScoringService:
         Args:
             body: emptied once it is read.
             lease: what the request holds.
-            fields: of its line in the log; what becomes known is added.
+            fields: of its log line; fields are added as they become known.
 
         Raises:
-            Refusal: the request as a whole cannot be answered with scores.
+            Refusal: the whole request is refused.
         """
         fields["bytes"] = len(body)
         key = await self._aside(lambda: hashlib.sha256(body).digest())
@@ -125,7 +125,7 @@ class ScoringService:
     def _admit(
         self, request: ScoreRequest, served: RewardWorker, size: int, lease: Lease
     ) -> list[Sample | Problem]:
-        samples = samples_of(request.items, size, self.limits, lease)
+        samples = build_samples(request.items, size, self.limits, lease)
         return [s if isinstance(s, Problem) else served.admit(s) or s for s in samples]
 
     def _note(
@@ -143,7 +143,7 @@ class ScoringService:
         fields["failed"] = sum(isinstance(outcome, Problem) for outcome in found)
 
     async def _aside(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, so that others are answered meanwhile."""
+        """Run `work` in a thread, so that the event loop stays free."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
 

@@ -26,7 +26,7 @@ MOST_PIXELS = 2**26
 
 @dataclass(kw_only=True)
 class Limits:
-    """What one request may hold, and all together. Whatever is beyond is refused by name."""
+    """Limits of one request, and of all together. Requests beyond them are refused."""
 
     max_items: int = 256
     """Items of a request."""
@@ -35,16 +35,16 @@ class Limits:
     max_pixels: int = 2**22
     """Pixels of an image."""
     max_memory_mb: int = 2048
-    """Mebibytes of all requests in work: three times a body while it is read, four bytes for every
-    decoded pixel."""
+    """Mebibytes of all open requests: three times a body while it is read, four bytes per decoded
+    pixel."""
     max_waiting: int = 4096
-    """Items that wait for one reward."""
+    """Waiting items of one reward."""
     body_seconds: float = 30.0
-    """Seconds a client has for sending its body."""
+    """Seconds for sending a body."""
     header_seconds: float = 10.0
-    """Seconds a client has for its headers, from its connection or their first byte on."""
+    """Seconds for sending headers, from the connection or their first byte."""
     max_connections: int = 4096
-    """Connections at the same time, or as many as the system gives descriptors for."""
+    """Simultaneous connections; fewer if the system has fewer descriptors."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -67,7 +67,7 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Serving:
-    """How one reward is served: the keys of an entry that are no options of the reward."""
+    """How one reward is served: keys of an entry that are not options of the reward."""
 
     key: str = ""
     """Name clients call it by; empty for the name of the reward."""
@@ -119,7 +119,7 @@ class ServerConfig:
     timeout_s: float = 300.0
     """Seconds after which items without a score are answered with an error."""
     limits: Limits = field(default_factory=Limits)
-    """What one request may hold, and all together."""
+    """Limits of one request, and of all together."""
     dry_run: bool = False
     """Load the rewards, print the settings, and exit."""
 

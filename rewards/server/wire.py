@@ -1,7 +1,7 @@
 """The models of the protocol, and a request read from its bytes.
 
-Reading is strict: no unknown field, no conversion, no NaN. A request is answered with as many items
-as it has, by their ids.
+Reading is strict: no unknown field, no conversion, no NaN. The answer has one item per item of the
+request, with the same id.
 """
 
 import math
@@ -23,7 +23,7 @@ Id = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class Wire(BaseModel):
-    """What all messages have in common."""
+    """Base of all messages."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -121,7 +121,7 @@ def read_request(body: bytes | bytearray, max_items: int) -> ScoreRequest:
     """A request from the bytes of its body.
 
     Raises:
-        Refusal: it is no JSON, not of this form, or has too much of something.
+        Refusal: it is not JSON, not of this form, or exceeds a limit.
     """
     if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise Refusal(413, "too_complex", f"A body may have {MAX_VALUES:,} values.")
@@ -141,7 +141,7 @@ def read_request(body: bytes | bytearray, max_items: int) -> ScoreRequest:
 
 
 def _first(error: ValidationError) -> str:
-    """Where a request is wrong, and how; never its content."""
+    """Where and how a request is wrong, without its content."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part)[:40] for part in first["loc"]) or "the body"
     return f"{place}: {first['msg']}"

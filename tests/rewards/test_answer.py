@@ -7,7 +7,7 @@ import pytest
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.answer import read_choices
-from rewards.parsing.wording import words_of
+from rewards.parsing.wording import split_words
 
 COUNTS = ["One", "Two", "Three", "Four"]
 COLORS = ["red", "dark red", "a blue and red one", "not visible"]
@@ -329,4 +329,4 @@ def test_hostile_completions_are_read_in_time() -> None:
 
 
 def test_words_keep_their_numbers() -> None:
-    assert words_of("The 1,234 twenty-one: 3.5%!") == ("1234", "20", "1", "3.5%")
+    assert split_words("The 1,234 twenty-one: 3.5%!") == ("1234", "20", "1", "3.5%")

@@ -7,7 +7,7 @@ import pytest
 
 from mmrl.types import Sample
 from rewards import PartialFailure, build_reward
-from rewards.code import CodeReward, program
+from rewards.code import CodeReward, extract_program
 from rewards.sandbox.sandbox import IsolationError
 from rewards.scoring.failures import RewardError
 from rewards.scoring.scorer import Scorer
@@ -223,7 +223,7 @@ def test_tests_that_can_be_run_pass_the_check(reward: CodeReward) -> None:
     ],
 )
 def test_the_last_finished_python_block_is_the_program(completion: str, expected: str) -> None:
-    assert program(completion) == expected
+    assert extract_program(completion) == expected
 
 
 @pytest.mark.parametrize(

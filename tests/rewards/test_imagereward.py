@@ -14,7 +14,7 @@ from transformers import BertTokenizer
 
 from mmrl.types import Sample
 from rewards import build_reward
-from rewards.networks.imagereward_network import network_of, our_name
+from rewards.networks.imagereward_network import build_network, rename_weight
 from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "Two blue squares", "a green star " * 30, ""]
@@ -156,9 +156,9 @@ def test_the_score_is_the_published_formula(
 
 
 def test_published_names_and_ours_are_a_bijection(weights: dict[str, Tensor]) -> None:
-    ours = [our_name(name) for name in weights]
+    ours = [rename_weight(name) for name in weights]
     assert len(set(ours)) == len(ours)
-    assert set(ours) == set(network_of(weights, "the checkpoint").state_dict())
+    assert set(ours) == set(build_network(weights, "the checkpoint").state_dict())
 
 
 def test_what_else_is_scored_changes_a_score_by_no_more_than_rounding(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rewards.judging.reply import ReplyError, score_of
+from rewards.judging.reply import ReplyError, read_score
 from rewards.judging.template import Template, fence, load_template, shorten
 
 WHOLE = Template(text="?")
@@ -34,7 +34,7 @@ def said(score: str, reason: str = '"x"') -> str:
 def test_a_reply_of_the_form_that_was_asked_for_is_a_score(
     reply: str, template: Template, score: float
 ) -> None:
-    assert score_of(reply, template) == score
+    assert read_score(reply, template) == score
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_reply_of_the_form_that_was_asked_for_is_a_score(
 )
 def test_any_other_reply_is_none(reply: str) -> None:
     with pytest.raises(ReplyError):
-        score_of(reply, WHOLE)
+        read_score(reply, WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_any_other_reply_is_none(reply: str) -> None:
 )
 def test_labelled_scores_are_all_there_and_in_range_or_there_is_none(reply: str) -> None:
     with pytest.raises(ReplyError):
-        score_of(reply, UNIFIED)
+        read_score(reply, UNIFIED)
 
 
 def test_a_text_is_bounded_and_cannot_close_its_fence() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.types import Sample
 from rewards import build_reward
-from rewards.math import MathReward, reference
+from rewards.math import MathReward, read_reference
 from rewards.parsing.verifier import VerifierError
 from rewards.scoring.failures import RewardError
 from rewards.scoring.scorer import Scorer
@@ -155,9 +155,9 @@ def test_a_reference_that_is_none_is_a_failure(reward: MathReward, answer: Any) 
 
 
 def test_references_are_read_from_boxes_hashes_and_numbers() -> None:
-    assert reference(r"so \boxed{\frac{1}{2}}") == r"\frac{1}{2}"
-    assert reference("3+4\n#### 7") == "7"
-    assert reference(18.0) == "18" and reference(0.25) == "0.25"
+    assert read_reference(r"so \boxed{\frac{1}{2}}") == r"\frac{1}{2}"
+    assert read_reference("3+4\n#### 7") == "7"
+    assert read_reference(18.0) == "18" and read_reference(0.25) == "0.25"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from transformers import (
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.networks.ocr_engines import ENGINES, PACKAGES, bgr, paddle_text
-from rewards.ocr import OCRReward, edit_distance, legibility, wanted_text
+from rewards.ocr import OCRReward, edit_distance, find_wanted_text, score_reading
 from tests.rewards.conftest import randomised
 
 SIGN = 'a sign that says "Hello World"'
@@ -41,13 +41,13 @@ SIGN = 'a sign that says "Hello World"'
 def test_the_wanted_text_is_in_the_metadata_or_in_quotes(
     prompt: str, metadata: dict, wanted: str | None
 ) -> None:
-    assert wanted_text(prompt, metadata) == wanted
+    assert find_wanted_text(prompt, metadata) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "  ", 3, ["a"]])
 def test_a_wanted_text_that_is_none_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="metadata.text is .*the text that the image should"):
-        wanted_text(SIGN, {"text": text})
+        find_wanted_text(SIGN, {"text": text})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_wanted_text_that_is_none_is_refused(text: object) -> None:
     ],
 )
 def test_the_score_is_one_minus_the_share_of_wrong_characters(reading: str, score: float) -> None:
-    assert legibility(reading, "Hello World") == pytest.approx(score)
+    assert score_reading(reading, "Hello World") == pytest.approx(score)
 
 
 def test_the_edit_distance_is_levenshteins_recursion() -> None:

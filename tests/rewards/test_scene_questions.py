@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rewards.judging.scene_questions import COLORS, KINDS, plural, questions
+from rewards.judging.scene_questions import COLORS, KINDS, build_questions, plural
 
 SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 ALL = tuple(KINDS)
@@ -21,7 +21,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 
 def said(include: list[dict[str, Any]], *kinds: str) -> list[tuple[str, str]]:
-    found = questions({"include": include}, kinds or ALL)
+    found = build_questions({"include": include}, kinds or ALL)
     return [(question.text, question.facts["answer"]) for question in found]
 
 
@@ -59,7 +59,7 @@ def test_who_says_yes_to_everything_is_right_in_half_of_those_questions() -> Non
     answers = [
         question.facts["answer"]
         for row in rows("train")
-        for question in questions(row, ("existence",))
+        for question in build_questions(row, ("existence",))
     ]
     assert len(answers) > 1000 and answers.count("yes") == answers.count("no") == len(answers) / 2
 
@@ -81,14 +81,14 @@ def test_questions_about_coloured_shapes_are_worded_as_the_small_models_were_tau
         for first, second in (row["include"] for row in coloured if row["tag"] == "color_attr")
     ]
     kinds = ("count", "relation", "existence")
-    asked = {frame(q.text) for row in [*coloured, *placed] for q in questions(row, kinds)}
+    asked = {frame(q.text) for row in [*coloured, *placed] for q in build_questions(row, kinds)}
     assert len(asked) == 3 and asked <= taught
 
 
 def test_every_prompt_of_the_prompt_sets_is_asked_about() -> None:
     for path in (SHAPES / "test.jsonl", SHAPES.parent / "geneval" / "validation.jsonl"):
         for line in path.read_text(encoding="utf-8").splitlines():
-            assert questions(json.loads(line), ALL), line
+            assert build_questions(json.loads(line), ALL), line
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_every_prompt_of_the_prompt_sets_is_asked_about() -> None:
 )
 def test_metadata_of_another_schema_is_refused(include: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        questions({"include": include}, ALL)
+        build_questions({"include": include}, ALL)
 
 
 def test_other_metadata_has_no_questions() -> None:
-    assert questions({"answer": "3"}, ALL) == []
+    assert build_questions({"answer": "3"}, ALL) == []
 
 
 @pytest.mark.parametrize(

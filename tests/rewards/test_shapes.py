@@ -13,7 +13,7 @@ from scipy import ndimage
 from mmrl.types import Sample
 from rewards.detection import shapes_detector
 from rewards.detection.shapes_detector import DetectedObject, detect
-from rewards.shapes import ShapesReward, ShapesVerdict, relations, verify
+from rewards.shapes import ShapesReward, ShapesVerdict, find_relations, verify
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
@@ -190,10 +190,10 @@ def test_positions_follow_box_geometry_with_a_margin() -> None:
     def box(left: float, top: float) -> DetectedObject:
         return DetectedObject("ring", "red", "small", (left, top, left + 0.2, top + 0.2), 1.0)
 
-    assert relations(box(0.0, 0.4), box(0.6, 0.4)) == {"left of"}
-    assert relations(box(0.4, 0.7), box(0.4, 0.1)) == {"below"}
-    assert relations(box(0.0, 0.0), box(0.6, 0.6)) == {"left of", "above"}
-    assert relations(box(0.40, 0.4), box(0.43, 0.4)) == set()
+    assert find_relations(box(0.0, 0.4), box(0.6, 0.4)) == {"left of"}
+    assert find_relations(box(0.4, 0.7), box(0.4, 0.1)) == {"below"}
+    assert find_relations(box(0.0, 0.0), box(0.6, 0.6)) == {"left of", "above"}
+    assert find_relations(box(0.40, 0.4), box(0.43, 0.4)) == set()
 
 
 def test_an_empty_image_and_noise_show_nothing() -> None:

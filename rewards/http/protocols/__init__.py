@@ -28,7 +28,7 @@ def is_client(entry: Mapping[str, Any]) -> bool:
     return entry.get("mode") == "client"
 
 
-def client_of(
+def resolve_client(
     entry: Mapping[str, Any], local: type | None, where: str
 ) -> tuple[type, dict[str, Any]]:
     """The class that asks the server of an entry, and its options as they are written.

@@ -49,7 +49,7 @@ def read_json(body: bytes) -> Any:
         raise AnswerError(f"the answer is no JSON ({error}): {reprlib.repr(body)}") from error
 
 
-def finite(score: Any) -> float | AnswerError:
+def check_finite(score: Any) -> float | AnswerError:
     """A score as a finite number, or the error."""
     if isinstance(score, bool) or not isinstance(score, Real):
         return AnswerError(f"the score {reprlib.repr(score)} is no number")
@@ -74,7 +74,7 @@ def check_ids(asked: Iterable[str], answered: Iterable[Any]) -> None:
         )
 
 
-def plain_metadata(sample: Sample) -> dict[str, Any]:
+def copy_metadata(sample: Sample) -> dict[str, Any]:
     """The metadata of a sample, all of it JSON.
 
     Raises:

@@ -34,7 +34,7 @@ from mmrl.types import Sample
 from rewards.detection.geneval_rules import check_clauses
 from rewards.http.client import ClientReward
 from rewards.http.errors import Refused
-from rewards.http.protocols.answers import AnswerError, Outcome, plain_metadata
+from rewards.http.protocols.answers import AnswerError, Outcome, copy_metadata
 from rewards.http.protocols.plain_pickle import read_pickle
 from rewards.http.protocols.recognition import takes_posts_alone
 from rewards.parsing.images import Files, jpeg
@@ -114,7 +114,7 @@ class FlowGRPOReward(ClientReward):
             item["prompts"] = str(sample.prompt)
         if SENT[self.name] == "meta_datas":
             # through JSON: a pickle would name the class of what only resembles a plain type
-            plain = json.loads(json.dumps(plain_metadata(sample)))
+            plain = json.loads(json.dumps(copy_metadata(sample)))
             item["meta_datas"] = {"prompt": str(sample.prompt), **plain}
         return item
 

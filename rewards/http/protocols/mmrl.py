@@ -22,8 +22,8 @@ from rewards.http.protocols.answers import (
     AnswerError,
     Outcome,
     check_ids,
+    copy_metadata,
     item_error,
-    plain_metadata,
     read_json,
 )
 from rewards.http.protocols.recognition import lists_rewards
@@ -47,7 +47,7 @@ class MMRLReward(ClientReward):
     def item(self, sample: Sample, files: Files[bytes]) -> dict[str, Any]:
         """An item: prompt, completion or image, images of the prompt, metadata."""
         sample.prompt.encode()  # half a surrogate would have the whole request refused
-        item: dict[str, Any] = {"prompt": sample.prompt, "metadata": plain_metadata(sample)}
+        item: dict[str, Any] = {"prompt": sample.prompt, "metadata": copy_metadata(sample)}
         if isinstance(sample.completion, Image.Image):
             item["images"] = [_wire(files.completion(sample.completion))]
         else:

@@ -27,8 +27,8 @@ from rewards.http.protocols.answers import (
     AnswerError,
     Outcome,
     check_ids,
+    copy_metadata,
     item_error,
-    plain_metadata,
     read_json,
 )
 from rewards.http.protocols.recognition import lists_rewards
@@ -64,7 +64,7 @@ class UniRLReward(ClientReward):
             {"text": sample.prompt, "image_b64": base64.b64encode(data).decode()}
             for data in files.of_sample(sample)
         ]
-        metadata = plain_metadata(sample) or None
+        metadata = copy_metadata(sample) or None
         return {"history": history, "required_rewards": [self.name], "metadata": metadata}
 
     def request(self, items: Mapping[str, Any]) -> bytes:

@@ -1,17 +1,17 @@
-"""What runs inside the code sandbox: four processes, none of which trusts the next.
+"""The code sandbox: four processes, none of which trusts the next.
 
-    trainer (rewards.sandbox.sandbox)      knows nothing of the candidate but its verdicts
-      zygote (zygote.py)           enters the isolation once, then forks for every job
-        tester (tester.py)           reads the job and runs the tests
-          candidate (candidate.py) runs the code a model wrote
+    trainer (rewards.sandbox.sandbox)    receives verdicts only
+      zygote (zygote.py)                   enters the isolation once, forks a tester for every job
+        tester (tester.py)                   reads the job and runs the tests
+          candidate (candidate.py)             runs the code that a model wrote
 
-The candidate is forked before its tester has read the job, so the tests are nowhere in its memory.
-It is given the code, and then arguments to call it with; it answers with values (transfer.py). The
-tests run in the tester, which compares those values itself, so there is no verdict the candidate
-could print, patch or exit its way to: to pass, it has to return what the tests ask for.
+The candidate is forked before its tester reads the job, so its memory does not contain the tests.
+It receives the code and then arguments to call it with, and answers with values (transfer.py). The
+tester runs the tests and compares the values itself. A candidate can therefore not print, patch or
+exit its way to a verdict: to pass, it must return what the tests expect.
 
-These files are started by path with `python -s -S` and an empty environment and import the standard
-library only; `BOOT` gives them their package.
+These files are started by path with `python -s -S` and an empty environment, and import only the
+standard library; `BOOT` defines their package.
 """
 
 BOOT = """

@@ -1,7 +1,7 @@
-"""The candidate's side of what its tester lends it: proxies that ask the tester.
+"""Proxies in the candidate for objects of the tests; each forwards its use to the tester.
 
-A lent function is a function here, a lent iterator a generator, and every other object of the tests
-one whose operators and attributes are asked for.
+The proxy of a function is a function, that of an iterator a generator, and that of any other object
+forwards operators and attributes.
 """
 
 import threading
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .lending import OPERATIONS
-from .library import exception_of, find_named, rebuild
-from .transfer import receive, send, take_over
+from .library import build_exception, find_named, rebuild
+from .transfer import apply_changes, receive, send
 
 
 class Borrower:
-    """Keeps the proxies and asks the tester for them.
+    """Keeps the proxies and forwards their use to the tester.
 
     Args:
         channel: the connection to the tester.
@@ -36,11 +36,11 @@ class Borrower:
         self._turn = threading.RLock()
 
     def body_of(self, value: Any) -> list[Any] | None:
-        """The reference to an object of the tests on its way back; None for anything else."""
+        """The reference to an object of the tests that is sent back; None for anything else."""
         return self._bodies.get(id(value), (None, None))[1]
 
     def own(self, body: list[Any]) -> Any:
-        """What the candidate has for something handed over; the same for the same that is lent."""
+        """The candidate's copy or proxy of an object; the same proxy for the same object."""
         number, kind, about = body
         if kind == "built":
             value = rebuild(*map(self.decode, about))
@@ -53,7 +53,7 @@ class Borrower:
         return value
 
     def ask(self, action: str, number: int, **content: Any) -> dict[str, Any]:
-        """Have the tester do something with what it lent, and return its answer.
+        """Have the tester use an object, and return its answer.
 
         Raises:
             Exception: what the code of the tests raised.
@@ -63,19 +63,19 @@ class Borrower:
             while "do" in (answer := receive(self.channel)):
                 send(self.channel, self.serve(answer))
         if "raised" in answer:
-            raise exception_of(answer)
+            raise build_exception(answer)
         return answer
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Call a lent function; containers it writes into change here too."""
+        """Call a function of the tests; containers that it modifies change here too."""
         sent = [self.encode(argument) for argument in arguments]
         kwargs = {name: self.encode(value) for name, value in named.items()}
         answer = self.ask("call", number, arguments=sent, named=kwargs)
-        take_over(arguments, answer.get("changed"), self.decode)
+        apply_changes(arguments, answer.get("changed"), self.decode)
         return self.decode(answer["value"])
 
     def operate(self, number: int, name: str, *arguments: Any) -> Any:
-        """Apply an operator to a lent object."""
+        """Apply an operator to an object of the tests."""
         sent = [self.encode(argument) for argument in arguments]
         return self.decode(self.ask("operate", number, name=name, arguments=sent)["value"])
 

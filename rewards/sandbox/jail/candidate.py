@@ -1,7 +1,7 @@
 """The process that runs a candidate's code and answers its tester with values.
 
-Nothing it says is believed beyond "this call returned that value": once the code is loaded,
-everything in this process is the candidate's.
+Once the code is loaded, the candidate controls everything in this process. Its messages therefore
+prove nothing except "this call returned that value".
 """
 
 import os
@@ -13,25 +13,25 @@ from . import kernel
 from .borrowed import Borrower
 from .library import PLAIN_TYPES
 from .limits import JobLimits, restrain_candidate
-from .transfer import Unsendable, changed_among, decode, encode, receive, send
+from .transfer import Unsendable, decode, encode, find_changes, receive, send
 
 CHANNEL = 3
 
 
 def become_candidate(limits: JobLimits, channel: int, stdin: int, stdout: int) -> NoReturn:
-    """Turn a freshly forked process into a candidate; says `ready`, then serves its tester.
+    """Turn a newly forked process into a candidate; it sends `ready` and serves its tester.
 
     Args:
-        limits: what it may use.
+        limits: resources of the candidate.
         channel: its end of the connection to the tester.
-        stdin: what a script reads.
-        stdout: where what a script prints goes.
+        stdin: standard input of a script.
+        stdout: standard output of a script.
     """
     status = 1
     try:
         os.setsid()
         null = os.open("/dev/null", os.O_RDWR)
-        # First out of the way of 0 to 3, then to their places.
+        # Move them away from 0 to 3 first, then to their places.
         moved = [os.dup2(fd, 100 + n, False) for n, fd in enumerate((stdin, stdout, null, channel))]
         for place, fd in enumerate(moved):
             os.dup2(fd, place, place < CHANNEL)
@@ -41,7 +41,7 @@ def become_candidate(limits: JobLimits, channel: int, stdin: int, stdout: int) -
         _serve()
         status = 0
     except SystemExit as end:
-        # Only a script gets here with its output intact; a candidate under test just ended.
+        # Only a script can end like this; a candidate under test has failed.
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
         os._exit(status & 0xFF)
@@ -85,7 +85,7 @@ def _serve() -> None:
 
 
 class _World:
-    """The names of the candidate and the objects its tester holds references to."""
+    """The names of the candidate and the objects that its tester refers to."""
 
     def __init__(self, setup: str) -> None:
         self.names: dict[str, Any] = {"__name__": "candidate"}
@@ -96,11 +96,11 @@ class _World:
         try:
             exec(compile(setup, "<setup>", "exec"), self.names)
         except Exception:
-            # A setup that uses what the candidate defines makes sense to the tester only.
+            # A setup that uses names of the candidate works in the tester only.
             self.names.setdefault("__name__", "candidate")
 
     def attempt(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what the tester asks; the reply holds the value or the exception."""
+        """Execute a request of the tester; the reply holds the value or the exception."""
         try:
             return getattr(self, f"do_{action}")(request)
         except Exception as error:
@@ -119,7 +119,7 @@ class _World:
         arguments = [self._decode(body) for body in request["arguments"]]
         named = {name: self._decode(body) for name, body in request["named"].items()}
         reply = self._value(self.objects[request["object"]](*arguments, **named))
-        reply["changed"] = changed_among(request["arguments"], arguments, self._encode)
+        reply["changed"] = find_changes(request["arguments"], arguments, self._encode)
         return reply
 
     def do_getattr(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The kernel calls of the sandbox that Python has no function for."""
+"""Kernel calls of the sandbox for which Python has no function."""
 
 import ctypes
 import os
@@ -58,7 +58,7 @@ def make_read_only(path: str, recursive: bool = True, devices: bool = False) -> 
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good; set-uid programs no longer help either."""
+    """Drop all capabilities permanently; set-uid programs cannot restore them."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     call("prctl", PR_CAP_AMBIENT, *map(ctypes.c_ulong, (PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)))
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)

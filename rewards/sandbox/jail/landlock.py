@@ -1,4 +1,4 @@
-"""Landlock: a process that may read some folders and open nothing else, without any privilege."""
+"""Landlock restricts a process to reading some folders; it needs no privilege."""
 
 import ctypes
 import os
@@ -10,10 +10,10 @@ from .kernel import PR_SET_NO_NEW_PRIVS, prctl, syscall
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many access rights a version of Landlock knows; 16 from version 5."""
+"""Number of access rights by version of Landlock; 16 from version 5."""
 
 
-def version() -> int:
+def read_version() -> int:
     """The kernel's version of Landlock, 0 where it has none."""
     try:
         return syscall(_CREATE, None, 0, 1)
@@ -22,12 +22,12 @@ def version() -> int:
 
 
 def restrict(readable: Iterable[str]) -> None:
-    """Close all files and folders to this process but these, which it may read.
+    """Deny this process all file access except reading these files and folders.
 
     Raises:
         OSError: the kernel refuses.
     """
-    rights = (1 << _RIGHTS.get(version(), 16)) - 1
+    rights = (1 << _RIGHTS.get(read_version(), 16)) - 1
     attributes = struct.pack("=Q", rights)
     rules = syscall(_CREATE, ctypes.c_char_p(attributes), len(attributes), 0)
     for path in readable:

@@ -1,10 +1,10 @@
-"""What tests hand over and cannot be sent by value.
+"""Objects that tests pass to a candidate and that cannot be sent by value.
 
-The candidate has its own copy of an object of Python's library, by name or built from a recipe. All
-else stays with the tester and is lent. A candidate may call a lent function, take the next item of
-a lent iterator, and use the operators and the public attributes of an object whose class the tests
-define. It may use no attribute of a function, of a generator or of an object of the library: from
-there a way leads to the tests themselves.
+The candidate creates its own copy of an object of Python's library, by name or from a recipe. All
+other objects stay with the tester and are lent. A candidate may call a lent function, take the next
+item of a lent iterator, and use operators and public attributes of an object whose class the tests
+define. Attributes of functions, generators and library objects are refused, because they lead to
+the tests themselves.
 """
 
 import io
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
-from .library import name_of, recipe_of
+from .library import build_recipe, find_name
 
 TESTS = "tests"
 """Module name of the tests, and so of the classes they define."""
@@ -23,18 +23,17 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in _BY_OPERATOR.split()},
     **{"len": len, "iter": iter, "hash": hash, "bool": bool, "str": str, "repr": repr},
 }
-"""What a candidate may do with an object of a class of the tests, by the name between the
-underscores."""
+"""Operations on an object of a test class, by the name between the underscores."""
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type)
 
 
 class Lender:
-    """Keeps what was handed over, and does with what is lent of it what a candidate asks for.
+    """Stores passed objects, and uses the lent ones on behalf of a candidate.
 
     Attributes:
-        objects: all that was handed over and is no plain value, by number.
-        kinds: of each, how it is handed over. Only a `function`, an `iterator` and an `object` are
-            lent; of what is `named` or `built` the candidate has its own.
+        objects: all passed objects that are not plain values, by number.
+        kinds: of each: `function`, `iterator` and `object` are lent; of a `named` or `built` one
+            the candidate has its own copy.
     """
 
     def __init__(self) -> None:
@@ -43,10 +42,10 @@ class Lender:
         self._numbers: dict[int, int] = {}
 
     def hand_over(self, value: Any, encoded: Callable[[Any], Any]) -> list[Any]:
-        """Number and kind of an object, and what the candidate has to know to make its own.
+        """Number and kind of an object, and what the candidate needs for its proxy or copy.
 
         Args:
-            value: the object; the same has the same number.
+            value: the object; its number never changes.
             encoded: JSON of the parts of a recipe.
         """
         number = self._numbers.setdefault(id(value), len(self.objects))
@@ -96,13 +95,13 @@ class Lender:
 
     def _lent(self, number: int, *kinds: str) -> Any:
         if self.kinds[number] not in kinds:
-            raise TypeError(f"what the tests handed over is no {' or '.join(kinds)}")
+            raise TypeError(f"this object of the tests is not a {' or '.join(kinds)}")
         return self.objects[number]
 
 
 def _manner(value: Any) -> tuple[str, Any]:
-    """How an object is handed over: its kind and what there is to know about it."""
-    if (name := name_of(value)) is not None:
+    """The kind of an object and what the candidate needs to know about it."""
+    if (name := find_name(value)) is not None:
         return "named", name
     word = str(getattr(value, "__name__", type(value).__name__))
     if _classes(value):
@@ -111,7 +110,7 @@ def _manner(value: Any) -> tuple[str, Any]:
         return "iterator", word
     if isinstance(value, _FUNCTIONS):
         return "function", word
-    if (recipe := recipe_of(value)) is not None:
+    if (recipe := build_recipe(value)) is not None:
         return "built", recipe
     return ("function" if callable(value) else "object"), word
 

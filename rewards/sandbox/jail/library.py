@@ -1,4 +1,4 @@
-"""Objects of Python's library: both sides have them, so a name or a recipe travels instead."""
+"""Objects of Python's library: both processes have them, so only a name or a recipe is sent."""
 
 import builtins
 import copyreg
@@ -20,11 +20,11 @@ _VIEWS = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.it
 _PLAIN_TYPES = "int float complex bool str bytes list tuple set frozenset dict range"
 PLAIN_TYPES = {name: getattr(builtins, name) for name in _PLAIN_TYPES.split()}
 PLAIN_TYPES["NoneType"] = type(None)
-"""Types that a candidate may answer with; whatever a test does with one is harmless."""
+"""Types that a candidate may return; using them in a test is harmless."""
 
 
-def name_of(value: Any) -> list[str] | None:
-    """Module and name under which the library has this very object; None where it has not."""
+def find_name(value: Any) -> list[str] | None:
+    """Module and name of an object of the library; None for any other object."""
     if isinstance(value, types.ModuleType):
         return [value.__name__, ""] if _is_library(value.__name__) else None
     if not isinstance(value, _NAMED):
@@ -44,9 +44,9 @@ def find_named(module: str, name: str) -> Any:
     return found
 
 
-def recipe_of(value: Any) -> list[Any] | None:
-    """How to build an object of a library class again, as copying does: a function, its arguments,
-    and what comes after; None where that cannot be said."""
+def build_recipe(value: Any) -> list[Any] | None:
+    """How to rebuild an object of a library class, as `copy` does: a function, its arguments, and
+    its state; None if it cannot be copied."""
     if type(value) in _VIEWS:
         return [_VIEWS[type(value)], (dict(value.mapping),)]
     recipe = _reduce(value)
@@ -57,13 +57,13 @@ def recipe_of(value: Any) -> list[Any] | None:
 
 
 def _reduce(value: Any) -> str | tuple[Any, ...] | None:
-    """What `copy` learns about an object of a library class; None where it learns nothing."""
+    """The result of `__reduce_ex__` for an object of a library class; None if there is none."""
     if not _is_library(type(value).__module__):
         return None
     try:
         known = copyreg.dispatch_table.get(type(value))
         return known(value) if known else value.__reduce_ex__(2)
-    except Exception:  # every class says in its own way that it cannot be copied
+    except Exception:  # classes that cannot be copied raise various errors
         return None
 
 
@@ -90,11 +90,11 @@ def rebuild(
     return value
 
 
-def exception_of(reply: dict[str, Any]) -> Exception:
+def build_exception(reply: dict[str, Any]) -> Exception:
     """The exception that the other side raised; a `RuntimeError` if its class is unknown here."""
     kind = getattr(builtins, str(reply["raised"]), None)
     text = str(reply.get("text"))
-    # as from a generator (PEP 479): `all(map(f, xs))` would take it for the end of xs
+    # as in a generator (PEP 479): `all(map(f, xs))` would read it as the end of xs
     ends = kind is StopIteration
     if ends or not (isinstance(kind, type) and issubclass(kind, Exception)):
         return RuntimeError(f"{reply['raised']}: {text}")

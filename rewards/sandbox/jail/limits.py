@@ -1,4 +1,4 @@
-"""What a candidate may use, and how a process gives up everything else."""
+"""Resource limits of a candidate and its tester, and how a process applies them."""
 
 import contextlib
 import os
@@ -10,11 +10,11 @@ from . import kernel, landlock, seccomp
 
 @dataclass(frozen=True)
 class JobLimits:
-    """JobLimits of one candidate.
+    """Limits of one candidate.
 
     Attributes:
-        level: `full`, `process` or `bare` (only what happens to work: the machine is disposable).
-        timeout: seconds on the clock for loading the code and for each test.
+        level: `full`, `process` or `bare` (whatever the machine allows, for disposable ones).
+        timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of all tests of one job together.
         memory_mb: address space.
         output_kb: what it may write to stdout, to files, and in one answer.
@@ -33,10 +33,10 @@ THREADS, FILES = 64, 64
 
 
 def restrain_candidate(limits: JobLimits) -> None:
-    """Apply every limit to this process, for good; the last thing before the user's code.
+    """Apply all limits to this process permanently, right before the candidate's code.
 
     Raises:
-        OSError: the kernel refuses one, which at level `bare` is let pass.
+        OSError: the kernel refuses one; ignored at level `bare`.
     """
     _set(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
@@ -45,8 +45,8 @@ def restrain_candidate(limits: JobLimits) -> None:
     _set(resource.RLIMIT_CORE, 0)
     _set(resource.RLIMIT_MEMLOCK, 0)
     if limits.level == "full":
-        # Elsewhere it would count the processes of the same user outside; fork is closed anyway.
-        # Linux ignores this limit if the user outside is root; memory bounds the threads then.
+        # Without a namespace it would count all processes of the user; fork is blocked anyway.
+        # Linux ignores this limit if the user outside is root; then memory bounds the threads.
         _set(resource.RLIMIT_NPROC, THREADS)
     optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
     with optional:
@@ -57,12 +57,12 @@ def restrain_candidate(limits: JobLimits) -> None:
         with optional:
             landlock.restrict(path for path in limits.readable if os.path.exists(path))
     with optional:
-        # Only the full level has a folder to write in, and no other file that could be written.
+        # Only the full level has a writable folder, and no other writable file.
         seccomp.confine(seccomp.OPENING if limits.level == "full" else ())
 
 
 def restrain_tester(limits: JobLimits) -> None:
-    """Take from a tester what it does not need once its candidate exists."""
+    """Drop rights that a tester does not need after it has started its candidate."""
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_CORE, 0)
     if limits.level != "bare":

@@ -1,4 +1,4 @@
-"""Namespaces: a machine of its own with no network, no other process and next to no files."""
+"""Namespaces: isolation from network, other processes and all files but the library."""
 
 import os
 import platform
@@ -9,17 +9,17 @@ from . import kernel
 
 NOBODY = 65534
 _PLACE = os.path.dirname(os.path.abspath(__file__))
-"""Where the new root is put together. Any folder does; in this one, nothing is needed any more."""
+"""Where the new root is mounted; the contents of this folder are not needed any more."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 
 def enter_namespaces(readable: Iterable[str]) -> None:
-    """Leave the machine; returns in a new process, which is number 1 of its own.
+    """Enter new namespaces; returns in a new process, which has the number 1 there.
 
-    The process that called waits for it and ends with it.
+    The calling process waits for the new one and ends with it.
 
     Args:
-        readable: files and folders to take along, read-only and under the same path.
+        readable: files and folders to mount read-only under the same path.
 
     Raises:
         OSError: the kernel refuses a step; the message names it.
@@ -71,7 +71,7 @@ def _take_along(path: str, source: int) -> None:
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
-    # The new root may hide the path by now; the open file still leads to it.
+    # The new root may already hide the path; the open file still refers to it.
     kernel.mount(f"/proc/self/fd/{source}", target, flags=kernel.MS_BIND | kernel.MS_REC)
 
 

@@ -1,9 +1,9 @@
-"""A filter that refuses system calls no solution to a programming task needs.
+"""A filter that refuses system calls that no solution to a programming task needs.
 
-New processes, programs, sockets, signals, other processes' memory, limits and priorities, owners
-and modes of files, cutting files short by name, mounts and namespaces, keys, tracing, and memory
-that no limit counts. Refused calls fail with EPERM; calls newer than this list are answered as if
-the kernel had none. Threads still start.
+Refused are new processes, programs, sockets, signals, memory, limits and priorities of other
+processes, owners and modes of files, truncating files by name, mounts and namespaces, keys,
+tracing, and memory that no limit counts. Refused calls fail with EPERM; calls newer than this list
+with ENOSYS. Threads can still start.
 """
 
 import ctypes
@@ -59,13 +59,13 @@ _WATCHED = {
     "x86_64": {"clone": 56, "ioctl": 16, "fcntl": 72, "prlimit64": 302, "open": 2, "openat": 257},
     "aarch64": {"clone": 220, "ioctl": 29, "fcntl": 25, "prlimit64": 261, "openat": 56},
 }
-"""Calls whose arguments decide."""
+"""Calls that are refused depending on their arguments."""
 OPENING = ("open", "openat")
-"""Refused where they empty a file. Landlock before Linux 6.2 lets pass that a file which may only
-be read is emptied, by its name or as it is opened."""
+"""Refused if they truncate a file: Landlock before Linux 6.2 does not prevent that read-only files
+are truncated."""
 _CLONE3, _CLONE_THREAD, _NEWER = 435, 0x10000, 463
 _TERMINAL_QUESTIONS = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
-"""TCGETS, TIOCGWINSZ, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX: what Python's files ask."""
+"""TCGETS, TIOCGWINSZ, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX: used by Python's files."""
 _SIGNAL_OTHERS = (8, 10, 15)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX: they make a pipe send any signal to any process of the user."""
 _ALLOW, _KILL, _FAIL = 0x7FFF0000, 0x80000000, 0x00050000
@@ -76,17 +76,17 @@ _Line = tuple[int, int, int, int]
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 
 
-def supported() -> bool:
+def is_supported() -> bool:
     """Whether the numbers of this processor's system calls are known here."""
     return os.name == "posix" and platform.machine() in _AUDIT_ARCH and os.path.exists("/proc/self")
 
 
-def program(architecture: str, allowed: tuple[str, ...] = ()) -> bytes:
+def build_filter(architecture: str, allowed: tuple[str, ...] = ()) -> bytes:
     """The filter as BPF instructions.
 
     Args:
         architecture: `x86_64` or `aarch64`.
-        allowed: names of calls to leave open.
+        allowed: names of calls that are not refused.
     """
     calls = REFUSED[architecture]
     denied = sorted(number for name, number in calls.items() if name not in allowed)
@@ -94,7 +94,7 @@ def program(architecture: str, allowed: tuple[str, ...] = ()) -> bytes:
     missing = (_RETURN, 0, 0, _FAIL | errno.ENOSYS)
     lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[architecture]), (_RETURN, 0, 0, _KILL)]
     lines += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _NEWER), missing]
-    # The C library starts threads by clone3 and falls back on clone, whose flags a filter can see.
+    # The C library starts threads by clone3 and falls back to clone, whose flags a filter can read.
     lines += [(_EQUAL, 0, 1, _CLONE3), missing]
     for number in denied:
         lines += [(_EQUAL, 0, 1, number), fail]
@@ -124,12 +124,12 @@ def _checks(name: str, fail: _Line) -> list[_Line]:
 
 
 def confine(allowed: tuple[str, ...] = ()) -> None:
-    """Put this process under the filter, for good.
+    """Apply the filter to this process, permanently.
 
     Raises:
         OSError: the kernel refuses.
     """
-    code = program(platform.machine(), allowed)
+    code = build_filter(platform.machine(), allowed)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_NO_NEW_PRIVS, 1)

@@ -10,22 +10,23 @@ from typing import Any
 from . import kernel
 from .candidate import become_candidate
 from .lending import Lender
-from .library import PLAIN_TYPES, exception_of
+from .library import PLAIN_TYPES, build_exception
 from .limits import JobLimits
 from .transfer import (
     MAX_DEPTH,
     WireError,
-    changed_among,
+    apply_changes,
     decode,
     encode,
+    find_changes,
     receive,
     send,
-    take_over,
 )
 
 
 class Gone(BaseException):
-    """The candidate ended, took too long or broke the protocol; no `except Exception` hides it."""
+    """The candidate ended, took too long or broke the protocol; `except Exception` does not catch
+    it."""
 
 
 class Session:
@@ -56,33 +57,33 @@ class Session:
             raise Gone(str(answer))
 
     def start_test(self) -> None:
-        """Give the candidate the time of one test from now."""
+        """Start the time limit of one test."""
         self.deadline = time.monotonic() + self.limits.timeout
 
     def ask(self, action: str, **request: Any) -> Any:
-        """Have the candidate do something.
+        """Send the candidate a request.
 
         Returns:
-            The value it answers with, a `Remote` where that is no plain value.
+            The value in its answer; a `Remote` if that is not a plain value.
 
         Raises:
             Gone: it does not answer.
-            Exception: what the candidate's code raised, or `RuntimeError` for a kind unknown here
-                and for `StopIteration`.
+            Exception: what the candidate's code raised, or `RuntimeError` for an unknown class and
+                for `StopIteration`.
         """
         reply = self._exchange({"do": action, **request})
         if "raised" in reply:
-            raise exception_of(reply)
+            raise build_exception(reply)
         return self.decode(reply.get("value"))
 
     def call(self, number: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Call an object of the candidate; containers it writes into change here too."""
+        """Call an object of the candidate; containers that it modifies change here too."""
         sent = [self.encode(argument) for argument in arguments]
         kwargs = {name: self.encode(value) for name, value in named.items()}
         reply = self._exchange({"do": "call", "object": number, "arguments": sent, "named": kwargs})
         if "raised" in reply:
-            raise exception_of(reply)
-        take_over(arguments, reply.get("changed"), self.decode)
+            raise build_exception(reply)
+        apply_changes(arguments, reply.get("changed"), self.decode)
         return self.decode(reply.get("value"))
 
     def encode(self, value: Any) -> Any:
@@ -97,7 +98,7 @@ class Session:
             self._lost(error)
 
     def run_script(self, code: str, text: str) -> tuple[str, str]:
-        """Run a program: what it printed, and why that does not count (empty if it does)."""
+        """Run a program: its output, and why the output is not valid (empty if it is)."""
         os.write(self.stdin, text.encode("utf-8", "surrogatepass"))
         os.lseek(self.stdin, 0, os.SEEK_SET)
         send(self.channel, {"script": True, "code": code})
@@ -126,19 +127,19 @@ class Session:
         if not select.select([self.ended], [], [], left)[0]:
             return "out of time"
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, os.WNOHANG)[1])
-        # There is nothing left to kill; a negative id would be a whole process group.
+        # The process has ended; its id must not be killed any more.
         self.close = lambda: None
         return f"exit status {status}" if status else ""
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request; what the candidate asks for until then is answered."""
+        """The reply to a request; requests of the candidate until then are answered."""
         if self.gone:
             raise Gone(self.gone)
         self._send(request)
         while True:
             reply = self._receive()
             if not isinstance(reply, dict):
-                self._lost(WireError("an answer that is none"))
+                self._lost(WireError("an answer that is not one"))
             if "ask" not in reply:
                 return reply
             if time.monotonic() > self.deadline:
@@ -146,7 +147,7 @@ class Session:
             self._send(self._answer(reply))
 
     def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What comes of an action of `Lender`, as the code of the tests decides."""
+        """The answer to a request of the candidate: the result of a method of `Lender`."""
         try:
             return getattr(self, f"_lend_{asked['ask']}")(asked, int(asked["object"]))
         except Exception as error:
@@ -156,7 +157,7 @@ class Session:
         arguments = [self._for_tests(body) for body in asked["arguments"]]
         named = {str(name): self._for_tests(body) for name, body in asked["named"].items()}
         reply = {"value": self.encode(self.lender.call(number, arguments, named))}
-        return {**reply, "changed": changed_among(asked["arguments"], arguments, self.encode)}
+        return {**reply, "changed": find_changes(asked["arguments"], arguments, self.encode)}
 
     def _lend_next(self, _: dict[str, Any], number: int) -> dict[str, Any]:
         try:
@@ -176,8 +177,8 @@ class Session:
         return {"value": None}
 
     def _for_tests(self, body: Any) -> Any:
-        """An argument that the candidate chose for code of the tests: no function of the library,
-        with which that code might do in this process what the candidate wants."""
+        """An argument that the candidate passes to code of the tests. Functions of the library are
+        refused, because that code would call them in this process."""
         return decode(body, self._harmless)
 
     def _harmless(self, tag: str, content: Any) -> Any:
@@ -215,10 +216,10 @@ class Session:
 
 
 class Remote:
-    """An object of the candidate that is no plain value.
+    """An object of the candidate that is not a plain value.
 
-    It can be called, its attributes and items used, and be handed back. It has no truth and is
-    equal to nothing: what such an object says of itself proves nothing.
+    Tests can call it, use its attributes and items, and pass it back. It has no truth value and no
+    equality, because the candidate controls both.
     """
 
     __slots__ = ("_number", "_session")

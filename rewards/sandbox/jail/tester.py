@@ -1,4 +1,4 @@
-"""The process that runs the tests of one job and says which passed."""
+"""The process that runs the tests of one job and reports which passed."""
 
 import ast
 import signal
@@ -9,10 +9,16 @@ from .lending import TESTS
 from .limits import JobLimits, restrain_tester
 from .session import Gone, Session
 from .transfer import WireError, receive, send
-from .trusted_names import NotInstalled, function_under_test, is_standard, names_needed, standard
+from .trusted_names import (
+    NotInstalled,
+    find_free_names,
+    find_function_under_test,
+    find_standard,
+    is_standard,
+)
 
 GRACE = 5.0
-"""Seconds a tester may need on top of what its candidate may."""
+"""Seconds a tester may take in addition to the limits of its candidate."""
 
 
 def run_job(limits: JobLimits, requests: int, replies: int) -> None:
@@ -22,8 +28,8 @@ def run_job(limits: JobLimits, requests: int, replies: int) -> None:
         limits: of the candidate.
         requests: where the job comes from; see `rewards.sandbox.sandbox.Job`.
         replies: where the verdict goes: `passed` (one bool per test that was run) and `reason` (of
-            the first that failed), or `printed` and `reason` of a script; or `broken` if the tests
-            cannot be run at all, or `failure` if the sandbox cannot.
+            the first failure), or `printed` and `reason` of a script; or `broken` if the tests
+            cannot be run, or `failure` if the sandbox does not work.
     """
     try:
         session = Session(limits)
@@ -34,7 +40,7 @@ def run_job(limits: JobLimits, requests: int, replies: int) -> None:
         send(replies, {"failure": f"no candidate could be started: {error}"})
         return
     job = receive(requests)
-    # Whatever a candidate's values make the tests do, it ends: the default action of both signals.
+    # Both signals end this process, whatever the candidate's values make the tests do.
     rounds = 1 + len(job["tests"])
     signal.setitimer(signal.ITIMER_REAL, limits.timeout * rounds + GRACE)
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_seconds + GRACE)
@@ -74,7 +80,7 @@ def compile_tests(
     """The setup parsed, and every test parsed and compiled; nothing is run.
 
     Raises:
-        ValueError: something is no Python, or would pass whatever the code does.
+        ValueError: a test is not Python, or would pass with any code.
     """
     try:
         parsed, pairs = ast.parse(setup), [_compile_test(test, entry_point) for test in tests]
@@ -108,18 +114,19 @@ def _find_calls(tree: ast.Module) -> set[str]:
 
 
 def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:
-    """Load the candidate and give the tests the names they use, the standard ones the real way."""
+    """Load the candidate and collect the names that the tests use; standard ones are the real
+    ones."""
     session.start_test()
-    entry = job["entry_point"] or function_under_test(trees)
+    entry = job["entry_point"] or find_function_under_test(trees)
     session.ask("load", script=False, code=job["code"], setup=job["setup"])
     names: dict[str, Any] = {"__name__": TESTS, "_plain": _plain}
     if job["entry_point"]:
         names["_function"] = session.ask("name", name=entry)
-    for name in names_needed(trees):
+    for name in find_free_names(trees):
         if name == entry:
             names[name] = session.ask("name", name=name)
         elif is_standard(name):
-            names[name] = standard(name)
+            names[name] = find_standard(name)
         else:
             try:
                 names[name] = session.ask("name", name=name)

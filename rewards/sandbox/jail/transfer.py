@@ -1,10 +1,9 @@
-"""What tester and candidate say to each other: JSON with a length before it, values and no code.
+"""Messages between tester and candidate: JSON with its length before it, values and no code.
 
-Values travel by value: numbers, text, bytes, None and the standard containers. Of a subclass only
-the content arrives, so an object that claims to equal everything arrives as what it is. Anything
-else stays where it is and a reference to it travels: `reference` and the number of an
-object of the candidate, `handed` and the number of one of the tester (lending.py), or the name of a
-`type`.
+Numbers, text, bytes, None and the standard containers are sent by value. Of a subclass only the
+content is sent, so an object that claims to equal everything arrives as a plain value. Any other
+object is replaced by a reference: `reference` and the number of an object of the candidate,
+`handed` and the number of an object of the tester (lending.py), or the name of a `type`.
 """
 
 import collections
@@ -20,16 +19,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_DEPTH = 100
-"""How deep a value of the candidate may be nested; tests may wrap it as often again."""
+"""Nesting depth of a value of the candidate; tests may wrap it as often again."""
 STANDING_FOR = ("reference", "handed", "type")
 
 
 class WireError(Exception):
-    """The other side is gone, too slow, too verbose, or says something that is no message."""
+    """The other process ended, is too slow, or sent too much or an invalid message."""
 
 
 class Unsendable(TypeError):
-    """A value that cannot travel."""
+    """A value that cannot be sent."""
 
 
 def send(fd: int, message: Any) -> None:
@@ -49,10 +48,10 @@ def receive(fd: int, limit: int | None = None, deadline: float | None = None) ->
     Args:
         fd: a pipe or socket.
         limit: largest message in bytes.
-        deadline: value of `time.monotonic()` by which all of it must have come.
+        deadline: value of `time.monotonic()` by which all of it must have arrived.
 
     Raises:
-        WireError: the end of the stream, a message that is too long or no JSON, or the deadline.
+        WireError: the stream ended, the message is too long or not JSON, or the deadline passed.
     """
     (size,) = struct.unpack("<I", _exactly(fd, 4, deadline))
     if limit is not None and size > limit:
@@ -82,7 +81,7 @@ def _exactly(fd: int, size: int, deadline: float | None) -> bytes:
 
 
 Reference = Callable[[Any], list[Any]]
-"""One of `STANDING_FOR` and its content, for what cannot travel by value."""
+"""Returns a tag of `STANDING_FOR` and its content, for an object that is not sent by value."""
 
 _SEQUENCES = {
     "list": (list, list),
@@ -109,13 +108,13 @@ _TEXTUAL: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
 
 
 def encode(value: Any, reference: Reference, depth: int = MAX_DEPTH) -> Any:
-    """JSON of a value; `reference` is asked for whatever is no plain value.
+    """JSON of a value; `reference` encodes whatever is not a plain value.
 
     Raises:
         Unsendable: the value is nested more than `depth` deep, or `reference` refuses it.
     """
     if depth < 0:
-        raise Unsendable("nested too deep to travel")
+        raise Unsendable("nested too deep to be sent")
     if value is None or isinstance(value, bool):
         return value
     for tag, (kind, spelled, _) in _TEXTUAL.items():
@@ -133,14 +132,14 @@ def encode(value: Any, reference: Reference, depth: int = MAX_DEPTH) -> Any:
 
 
 Referenced = Callable[[str, Any], Any]
-"""The value of one of `STANDING_FOR` and its content."""
+"""Resolves a tag of `STANDING_FOR` and its content."""
 
 
 def decode(body: Any, referenced: Referenced) -> Any:
     """The value of what `encode` wrote; `referenced` resolves references.
 
     Raises:
-        WireError: it is nothing that `encode` writes.
+        WireError: `encode` did not write it.
     """
     try:
         return _decode(body, referenced)
@@ -168,13 +167,13 @@ def _decode(body: Any, referenced: Referenced) -> Any:
 _MUTABLE = ("list", "dict", "set", "deque")
 
 
-def changed_among(
+def find_changes(
     before: Sequence[Any], arguments: Sequence[Any], encoded: Callable[[Any], Any]
 ) -> dict[int, Any]:
-    """New contents of the containers a call was given and has written into.
+    """New contents of the containers among the arguments that a call has modified.
 
     Args:
-        before: JSON of the arguments as they came.
+        before: JSON of the arguments before the call.
         arguments: the same after the call.
         encoded: JSON of a value.
     """
@@ -187,9 +186,8 @@ def changed_among(
     return changed
 
 
-def take_over(arguments: Sequence[Any], changed: Any, decoded: Callable[[Any], Any]) -> None:
-    """Give the containers among the arguments of a call what the other side has written into its
-    copies."""
+def apply_changes(arguments: Sequence[Any], changed: Any, decoded: Callable[[Any], Any]) -> None:
+    """Apply what the other process has changed in its copies of the arguments of a call."""
     for n, body in changed.items() if isinstance(changed, dict) else ():
         _overwrite(arguments[int(n)], decoded(body))
 

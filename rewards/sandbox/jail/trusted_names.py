@@ -1,8 +1,8 @@
-"""Which names in a test mean what they say, and which one is the candidate's to define.
+"""Which names in a test are standard ones, and which the candidate defines.
 
-A candidate that defines `set`, `len` or a module `math` of its own must not be asked to compare its
-answer with itself. Builtins, the standard library's modules and its usual names are therefore the
-real ones; only the function under test may have such a name too (MBPP has one called `sum`).
+A candidate that defines its own `set`, `len` or `math` must not influence how its answer is
+compared. Builtins, modules of the standard library and its usual names are therefore the real ones;
+only the function under test may have such a name too (MBPP has one called `sum`).
 """
 
 import ast
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class NotInstalled(Exception):
-    """A package that tests use is not there."""
+    """A package that tests use is not installed."""
 
 
 _SOURCES = (builtins, collections, typing, math, fractions, decimal, itertools, functools, datetime)
@@ -42,11 +42,11 @@ def is_standard(name: str) -> bool:
     return name in _STANDARD or name in sys.stdlib_module_names or name in ALIASES
 
 
-def standard(name: str) -> Any:
+def find_standard(name: str) -> Any:
     """The library's own object or module of that name.
 
     Raises:
-        NotInstalled: a package that is not there.
+        NotInstalled: the package is not installed.
     """
     if name in _STANDARD:
         return _STANDARD[name]
@@ -56,7 +56,7 @@ def standard(name: str) -> Any:
         raise NotInstalled(f"the tests use {name} without importing it: {error}") from error
 
 
-def names_needed(trees: list[ast.Module]) -> list[str]:
+def find_free_names(trees: list[ast.Module]) -> list[str]:
     """Names that the code uses and does not bind, in order."""
     bound, used = set(), {}
     for node in (node for tree in trees for node in ast.walk(tree)):
@@ -75,12 +75,11 @@ def names_needed(trees: list[ast.Module]) -> list[str]:
     return [name for name in used if name not in bound]
 
 
-def function_under_test(trees: list[ast.Module]) -> str:
-    """The function that assertions call: the first that is no standard one, else one that they
-    hand over, as in `all(map(f, xs))`. Where all have standard names, as in
-    `sorted(permutations([1, 2]))`, it is the innermost call of the first assertion: what is around
-    it only prepares the answer for its comparison."""
-    needed = names_needed(trees)
+def find_function_under_test(trees: list[ast.Module]) -> str:
+    """The function that assertions call: the first without a standard name, else one that they
+    pass on, as in `all(map(f, xs))`. If all have standard names, as in `sorted(permutations([1]))`,
+    it is the innermost call of the first assertion; those around it prepare the comparison."""
+    needed = find_free_names(trees)
     called = [
         node.func.id
         for tree in trees
@@ -105,7 +104,7 @@ def _innermost(trees: list[ast.Module], needed: set[str]) -> list[str]:
 
 
 def _depths(node: ast.AST, needed: set[str], depth: int = 0) -> list[tuple[int, str]]:
-    """The calls below a node by name, with how many are around each, in order."""
+    """The calls below a node in order, each with its nesting depth."""
     name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     found = [(depth, name)] if name in needed else []
     inside = depth + 1 if isinstance(node, ast.Call) else depth

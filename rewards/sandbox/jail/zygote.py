@@ -1,6 +1,6 @@
 """The process that enters the isolation once and forks a tester for every job.
 
-It never reads a job itself: whatever is in its memory, every later candidate inherits.
+It never reads a job itself, because every later candidate inherits its memory.
 """
 
 import builtins
@@ -25,7 +25,7 @@ _WARM = (
     " math operator random re statistics string textwrap traceback typing"
 )
 WARM = tuple(_WARM.split())
-"""Modules solutions often import, loaded once and shared by all forks."""
+"""Modules that solutions often import, loaded once and shared by all forks."""
 
 
 def main(level: str, limits: str) -> None:
@@ -53,7 +53,7 @@ def main(level: str, limits: str) -> None:
 
 
 def _set_replies_aside() -> int:
-    """Where verdicts go from now on, and nothing else: what tests print may be a candidate's."""
+    """A descriptor for verdicts alone: a candidate may control what tests print."""
     replies, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
@@ -61,11 +61,11 @@ def _set_replies_aside() -> int:
 
 
 def _isolate(settings: JobLimits) -> None:
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         raise OSError(f"no system call filter for {sys.platform} on {platform.machine()}")
     if settings.level == "full":
         enter_namespaces(settings.readable)
-    elif not landlock.version():
+    elif not landlock.read_version():
         raise OSError("this kernel has no Landlock to close the file system with")
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 

@@ -21,7 +21,7 @@ from mmrl.types import Prompt, Sample
 from models import Policy, load_policy
 from rewards.answer import AnswerReward
 from rewards.judging.asking import Asking
-from rewards.judging.scene_questions import questions
+from rewards.judging.scene_questions import build_questions
 from rewards.scoring.scorer import Scorer
 from tests.mmrl.runs import ROOT, VQ, metrics, run_config, same_weights
 
@@ -77,7 +77,7 @@ def scores(policy: Policy, batch: list[Sample], **options: Any) -> list[float]:
 def by_hand(policy: Policy, one: Sample) -> float:
     """Every question asked alone, the likeliest of all texts of one token."""
     right = []
-    for text, facts in questions(one.metadata, KINDS):
+    for text, facts in build_questions(one.metadata, KINDS):
         prompt = Prompt("", "image_to_text", text, images=[one.completion])  # type: ignore[list-item]
         canvas = policy.canvas([prompt], 1)
         with torch.no_grad():

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rewards.compositional import kept, overlap
+from rewards.compositional import compute_overlap, select_objects
 from rewards.detection.geneval_rules import (
     COLORS,
     RELATIONS,
     check_metadata,
     exclude_conditions,
+    find_relations,
     include_conditions,
-    relative_position,
 )
 from rewards.detection.object_detectors import Found
 
@@ -91,13 +91,13 @@ def test_the_strict_verdict_is_the_published_one() -> None:
     for _ in range(600):
         found, metadata = boxes(int(rng.integers(1, 6)), rng), request(rng)
         colors = {item: str(rng.choice(["red", "blue"], p=[0.7, 0.3])) for item in found}
-        objects = kept(found, 0.1, 16, 1.0)
+        objects = select_objects(found, 0.1, 16, 1.0)
         conditions = [
             *include_conditions(
                 metadata["include"],
                 objects,
                 {"color": lambda taken, _, colors=colors: [colors[item] for item in taken]},
-                lambda a, b: relative_position(a.box, b.box),
+                lambda a, b: find_relations(a.box, b.box),
             ),
             *exclude_conditions(metadata.get("exclude", ()), objects),
         ]
@@ -112,14 +112,14 @@ def test_positions_are_the_published_ones() -> None:
     seen: set[str] = set()
     for _ in range(600):
         a, b = boxes(2, rng)
-        assert relative_position(a.box, b.box) == published_position(a.box, b.box)
-        seen |= relative_position(a.box, b.box)
+        assert find_relations(a.box, b.box) == published_position(a.box, b.box)
+        seen |= find_relations(a.box, b.box)
     assert seen == set(RELATIONS)
     box = (10.0, 10.0, 30.0, 30.0)
-    assert relative_position(box, box) == set()
+    assert find_relations(box, box) == set()
     # 5 pixels to the left, of which the margin of 0.1 * 40 leaves 1, and 1 / 5 is below one half.
-    assert relative_position(box, (15.0, 10.0, 35.0, 30.0)) == set()
-    assert relative_position(box, (25.0, 10.0, 45.0, 30.0)) == {"left of"}
+    assert find_relations(box, (15.0, 10.0, 35.0, 30.0)) == set()
+    assert find_relations(box, (25.0, 10.0, 45.0, 30.0)) == {"left of"}
 
 
 @pytest.mark.parametrize("max_overlap", [1.0, 0.5])
@@ -128,7 +128,7 @@ def test_the_objects_that_count_are_the_published_ones(max_overlap: float) -> No
     rng = np.random.default_rng(2)
     for count in (0, 3, 15, 60):
         found = boxes(count, rng)
-        mine = kept(found, 0.3, 16, max_overlap)
+        mine = select_objects(found, 0.3, 16, max_overlap)
         for name in NAMES:
             left = [f for f in found if f.name == name and f.score > 0.3]
             if max_overlap == 1:
@@ -138,22 +138,22 @@ def test_the_objects_that_count_are_the_published_ones(max_overlap: float) -> No
             while left:
                 best = left.pop(0)
                 expected.append(best)
-                left = [f for f in left if overlap(best.box, f.box) < max_overlap]
+                left = [f for f in left if compute_overlap(best.box, f.box) < max_overlap]
             assert mine.get(name, []) == expected[:16]
 
 
 def test_thresholds_are_exclusive_and_duplicates_do_not_use_up_the_places() -> None:
     one = Found("cat", (0, 0, 10, 10), 0.3)
-    assert kept([one], 0.3, 16, 1.0) == {}
+    assert select_objects([one], 0.3, 16, 1.0) == {}
     copies = [Found("cat", (0, 0, 10, 10), 0.9 - n / 100) for n in range(20)]
     other = Found("cat", (50, 50, 60, 60), 0.5)
-    assert kept([*copies, other], 0.3, 16, 0.5) == {"cat": [copies[0], other]}
+    assert select_objects([*copies, other], 0.3, 16, 0.5) == {"cat": [copies[0], other]}
 
 
 def test_the_overlap_counts_the_last_row_and_column() -> None:
-    assert overlap((0, 0, 9, 9), (0, 0, 9, 9)) == 1
-    assert overlap((0, 0, 9, 9), (5, 0, 14, 9)) == pytest.approx(50 / 150)
-    assert overlap((0, 0, 9, 9), (10, 0, 19, 9)) == 0
+    assert compute_overlap((0, 0, 9, 9), (0, 0, 9, 9)) == 1
+    assert compute_overlap((0, 0, 9, 9), (5, 0, 14, 9)) == pytest.approx(50 / 150)
+    assert compute_overlap((0, 0, 9, 9), (10, 0, 19, 9)) == 0
 
 
 @pytest.mark.parametrize(

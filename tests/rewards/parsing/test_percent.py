@@ -6,7 +6,7 @@ import pytest
 
 from mmrl.types import Sample
 from rewards.math import MathReward
-from rewards.parsing.percent import readings
+from rewards.parsing.percent import list_readings
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +83,11 @@ def test_no_sign_turns_another_number_into_the_reference(
 
 
 def test_only_a_share_is_divided_by_a_hundred() -> None:
-    assert readings("60", "60") == [("60", "60")]
-    assert readings("60%", r"60\%") == [("60", "60")]
-    assert readings("60", "60%") == [("60", "60"), ("60", "0.6")]
-    assert readings("60", "101%") == [("60", "101")]
-    assert readings("60%", "60") == [("60", "60"), ("0.6", "60")]
+    assert list_readings("60", "60") == [("60", "60")]
+    assert list_readings("60%", r"60\%") == [("60", "60")]
+    assert list_readings("60", "60%") == [("60", "60"), ("60", "0.6")]
+    assert list_readings("60", "101%") == [("60", "101")]
+    assert list_readings("60%", "60") == [("60", "60"), ("0.6", "60")]
 
 
 def test_a_last_number_keeps_its_sign(reward: MathReward) -> None:

@@ -318,7 +318,7 @@ def test_an_isolation_the_machine_cannot_give_is_refused_with_the_reason() -> No
     with open(reader) as pipe:
         message = pipe.read()
     os.waitpid(pid, 0)
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         pytest.skip(message)
     assert "isolation: full is not possible on this machine" in message
     assert "unshare: Operation not permitted" in message

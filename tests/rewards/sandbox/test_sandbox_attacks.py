@@ -298,7 +298,7 @@ def test_nothing_can_be_written_outside_the_scratch_folder(sandbox: Sandbox) -> 
 
 def test_the_filter_alone_keeps_files_from_being_emptied(tmp_path: Path) -> None:
     """Landlock before Linux 6.2 does not, and the owner of Python's library may do it."""
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         pytest.skip("no system call filter for this machine")
     file = tmp_path / "library.py"
     file.write_text("kept")

@@ -14,8 +14,8 @@ from PIL import Image
 from mmrl.types import Sample
 from rewards import Reward, build_reward
 from rewards.server.request_memory import Budget
-from rewards.server.reward_worker import outcomes
-from rewards.server.samples import samples_of
+from rewards.server.reward_worker import score_samples
+from rewards.server.samples import build_samples
 from rewards.server.server_config import Limits
 from rewards.server.wire import MAX_TEXT, Item, ItemScore, Problem, ScoreResponse, read_request
 from tests.rewards.rounding import up_to_rounding
@@ -208,7 +208,7 @@ def test_a_text_that_is_too_long_fails_alone() -> None:
     body = {"id": "r", "reward": "math", "items": [item.model_dump() for item in (*texts, asked)]}
     items = read_request(json.dumps(body).encode(), 4).items
     with budget.lease() as lease:
-        found = samples_of(items, 2**20, limits, lease)
+        found = build_samples(items, 2**20, limits, lease)
     assert [each.code if isinstance(each, Problem) else "" for each in found] == [
         "",
         "",
@@ -221,7 +221,7 @@ def test_words_that_no_answer_can_hold_do_not_cost_the_others_theirs() -> None:
     def reward(samples: list[Sample]) -> list[float | None]:
         raise OSError(f"no file {samples[0].prompt}\udcff")
 
-    found = outcomes(reward, [Sample("p", "")])
+    found = score_samples(reward, [Sample("p", "")])
     assert isinstance(found[0], Problem)
     answer = ScoreResponse(
         id="r", reward="m", version="1", items=[ItemScore(id="a", error=found[0])]
