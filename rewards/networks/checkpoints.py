@@ -1,10 +1,10 @@
-"""Checkpoint files of rewards: found by path or hub id, read without running what they hold."""
+"""Checkpoint files of rewards: found by path or hub id, read without running their code."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import NotHereError
@@ -50,7 +50,7 @@ def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, T
         within: where the file holds a dict of several things, the name of the weights in it.
 
     Raises:
-        ValueError: a file that is truncated, no such dict, or holds more than weights.
+        ValueError: the file is truncated, not such a dict, or contains more than weights.
     """
     import torch
 
@@ -58,14 +58,7 @@ def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, T
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
         return dict(stored if within is None else stored[within])
-    except (
-        RuntimeError,
-        EOFError,
-        KeyError,
-        TypeError,
-        ValueError,
-        pickle.UnpicklingError,
-    ) as error:
+    except (RuntimeError, EOFError, LookupError, TypeError, ValueError, UnpicklingError) as error:
         raise ValueError(
             f"{key} {path} is not a readable checkpoint ({form}): {error!r}. It may be truncated;"
             " remove it and fetch it again."
@@ -75,13 +68,13 @@ def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, T
 def fill_network(
     network: torch.nn.Module, weights: Mapping[str, Any], what: str, stale: tuple[str, ...] = ()
 ) -> None:
-    """Put all weights of a network in place.
+    """Load all weights of a network.
 
     Args:
-        network: gets them.
-        weights: by the names of the network's state.
-        what: checkpoint and architecture, for messages: "… does not fit …".
-        stale: suffixes of names that a checkpoint may hold and the network does not.
+        network: receives the weights.
+        weights: by the names in the state of the network.
+        what: begins messages: "… does not fit …".
+        stale: suffixes of names in checkpoints that are ignored.
 
     Raises:
         ValueError: a weight is missing, unknown or has another shape.

@@ -114,28 +114,24 @@ ENGINES: dict[str, Callable[[OCROptions], Reader]] = {
     "rapidocr": rapidocr,
     "tesseract": tesseract,
 }
-PACKAGES = {
-    "paddleocr": "paddleocr",
-    "easyocr": "easyocr",
-    "rapidocr": "rapidocr",
-    "tesseract": "pytesseract",
+PACKAGES = {name: name for name in ("paddleocr", "easyocr", "rapidocr")} | {
+    "tesseract": "pytesseract"
 }
-"""Module and distribution that an engine needs in addition."""
-PROGRAMS = {"tesseract": "tesseract"}
+"""Package that an engine needs in addition."""
 
 
 def require(engine: str) -> None:
-    """Raise a ConfigError where the package or the program of an engine is not installed."""
-    package, program = PACKAGES.get(engine), PROGRAMS.get(engine)
+    """Raise a ConfigError if the package or the program of an engine is not installed."""
+    package, advice = PACKAGES.get(engine), "set ocr.engine to got, which needs nothing further."
     if package and find_spec(package) is None:
         raise ConfigError(
             f"ocr.engine is {engine!r}, and {package} is not installed: pip install {package}, or"
-            " set ocr.engine to got, which needs no further package."
+            f" {advice}"
         )
-    if program and shutil.which(program) is None:
+    if engine == "tesseract" and shutil.which(engine) is None:
         raise ConfigError(
-            f"ocr.engine is {engine!r}, and the program {program} is not on the PATH; install it,"
-            " or set ocr.engine to got, which needs none."
+            f"ocr.engine is {engine!r}, and the program {engine} is not on the PATH; install it, or"
+            f" {advice}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Networks and processors of transformers by directory or hub id, whole or not at all."""
+"""Loads networks and processors of transformers by directory or hub id, only if complete."""
 
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,9 @@
-"""The five layers that turn features into a score in LAION's aesthetic predictor and ImageReward.
+"""The five layers from features to a score in LAION's aesthetic predictor and ImageReward.
 
     width to 1024 to 128 to 64 to 16 to 1, linear, one after the other
 
-Both publish them with dropout and without activations in between, so at scoring time they are one
-affine map; they are kept apart because the checkpoints hold them apart.
+Both are published with dropout and without activations in between, so at scoring time they are one
+affine map. They are separate layers because the checkpoints have separate weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIZES = (1024, 128, 64, 16, 1)
 
 
 def build_score_layers(width: int) -> nn.Sequential:
-    """Layers under their published places 0, 2, 4, 6 and 7, for features [n, width]."""
+    """Layers for features [n, width] at their published indices 0, 2, 4, 6 and 7."""
     from torch import nn
 
     linear = [nn.Linear(a, b) for a, b in zip((width, *SIZES), SIZES, strict=False)]

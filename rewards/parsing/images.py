@@ -1,4 +1,4 @@
-"""Images of samples: in RGB, and encoded as files."""
+"""Images of samples, in RGB or encoded as files."""
 
 import base64
 import io
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
-"""Of the channels of CLIP's training images, which many networks are fed by."""
+"""Mean and deviation per channel of CLIP's training images, used by many networks."""
 
 
 def image_of(sample: Sample, reward: str) -> Image.Image:
@@ -47,15 +47,15 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 
 class Files(Generic[T]):
-    """The images of a call as files; each image is encoded once.
+    """Encodes the images of a call as files, each once.
 
     Args:
-        encode: makes a file, of whatever form.
+        encode: makes a file of an image.
     """
 
     def __init__(self, encode: Callable[[Image.Image], T]) -> None:
         self._encode = encode
-        # keeps the images too: a new one could get the id of one that is gone
+        # with the images, because a new one could get the id of a deleted one
         self._known: dict[int, tuple[object, list[T]]] = {}
 
     def of_sample(self, sample: Sample) -> list[T]:
@@ -66,34 +66,33 @@ class Files(Generic[T]):
 
     def completion(self, image: Image.Image) -> T:
         """The file of a completion."""
-        return self._files(image, lambda: [image])[0]
+        return self._encode_once(image, [image])[0]
 
     def of_prompt(self, sample: Sample) -> list[T]:
         """The files of the images of its prompt, shared by its group."""
-        images = sample.images
-        return [] if images is None else self._files(images, lambda: images)
+        return self._encode_once(sample.images, sample.images or [])
 
-    def _files(self, key: object, images: Callable[[], Iterable[Image.Image]]) -> list[T]:
+    def _encode_once(self, key: object, images: Iterable[Image.Image]) -> list[T]:
         if id(key) not in self._known:
-            self._known[id(key)] = key, [self._encode(image) for image in images()]
+            self._known[id(key)] = key, [self._encode(image) for image in images]
         return self._known[id(key)][1]
 
 
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
-"""Modes whose pixels a PNG file keeps; what rewards make of others is `as_rgb`."""
+"""Modes whose pixels a PNG file keeps; others are converted by `as_rgb`."""
 
 
 def png(image: Image.Image) -> bytes:
     """A PNG file that decodes to the same pixels."""
     buffer = io.BytesIO()
     kept = image if image.mode in PNG_MODES else as_rgb(image)
-    # quickly: such files live for one request
+    # fast compression, because such files serve one request
     kept.save(buffer, format="PNG", compress_level=1)
     return buffer.getvalue()
 
 
 def jpeg(image: Image.Image, quality: int) -> bytes:
-    """A JPEG file, whose pixels are only close to those of the image."""
+    """A JPEG file, whose pixels differ slightly from those of the image."""
     buffer = io.BytesIO()
     as_rgb(image).save(buffer, format="JPEG", quality=quality)
     return buffer.getvalue()

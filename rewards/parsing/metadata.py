@@ -1,4 +1,4 @@
-"""What a text reward reads from a sample, with errors that name the sample."""
+"""Reads completion and metadata of a sample for text rewards, with errors that name the sample."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,16 +9,16 @@ from mmrl.types import Sample
 def read_values(
     metadata: Mapping[str, Any], reward: str, *keys: str, of: str = "a prompt"
 ) -> list[Any] | None:
-    """One value per key; None where there is none of them, and the reward does not apply.
+    """Read one value per key; None if no key is present, and the reward does not apply.
 
     Args:
         metadata: of a prompt or sample.
         reward: name of the reward, for messages.
-        keys: metadata that must be there together.
-        of: whose metadata they are, for messages.
+        keys: keys that occur together.
+        of: owner of the metadata, for messages.
 
     Raises:
-        ValueError: only some of the keys are there.
+        ValueError: only some of the keys are present.
     """
     missing = [key for key in keys if metadata.get(key) is None]
     if keys and len(missing) == len(keys):
@@ -32,19 +32,10 @@ def read_values(
 
 
 def read_sample(sample: Sample, reward: str, *keys: str) -> tuple[str, list[Any]] | None:
-    """The completion and the metadata values a text reward needs.
-
-    Args:
-        sample: what is scored.
-        reward: name of the reward, for messages.
-        keys: metadata that must be there together.
-
-    Returns:
-        The completion and one value per key; None where the metadata has none of the keys, which
-        means that the reward does not apply.
+    """Read the completion of a sample and the values of its metadata, see `read_values`.
 
     Raises:
-        ValueError: only some of the keys are there, or the completion is an image.
+        ValueError: only some of the keys are present, or the completion is an image.
     """
     found = read_values(sample.metadata, reward, *keys, of=f"the sample {sample.prompt[:80]!r}")
     if found is None:

@@ -1,4 +1,4 @@
-"""The results of one reward for the samples of a call, and how long they take."""
+"""The results of one reward for the samples of a call, and their timing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rewards.scoring.terms import Term
 
 
 class Lot(NamedTuple):
-    """Samples that were handed over together, with the time."""
+    """Samples that were handed over together, and when."""
 
     column: Column
     samples: list[Sample]

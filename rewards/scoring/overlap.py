@@ -1,4 +1,4 @@
-"""Threads that call rewards while the loop does something else, one thread for each reward.
+"""Threads that call rewards while the loop continues, one thread for each reward.
 
     with Overlap([scorer]):
         pending = scorer.begin(64)
@@ -7,12 +7,12 @@
 
 One thread calls a reward, in the order in which samples were handed over, so a reward need not be
 thread-safe. Samples that arrive during a call are scored together in the next one, so a slow reward
-gets few large batches. Gradient mode and autocast belong to a thread, so what a reward sets does
-not reach the loop. A reward with `in_step` has no thread (see `rewards.registry.interface.InStep`).
+gets few large batches. Gradient mode and autocast belong to a thread, so changes by a reward do not
+affect the loop. A reward with `in_step` has no thread (see `rewards.registry.interface.InStep`).
 
-At the end of a run the threads are told to stop (`rewards.http.stop`): requests to services end at
-once, and other calls are waited for a while. The threads are daemons, so a call that does not end
-does not keep the process.
+At the end of a run the threads are stopped (`rewards.http.stop`): requests to services end at once,
+and the end of other calls is awaited for some seconds. The threads are daemons, so a call that does
+not return does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class HasOverlap(Protocol):
 
 
 class Overlap:
-    """While it is open, threads call the rewards of some scorers.
+    """A context in which threads call the rewards of some scorers.
 
-    Everything but the calls of rewards happens in the thread that opened it.
+    Everything except the calls of rewards happens in the thread that entered it.
 
     Args:
         scorers: of one run. A reward that several of them hold has one thread.
-        enabled: False has rewards called when their scores are needed, without threads.
+        enabled: False calls rewards when their scores are needed, without threads.
         poll: called every `POLL` seconds while scores are awaited; an exception ends the wait.
     """
 

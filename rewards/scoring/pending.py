@@ -1,4 +1,4 @@
-"""Samples on their way through several rewards: handed over in parts, then awaited."""
+"""Samples that several rewards score: handed over in parts, then awaited."""
 
 import time
 from collections.abc import Sequence

@@ -27,8 +27,8 @@ class Term:
 
 
 def as_entry(reward: Any) -> Any:
-    """A reward as an entry: a callable from Python, or an entry as `config.yaml` records one with
-    such a callable, whose name is then the key. Every other is returned as it is."""
+    """The entry of a callable from Python, or of an entry in `config.yaml` that records its name.
+    Every other entry is returned unchanged."""
     if callable(reward):
         return {"name": getattr(reward, "__name__", type(reward).__name__), "reward": reward}
     if isinstance(reward, Mapping) and isinstance(reward.get("reward"), str):
