@@ -38,6 +38,15 @@ class RLConfig(RunConfig):
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
+    sync_ref_model: bool = False
+    """Let the reference policy follow the trained one: reference <- alpha * policy + (1 - alpha) *
+    reference, every `ref_model_sync_steps` optimiser steps, with alpha `ref_model_mixup_alpha`. It
+    has no effect without a KL to the reference."""
+    ref_model_mixup_alpha: float = 0.6
+    """Weight of the trained policy where the reference follows it; 1 replaces the reference."""
+    ref_model_sync_steps: int = 512
+    """Optimiser steps after which the reference follows; the next rollouts are the first to see
+    it."""
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
@@ -57,6 +66,9 @@ class RLConfig(RunConfig):
         check(self.passes_at_once >= 1, "passes_at_once", self.passes_at_once, "at least 1")
         size = self.per_device_train_batch_size
         check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
+        alpha, every = self.ref_model_mixup_alpha, self.ref_model_sync_steps
+        check(0 < alpha <= 1, "ref_model_mixup_alpha", alpha, "above 0, at most 1")
+        check(every >= 1, "ref_model_sync_steps", every, "at least 1")
         check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:

@@ -89,7 +89,7 @@ def estimate(
         "adapter": adapter * 4,
         "gradients": trained * reduced,
         "optimiser": trained * moments,
-        "reference": full if config.needs_reference else 0,
+        "reference": (full + adapter * 4 * config.sync_ref_model) * config.needs_reference,
         "value": _value(config, network, adapter) * (1 + reduced + moments),
         "update": max(micro) * config.micro_batch_size(world_size),
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),

@@ -71,6 +71,13 @@ def _run(config: RLConfig, world_size: int) -> Iterator[str]:
     found = choose(config, attn_implementation=model.attn_implementation, dtype=model.dtype)
     for n, line in enumerate(found.lines):
         yield f"{'' if n else 'computed':<12}{line}"
+    if config.sync_ref_model:
+        alpha, steps = config.ref_model_mixup_alpha, config.ref_model_sync_steps
+        yield (
+            f"reference   moves by {alpha:g} towards the policy every {steps} optimiser steps"
+            if config.needs_reference
+            else "no effect   sync_ref_model is true, and no task has a KL to the reference"
+        )
     due = [("evaluation", config.eval_steps), ("checkpoint", config.save_steps)]
     every = [f"{name} every {n} steps" if n else f"no {name}" for name, n in due]
     yield f"            {', '.join(every)}"

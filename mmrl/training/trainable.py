@@ -102,12 +102,18 @@ def trained_counts(network: nn.Module) -> Iterator[str]:
         yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"
 
 
-def copy_start(network: nn.Module) -> dict[str, Tensor]:
-    """Copies of what is trained in full beside an adapter, which a reference policy needs."""
+def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:
+    """Copies of what is trained in full beside an adapter, which a reference policy needs.
+
+    Args:
+        network: with the adapter.
+        adapter: whether to copy that as well.
+    """
     return {
         name: parameter.detach().clone()
         for name, parameter in network.named_parameters()
-        if parameter.requires_grad and ADAPTER not in name and not name.startswith(VALUE_HEAD)
+        if parameter.requires_grad and not name.startswith(VALUE_HEAD)
+        if adapter or ADAPTER not in name
     }
 
 

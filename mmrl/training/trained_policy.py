@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from torch import Tensor
 
@@ -35,13 +36,16 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     Attributes:
         trained: the policy's model, not wrapped for several processes.
         frozen: a copy of it as it was, the reference; None with an adapter, or without a KL.
-        start: what an adapter's run trains in full, as it was, where there is a KL.
+        follows: whether the reference follows the policy.
+        start: what an adapter's run trains in full, as it was, where there is a KL; the adapter
+            too where the reference follows the policy.
         value: the value model, if there is one.
     """
 
     def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
         super().__init__(config, accelerator, config.model.dtype)
         config, model, self.policy = self.config, config.model, policy
+        self.follows = config.sync_ref_model and config.needs_reference
         policy.network.gradient_checkpointing = model.gradient_checkpointing
         self.frozen = None
         if config.needs_reference and model.lora is None:
@@ -62,7 +66,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             )
         shard_policy(policy, accelerator)
         keeps_start = config.needs_reference and model.lora is not None
-        self.start = copy_start(policy.network) if keeps_start else {}
+        self.start = copy_start(policy.network, self.follows) if keeps_start else {}
         [optimizer] = build_optimizers(policy.model, config)
         self.modules = [self.trained]
         if self.value is not None:
@@ -75,10 +79,12 @@ class TrainedPolicy(RunTrainer[RLConfig]):
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """The policy as it was at the start: adapter off, or the frozen copy in its place."""
+        """The policy as it was at the start or when the reference last followed it: the frozen copy
+        in its place, or else the adapter off or at its former values."""
         if self.frozen is None:
             adapter_off: Any = self.trained.disable_adapter
-            with adapter_off(), swap_values(self.policy.network, self.start):
+            without = nullcontext if self.follows else adapter_off
+            with without(), swap_values(self.policy.network, self.start):
                 yield
             return
         trained, self.policy.model = self.policy.model, self.frozen
@@ -86,6 +92,15 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             yield
         finally:
             self.policy.model = trained
+
+    @torch.no_grad()
+    def sync_reference(self) -> None:
+        """Move the reference towards the policy by `ref_model_mixup_alpha`, as TRL does. Of an
+        adapter its two factors are mixed, not their product."""
+        alpha = self.config.ref_model_mixup_alpha
+        present = dict(self.policy.network.named_parameters())
+        for name, value in self._reference_tensors().items():
+            value.copy_((1 - alpha) * value.float() + alpha * present[name].float())
 
     def write_model(self, folder: Path) -> None:
         """Write the policy in its public format, the adapter merged into it."""
@@ -100,8 +115,10 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             self.value.save(folder, self.accelerator.is_main_process)
 
     def state(self) -> dict[str, Any]:
-        """Trained weights, optimiser and schedule; a value model writes files instead."""
+        """Trained weights, optimiser, schedule, and the reference where it follows the policy; a
+        value model writes files instead."""
         return {
+            **({"reference": self._reference_tensors()} if self.follows else {}),
             "trained": self._trained_tensors(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
@@ -110,10 +127,19 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state` and from the files of the value model."""
         assign(self._trained_tensors(), state["trained"])
+        if self.follows and "reference" in state:
+            assign(self._reference_tensors(), state["reference"])
         if self.value is not None:
             self.value.load(checkpoint)
         load_moments(self.optimizer, state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
+
+    def _reference_tensors(self) -> dict[str, Tensor]:
+        """The weights of the reference that are not the policy's own."""
+        if self.frozen is None:
+            return self.start
+        own = {id(p) for p in self.policy.network.parameters()}
+        return {n: p.data for n, p in self.frozen.named_parameters() if id(p) not in own}
 
     def _trained_tensors(self) -> dict[str, Tensor]:
         value = () if self.value is None else self.value.trained.parameters()

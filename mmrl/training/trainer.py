@@ -56,6 +56,10 @@ class Trainer(TrainedPolicy):
         for n, plan in enumerate(plans):
             self._inner_step(plan, sums, leaving_together(self.sharded) if n == 0 else None)
         self.step += 1
+        every = self.config.ref_model_sync_steps
+        done = self.step * iterations
+        if self.follows and done // every > (done - iterations) // every:
+            self.sync_reference()
         metrics = self._reduce_metrics(sums, iterations)
         metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
         metrics["time/score_s"] = prepared - started

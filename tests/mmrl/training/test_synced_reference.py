@@ -1,0 +1,115 @@
+"""A reference policy that follows the trained one, as with TRL's `sync_ref_model`."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError
+from mmrl.preflight.plan import describe
+from mmrl.rl import train
+from mmrl.rl_config import RLConfig
+from mmrl.training.trainer import Trainer
+from tests.mmrl.runs import LORA, metrics, rollouts, run_config, same_weights, trainer_of
+
+KL = {"beta": 0.1, "num_iterations": 2}
+WAYS = pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+
+
+def config_of(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+    return run_config(world, output, algorithm=KL, **{"sync_ref_model": True, **changes})
+
+
+def kls(trainer: Trainer, config: RLConfig, steps: int) -> list[float]:
+    """The KL of each step to its reference, before its only update."""
+    found = []
+    for _ in range(steps):
+        work = rollouts(config, trainer)
+        found.append(trainer.update(work)["kl"])
+    return found
+
+
+def held(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer._reference_tensors().items()}
+
+
+@WAYS
+def test_the_reference_moves_by_alpha_after_its_steps(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+) -> None:
+    # two optimiser steps per step of the run: the third is in the second
+    config = config_of(world, tmp_path, lora=lora, ref_model_sync_steps=3)
+    trainer = trainer_of(config)
+    start = held(trainer)
+    assert start, "there is something to move"
+    trainer.update(rollouts(config, trainer))
+    assert all(torch.equal(value, start[name]) for name, value in held(trainer).items())
+    trainer.update(rollouts(config, trainer))
+    present = dict(trainer.policy.network.named_parameters())
+    for name, value in held(trainer).items():
+        expected = 0.4 * start[name] + 0.6 * present[name].detach()
+        torch.testing.assert_close(value, expected)
+    assert any(not torch.equal(value, start[name]) for name, value in held(trainer).items())
+
+
+@WAYS
+def test_a_reference_that_is_replaced_each_step_is_the_policy_before_the_update(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+) -> None:
+    algorithm = {"beta": 0.1, "num_iterations": 1}
+    values = {"lora": lora, "algorithm": algorithm, "ref_model_sync_steps": 1}
+    config = run_config(world, tmp_path, sync_ref_model=True, ref_model_mixup_alpha=1.0, **values)
+    assert kls(trainer_of(config), config, 3) == [0.0, 0.0, 0.0]
+    fixed = run_config(world, tmp_path, lora=lora, algorithm=algorithm)
+    first, *later = kls(trainer_of(fixed), fixed, 3)
+    assert first == 0 and min(later) > 0
+
+
+@WAYS
+def test_a_resumed_run_has_the_reference_of_the_uninterrupted_one(
+    world: SimpleNamespace, tmp_path: Path, lora: dict | None
+) -> None:
+    changes = {"lora": lora, "ref_model_sync_steps": 2, "save_steps": 2}
+    train(config_of(world, tmp_path / "whole", **changes))
+    train(config_of(world, tmp_path / "parts", **changes, max_steps=2))
+    train(config_of(world, tmp_path / "parts", **changes, resume_from_checkpoint="auto"))
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
+
+
+def test_a_run_may_begin_to_follow_when_it_is_resumed(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    train(config_of(world, tmp_path, sync_ref_model=False, max_steps=2))
+    resumed = {"resume_from_checkpoint": "auto", "ref_model_sync_steps": 2}
+    with pytest.raises(ConfigError, match="sync_ref_model was False and is True"):
+        train(config_of(world, tmp_path, **resumed))
+    train(config_of(world, tmp_path, **resumed, resume_with_changes=True))
+    assert [line["step"] for line in metrics(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_without_a_divergence_there_is_nothing_to_follow(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    config = run_config(world, tmp_path, sync_ref_model=True, algorithm={"beta": 0.0})
+    trainer = trainer_of(config)
+    assert not trainer.follows and not trainer._reference_tensors()
+    assert "no effect   sync_ref_model is true" in describe(config)
+    assert "moves by 0.6 towards the policy every 512" in describe(config_of(world, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"ref_model_mixup_alpha": 0.0}, "ref_model_mixup_alpha is 0.0"),
+        ({"ref_model_sync_steps": 0}, "ref_model_sync_steps is 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(
+    world: SimpleNamespace, tmp_path: Path, changes: dict, named: str
+) -> None:
+    values = {"algorithm": KL, "sync_ref_model": True, **changes}
+    with pytest.raises(ConfigError, match=named):
+        run_config(world, tmp_path, **values)
