@@ -103,7 +103,7 @@ def run(config: EvalConfig) -> Report | None:
     check_launch()
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
-    with RunDirectory(config.output_dir, accelerator.is_main_process).locked():
+    with RunDirectory(config.output_dir, accelerator.is_main_process).lock():
         results = _sample_and_score(config, check_benchmark(config), accelerator)
         if results is None:
             return None
@@ -135,7 +135,7 @@ def _sample_and_score(
     accelerator.wait_for_everyone()  # before any process writes
     store.begin(_decisive(config, prompts))
     mine = missing[accelerator.process_index :: accelerator.num_processes]
-    with policy.keeping_pace():
+    with policy.keep_pace():
         _sample(policy, settings, rows, mine, store, config.seed)
     accelerator.wait_for_everyone()
     if not main:

@@ -92,11 +92,11 @@ def evaluate(
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
-        Interrupted: see `mmrl.runtime.interrupt.leaving_together`; between two denoising steps.
+        Interrupted: see `mmrl.runtime.interrupt.leave_together`; between two denoising steps.
     """
     rows, completions = list_rows(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
-    with activity("samples", len(rows)), policy.keeping_pace():
+    with activity("samples", len(rows)), policy.keep_pace():
         for first in range(0, len(rows), batch_size):
             some = rows[first : first + batch_size]
             batch = sample_batch(policy, some, sampler, seed, length)

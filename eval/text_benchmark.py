@@ -12,12 +12,12 @@ from mmrl.types import Prompt
 
 NOTE = """\
 accuracy: mean of the first reward, with its standard error over prompts. length: mean tokens before
-the end. cut off: share of completions without an end. NFE: passes of the network per batch.
+the end. truncated: share of completions without an end. NFE: forward passes per batch.
 tokens/s: those of length, per device; raw: all response positions, also those after the end.
 """
 _HEADS = {
     "length": "length",
-    "cut_off": "cut off",
+    "cut_off": "truncated",
     "nfe": "NFE",
     "tokens_per_s": "tokens/s",
     "raw_tokens_per_s": "raw",

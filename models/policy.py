@@ -32,7 +32,7 @@ class Policy:
         tokenizer: of the checkpoint.
         layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
-        keeping_pace: context around sampling, in which the numbers of calls of `model` may differ
+        keep_pace: context around sampling, in which the numbers of calls of `model` may differ
             between processes; set where they share one copy of its weights.
     """
 
@@ -40,7 +40,7 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
     network: MaskedTokenModel
-    keeping_pace: Callable[[], AbstractContextManager[None]] = nullcontext
+    keep_pace: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def mask_id(self) -> int:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tqdm import tqdm  # noqa: E402
 
 from mmrl.algorithms import load_algorithm  # noqa: E402
-from mmrl.algorithms.forwards import forwards  # noqa: E402
+from mmrl.algorithms.forwards import count_forwards  # noqa: E402
 from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.model_config import known_config  # noqa: E402
@@ -239,7 +239,7 @@ def _forwards(config: RLConfig) -> float:
     method = load_algorithm(options.algorithm)
     length = completion_length(options, config.model, known_config(config.model.path) or {})
     each = [
-        forwards(method, options.sampler.steps, length, config.passes_at_once, n).total
+        count_forwards(method, options.sampler.steps, length, config.passes_at_once, n).total
         for n in range(method.num_iterations)
     ]
     return fmean(each)

@@ -32,7 +32,7 @@ class Forwards(NamedTuple):
         return self.new + self.value // 2
 
 
-def forwards(
+def count_forwards(
     row: AlgorithmConfig, steps: int, length: int, at_once: int, iteration: int = 0
 ) -> Forwards:
     """The forwards of a rollout in one inner iteration, guidance counted twice.

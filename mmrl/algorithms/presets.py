@@ -82,7 +82,7 @@ def find_conflicts(row: AlgorithmConfig) -> Iterator[str]:
         yield from check_columns(row)
 
 
-def unread(row: AlgorithmConfig) -> list[str]:
+def find_unread(row: AlgorithmConfig) -> list[str]:
     """Settings that were changed and that no column of the row ever reads.
 
     They are no error: a row starts from a preset, and may have them from there.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from mmrl.config import ConfigError
 from mmrl.data.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
-from mmrl.data.row import Row, given, without
+from mmrl.data.row import Row, drop_empty, omit
 from rewards.countdown import read_whole_number, read_whole_numbers
 from rewards.detection.geneval_rules import check_clauses
 from rewards.parsing.extraction import find_boxed, find_hashed
@@ -43,8 +43,8 @@ def math(row: Row) -> Row:
     if not answer:
         raise ValueError("there is no answer, and no box in solution")
     return {
-        **without(row, "problem", "solution", "unique_id"),
-        **given(id=row.get("unique_id")),
+        **omit(row, "problem", "solution", "unique_id"),
+        **drop_empty(id=row.get("unique_id")),
         "prompt": row["problem"],
         "answer": answer,
     }
@@ -57,7 +57,7 @@ def mbpp(row: Row) -> Row:
         "id": f"mbpp-{row['task_id']}",
         "prompt": row["text"] if "text" in row else row["prompt"],
         "tests": row["test_list"],
-        **given(setup=setup),
+        **drop_empty(setup=setup),
     }
 
 
@@ -71,19 +71,20 @@ def humaneval(row: Row) -> Row:
         "prompt": row["prompt"],
         "tests": [row["test"]],
         "entry_point": row["entry_point"],
-        **given(setup=setup.strip()),
+        **drop_empty(setup=setup.strip()),
     }
 
 
 def dllm_rl(row: Row) -> Row:
     """dLLM-RL's math, code and vision rows; `test_time_limit` is kept but has no effect here."""
-    rest = without(row, "question", "ground_truth_answer", *_DLLM_TESTS, "test_method", "prefix")
+    rest = omit(row, "question", "ground_truth_answer", *_DLLM_TESTS, "test_method", "prefix")
     if "test_method" not in row:
         return {**rest, "prompt": row["question"], "answer": row["ground_truth_answer"]}
     if row["test_method"] not in ("function", "stdio"):
         raise ValueError(f"test_method is {row['test_method']!r}; allowed: function, stdio")
     tests = row["test_list"] if row["test_method"] == "function" else _pairs(row)
-    return {**rest, "prompt": row["question"], "tests": tests, **given(setup=row.get("prefix"))}
+    setup = drop_empty(setup=row.get("prefix"))
+    return {**rest, "prompt": row["question"], "tests": tests, **setup}
 
 
 _DLLM_TESTS = ("test_list", "test_input", "test_output")
@@ -104,10 +105,10 @@ def dllm_rl_sft(row: Row) -> Row:
     image = next((row[name] for name in names if row.get(name)), None)
     turns = [{"role": role, "content": text} for role, text in _TURN.findall(str(row["prompt"]))]
     return {
-        **without(row, "prompt", "response", "step_map", *names),
+        **omit(row, "prompt", "response", "step_map", *names),
         **({"messages": turns} if turns else {"prompt": row["prompt"]}),
         "completion": _ENDS.sub("", row["response"]),
-        **given(order=row.get("step_map"), image=image),
+        **drop_empty(order=row.get("step_map"), image=image),
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from mmrl.data.row import Row, given, without
+from mmrl.data.row import Row, drop_empty, omit
 
 LETTER = "Answer with the option's letter from the given choices directly."
 PHRASE = "Answer the question using a single word or phrase."
@@ -67,9 +67,9 @@ def seed_bench(row: Row) -> Row:
     if "image" not in row and row.get("data_type", "image") != "image":
         raise ValueError(f"data_type is {row['data_type']!r}, and there is no column 'image'")
     return {
-        **without(row, "question", "question_id", "answer", *named),
+        **omit(row, "question", "question_id", "answer", *named),
         **_multiple_choice(row["question"], choices, str(row["answer"]).upper()),
-        **given(id=row.get("question_id"), tag=_seed_kind(row)),
+        **drop_empty(id=row.get("question_id"), tag=_seed_kind(row)),
         "image": row["image"] if "image" in row else row["data_id"],
     }
 
@@ -98,7 +98,7 @@ def mmmu(row: Row) -> Row:
         ours |= {"precision": 2}
     unread = ("question", "options", "answer", "question_type", "explanation")
     return {
-        **without(row, *unread, *(f"image_{n}" for n in range(1, 8))),
+        **omit(row, *unread, *(f"image_{n}" for n in range(1, 8))),
         **ours,
         **_mmmu_subject(row),
         "images": list(images.values()),
@@ -111,7 +111,7 @@ def _mmmu_subject(row: Row) -> Row:
     for discipline, subjects in MMMU_DISCIPLINES.items():
         if subject in subjects.split():
             return {"tag": subject, "discipline": discipline}
-    return given(tag=subject)
+    return drop_empty(tag=subject)
 
 
 def mmmu_interleaved(row: Row) -> Row:
@@ -147,10 +147,10 @@ def mathvista(row: Row) -> Row:
         ours = _short(question, [str(row["answer"])]) | _mathvista_number(row)
     unread = ("pid", "question", "choices", "answer", "unit", "precision", "metadata", "image")
     return {
-        **without(row, *unread, "decoded_image"),
+        **omit(row, *unread, "decoded_image"),
         **about,
         **ours,
-        **given(id=row.get("pid"), tag=about.get("category")),
+        **drop_empty(id=row.get("pid"), tag=about.get("category")),
         "image": row.get("decoded_image") or row["image"],
     }
 
@@ -201,4 +201,4 @@ def _short(question: str, answers: list[str]) -> Row:
         raise ValueError(f"answer is {', '.join(answers)!r}; {_UNKNOWN}")
     first, *others = answers
     ours = {"prompt": question, "answer": first, "form": "short", "hint": PHRASE}
-    return ours | given(answers=others)
+    return ours | drop_empty(answers=others)

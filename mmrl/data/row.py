@@ -5,11 +5,11 @@ from typing import Any
 Row = dict[str, Any]
 
 
-def without(row: Row, *keys: str) -> Row:
+def omit(row: Row, *keys: str) -> Row:
     """The row without some columns."""
     return {key: value for key, value in row.items() if key not in keys}
 
 
-def given(**values: Any) -> Row:
+def drop_empty(**values: Any) -> Row:
     """The values that are not empty."""
     return {key: value for key, value in values.items() if value}

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mmrl import samplers
-from mmrl.algorithms.forwards import forwards
-from mmrl.algorithms.presets import unread
+from mmrl.algorithms.forwards import count_forwards
+from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config
 from mmrl.preflight.memory import estimate, sizes, total
@@ -14,7 +14,7 @@ from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_checks import check_run
 from mmrl.preflight.run_probe import probe_task
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.pairing import differences
+from mmrl.rollouts.pairing import find_differences
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
@@ -92,7 +92,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     size = config.micro_batch_size(world_size)
     micro = task.rollouts_per_step // world_size // size
     length = completion_length(settings, config.model, sizes(config)[1])
-    cost = forwards(algorithm, sampler.steps, length, config.passes_at_once)
+    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once)
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
     yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"
@@ -120,9 +120,9 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
             f" {algorithm.value.lam:g}, clip range {algorithm.value_epsilon:g}, learning rate"
             f" {config.learning_rate * algorithm.value.learning_rate_scale:g}"
         )
-    for difference in differences(algorithm, sampler):
+    for difference in find_differences(algorithm, sampler):
         yield f"mismatch    {difference}"
-    for setting in (*unread(algorithm), *samplers.unread(sampler)):
+    for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
         yield f"no effect   {setting}"
 
 

@@ -26,7 +26,7 @@ def check_pairing(row: AlgorithmConfig, sampler: SamplerConfig, where: str) -> N
         )
 
 
-def differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
+def find_differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
     """How the scored policy differs from the one that samples; empty where it does not."""
     found = []
     for key in ("cfg_scale", "temperature"):

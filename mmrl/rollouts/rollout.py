@@ -25,7 +25,7 @@ from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
 from mmrl.runtime.activity import activity, advance
-from mmrl.runtime.interrupt import leaving_together
+from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from rewards.scoring.failures import RewardError
@@ -128,7 +128,7 @@ def sample_groups(
     prompts = [chosen[place] for place, _ in names]
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
-    with activity("rollouts", len(prompts)), leaving_together(), policy.keeping_pace():
+    with activity("rollouts", len(prompts)), leave_together(), policy.keep_pace():
         seeds = (seed, "rollout", task.name, step)
         for part, completions in _sample_batches(task, policy, prompts, names, seeds):
             parts.append(part)
@@ -154,7 +154,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
         Interrupted: a stop is requested on any process, while their scores are awaited.
     """
     task, rollout = groups.task, groups.rollout
-    with activity("waiting for rewards"), leaving_together():
+    with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
     earned = assign_credit(task, scores, *groups.place)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
@@ -267,13 +267,13 @@ def _check_applies(task: Task, metrics: dict[str, float], prompt: Prompt) -> Non
     """Stop a run whose rewards apply to nothing: its advantages would all be 0."""
     unscored = [metrics[f"rewards/{term.key}/none"] for term in task.scorer.terms]
     if min(unscored) < task.rollouts_per_step:
-        task.rewarded = True
+        task.has_reward = True
         return
     text = (
         f"none of tasks.{task.name}.rewards ({', '.join(term.key for term in task.scorer.terms)})"
         f" applies to any of the {task.rollouts_per_step} rollouts of this step. The metadata of"
         f" {prompt.place or prompt.id}: {', '.join(prompt.metadata) or 'none'}."
     )
-    if not task.rewarded:
+    if not task.has_reward:
         raise RewardError(f"{text} Choose rewards that read it, or prompts with what they read.")
     logger.warning("%s", text)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from eval.policy_queries import bind_policy
 from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
-from mmrl.algorithms.presets import unread
+from mmrl.algorithms.presets import find_unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts
 from mmrl.data.stream import stream_rows
 from mmrl.model_config import ModelConfig, image_tokens
-from mmrl.rollouts.pairing import differences
+from mmrl.rollouts.pairing import find_differences
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Cutting, Prompt
@@ -75,16 +75,16 @@ class Task:
         where = f"tasks.{name}"
         config.settle_rewards()
         self.name, self.config, self.dry = name, config, dry
-        self.rewarded = False  # whether a reward has applied to any rollout yet
+        self.has_reward = False  # whether a reward has applied to any rollout yet
         config.check(where)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
-        for difference in differences(self.algorithm, config.sampler):
+        for difference in find_differences(self.algorithm, config.sampler):
             text = "%s: the scored policy is not the one that samples: %s"
             logger.warning(text, where, difference)
         for key, unused in (
-            ("algorithm", unread(self.algorithm)),
-            ("sampler", samplers.unread(config.sampler)),
-            ("eval_sampler", samplers.unread(config.eval_sampler or SamplerConfig())),
+            ("algorithm", find_unread(self.algorithm)),
+            ("sampler", samplers.find_unread(config.sampler)),
+            ("eval_sampler", samplers.find_unread(config.eval_sampler or SamplerConfig())),
         ):
             for setting in unused:
                 logger.warning("%s.%s: %s", where, key, setting)

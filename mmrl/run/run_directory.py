@@ -22,7 +22,7 @@ from mmrl.config import ConfigError, check, to_yaml
 from mmrl.run.checkpoint import checkpoint_steps, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
-from mmrl.run.run_lock import locked
+from mmrl.run.run_lock import lock_directory
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +38,14 @@ class RunDirectory:
         self.metrics = self.path / "metrics.jsonl"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other runs out of the directory inside the context.
 
         Raises:
             ConfigError: the directory cannot be written, or another run is writing there.
         """
         check_writable("output_dir", self.path)
-        with locked(self.path, self.is_main):
+        with lock_directory(self.path, self.is_main):
             yield
 
     def starting_point(self, resume_from_checkpoint: str | None) -> Path | None:

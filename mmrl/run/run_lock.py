@@ -17,7 +17,7 @@ NAME = ".lock"
 
 
 @contextmanager
-def locked(folder: Path, is_main: bool = True) -> Iterator[None]:
+def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
     """Keep other runs out of a directory, which is made if it does not exist.
 
     The kernel drops the lock when the process ends, so the file of a killed run does not block the

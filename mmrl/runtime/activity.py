@@ -171,7 +171,7 @@ def advance(count: int = 1) -> None:
     """Count items of the current activity as done; the phase may be left here.
 
     Raises:
-        Interrupted: a stop is requested, see `mmrl.runtime.interrupt.leaving_together`.
+        Interrupted: a stop is requested, see `mmrl.runtime.interrupt.leave_together`.
     """
     display = _display.get()
     if display is not None and display.stack:

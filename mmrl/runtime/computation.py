@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from mmrl.runtime.compilation import choose_compilation
-from mmrl.runtime.precision import choose_precision, native_bfloat16, slowness
+from mmrl.runtime.precision import choose_precision, explain_slowness, native_bfloat16
 from models.network.attention import choose_attention
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def choose(
         choices["attn_implementation"] = kernel
     choices["torch_compile"] = (_word(compiled), why_compiled)
     reasons = tuple(f"{key}: {choice}, {why}" for key, (choice, why) in choices.items())
-    return Computation(bf16, compiled, reasons, slowness(bf16, dtype, device, natives))
+    return Computation(bf16, compiled, reasons, explain_slowness(bf16, dtype, device, natives))
 
 
 def choose_together(

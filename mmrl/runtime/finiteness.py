@@ -32,7 +32,7 @@ def check_finite(step: int, named: Iterable[tuple[str, Tensor]]) -> None:
         )
 
 
-def moments(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
+def list_moments(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """The state tensors of an optimiser, with names."""
     for state in optimizer.state.values():
         for name, value in state.items():

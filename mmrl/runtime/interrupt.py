@@ -1,7 +1,7 @@
 """Ctrl-C as a request to stop at the next point that leaves no partial state.
 
     with StopRequest(agreed=…):
-        with leaving_together():  # a phase that can be abandoned
+        with leave_together():  # a phase that can be abandoned
             for part in …:
                 check()           # raises Interrupted once a stop is requested
 
@@ -74,7 +74,7 @@ class StopRequest:
         self._reader.close()
 
     def check(self) -> None:
-        """Leave the phase if a stop is requested; without effect outside `leaving_together`.
+        """Leave the phase if a stop is requested; without effect outside `leave_together`.
 
         Raises:
             Interrupted: a stop is requested.
@@ -115,7 +115,7 @@ def check() -> None:
 
 
 @contextmanager
-def leaving_together(in_step: bool = False) -> Iterator[None]:
+def leave_together(in_step: bool = False) -> Iterator[None]:
     """A phase that all processes leave if one is to stop; without a `StopRequest`, no effect.
 
     Args:

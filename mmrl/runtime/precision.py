@@ -70,7 +70,7 @@ def choose_precision(
     return not lacking, where + natives[lacking[0] if lacking else 0][1]
 
 
-def slowness(
+def explain_slowness(
     bf16: bool, dtype: str, device: torch.device, natives: Sequence[tuple[bool, str]]
 ) -> str:
     """The warning about a CPU that emulates bfloat16; empty for other devices.

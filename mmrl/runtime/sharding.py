@@ -62,7 +62,7 @@ def shard_policy(policy: Policy, accelerator: Accelerator) -> None:
     """`shard` of a policy's model, whose sampling then keeps pace; nothing where it is whole."""
     if is_sharded(accelerator):
         shard(policy.model, accelerator)
-        policy.keeping_pace = partial(keeping_pace, policy.model)
+        policy.keep_pace = partial(keep_pace, policy.model)
 
 
 def prepare(
@@ -76,7 +76,7 @@ def prepare(
 
 
 @contextmanager
-def keeping_pace(model: nn.Module) -> Iterator[None]:
+def keep_pace(model: nn.Module) -> Iterator[None]:
     """Meanwhile processes may call a sharded model differently often, without gradient.
 
     A call gathers weights from all processes, so none may stay away, and one that looks at images
@@ -195,7 +195,7 @@ def load_moments(optimizer: Any, state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def stored_as(module: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
+def use_state(module: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
     """Meanwhile the module's `state_dict()` gives these tensors."""
     hook = module.register_state_dict_post_hook(
         lambda _, own, prefix, __: own.update({prefix + name: t for name, t in state.items()})

@@ -70,7 +70,7 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
         check_blocks(config, length, where)
 
 
-def unread(config: SamplerConfig) -> list[str]:
+def find_unread(config: SamplerConfig) -> list[str]:
     """Settings that were changed and that the rule never reads."""
     return [
         f"{key} is {getattr(config, key)}, and the rule {config.name} does not read it"

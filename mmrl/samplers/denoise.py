@@ -55,7 +55,7 @@ def denoise(
                 fill_ended(rollout, block.first + block.steps - 1)
     if config.eos == "leave":
         fill_ended(rollout, config.steps - 1)
-    canvas.valid = counted(canvas)
+    canvas.valid = find_scored(canvas)
     return rollout
 
 
@@ -139,7 +139,7 @@ def after_end(canvas: Canvas) -> Tensor:
     return canvas.response & (ended.cumsum(1) - ended > 0)
 
 
-def counted(canvas: Canvas) -> Tensor | None:
+def find_scored(canvas: Canvas) -> Tensor | None:
     """[B, L] bool: response positions up to and including the end; None where there is no end."""
     return canvas.response & ~after_end(canvas) if canvas.stop_ids else None
 

@@ -34,7 +34,7 @@ class ExponentialAverage:
         for name, parameter in self.parameters.items():
             self.average[name].lerp_(parameter.detach().float(), 1 - decay)
 
-    def applied(self) -> AbstractContextManager[None]:
+    def apply(self) -> AbstractContextManager[None]:
         """Put the average into the module while the context is open."""
         return swap_values(self.module, self.average)
 

@@ -132,7 +132,7 @@ class Part:
         return LossInputs(passes, new, advantages, old, reference)
 
 
-def parts(
+def split_parts(
     item: Prepared, micro_batches: list[slice], at_once: int, everywhere: bool = False
 ) -> Iterator[Part]:
     """The parts of a prepared batch, in the order in which they are trained on.

@@ -15,7 +15,7 @@ from mmrl.data.prompts import spread
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
-from mmrl.runtime.interrupt import leaving_together
+from mmrl.runtime.interrupt import leave_together
 from mmrl.training.completions import write_completions
 from mmrl.training.progress import Progress
 from mmrl.training.reward_versions import write_versions
@@ -78,7 +78,7 @@ class RLProgress(Progress):
                 continue
             started = time.perf_counter()
             mine = local_share(len(task.eval_prompts), self.accelerator)
-            with activity(f"evaluating {name}"), leaving_together():
+            with activity(f"evaluating {name}"), leave_together():
                 part = self._sample(task, task.eval_prompts[mine], task.eval_scorer)
             result = gather_evaluation(part, task.eval_prompts, mine, self.images)
             results[name] = result, time.perf_counter() - started
@@ -90,7 +90,7 @@ class RLProgress(Progress):
             if not writes_images(task.config.task) or not self.images:
                 continue
             some = spread(task.eval_prompts, self.images) if self.run.is_main else []
-            with activity("drawing the first images"), leaving_together():
+            with activity("drawing the first images"), leave_together():
                 self._write_grid(name, self._sample(task, some, None))
 
     def _sample(self, task: Task, prompts: Sequence[Prompt], scorer: Scorer | None) -> Evaluation:

@@ -23,7 +23,7 @@ from mmrl.run_config import RunConfig
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.computation import follow_device
 from mmrl.runtime.divergence import DivergenceError
-from mmrl.runtime.finiteness import check_finite, moments
+from mmrl.runtime.finiteness import check_finite, list_moments
 from mmrl.runtime.launch import is_sharded, takes_part
 from mmrl.runtime.precision import autocast_forward, warn_of_change
 from mmrl.runtime.sharding import whole
@@ -162,7 +162,7 @@ class RunTrainer(ABC, Generic[Config]):
                 if parameter.requires_grad:
                     yield f"the weight {name}", parameter.data
         for optimizer in self.optimizers:
-            yield from moments(optimizer)
+            yield from list_moments(optimizer)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def open_directory(
             be lost, or no such checkpoint.
     """
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    with run.locked(), explain_lost_peers():
+    with run.lock(), explain_lost_peers():
         recover_checkpoints(run.checkpoints)
         checkpoint = run.starting_point(config.resume_from_checkpoint)
         accelerator.wait_for_everyone()  # before any of them writes there

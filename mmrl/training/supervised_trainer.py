@@ -14,8 +14,8 @@ from torch import Tensor
 from mmrl.objectives.objective import Objective
 from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
-from mmrl.runtime.interrupt import Interrupted, leaving_together
-from mmrl.runtime.sharding import keeping_pace, like, load_moments, prepare, shard, stored_as, whole
+from mmrl.runtime.interrupt import Interrupted, leave_together
+from mmrl.runtime.sharding import keep_pace, like, load_moments, prepare, shard, use_state, whole
 from mmrl.sft_config import SFTConfig
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
@@ -77,7 +77,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     def _add_gradients(self) -> list[dict[str, Tensor]]:
         """Go backward from every micro-batch of a step; return their metrics."""
         found, accumulation = [], self.config.gradient_accumulation_steps
-        with activity("micro-batch", accumulation), leaving_together(in_step=True):
+        with activity("micro-batch", accumulation), leave_together(in_step=True):
             for micro in range(accumulation):
                 reduced = self.sharded or micro == accumulation - 1
                 with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
@@ -103,8 +103,8 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         metrics: dict[str, float] = {}
         self.network.eval()
         averaged = self._saved_weights()
-        pace = keeping_pace(self.network) if self.sharded else nullcontext()
-        with activity("evaluating"), averaged, leaving_together(), pace:
+        pace = keep_pace(self.network) if self.sharded else nullcontext()
+        with activity("evaluating"), averaged, leave_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
         return metrics
@@ -115,7 +115,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         with self._saved_weights():
             state = whole(self.network.state_dict(), main)
             if main:
-                with stored_as(self.network, state):
+                with use_state(self.network, state):
                     self.objective.save(folder)
 
     def state(self) -> dict[str, Any]:
@@ -154,4 +154,4 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         return dict(zip(metrics, self.accelerator.reduce(values, "mean"), strict=True))
 
     def _saved_weights(self) -> Any:
-        return nullcontext() if self.ema is None else self.ema.applied()
+        return nullcontext() if self.ema is None else self.ema.apply()

@@ -21,8 +21,8 @@ from mmrl.randomness import generator
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.activity import activity, advance
-from mmrl.runtime.interrupt import Interrupted, leaving_together
-from mmrl.training.micro_batches import Part, Prepared, parts
+from mmrl.runtime.interrupt import Interrupted, leave_together
+from mmrl.training.micro_batches import Part, Prepared, split_parts
 from mmrl.training.trained_policy import TrainedPolicy
 from mmrl.types import Canvas, Passes
 
@@ -54,7 +54,7 @@ class Trainer(TrainedPolicy):
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
         for n, plan in enumerate(plans):
-            self._inner_step(plan, sums, leaving_together(self.sharded) if n == 0 else None)
+            self._inner_step(plan, sums, leave_together(self.sharded) if n == 0 else None)
         self.step += 1
         every = self.config.ref_model_sync_steps
         done = self.step * iterations
@@ -102,7 +102,7 @@ class Trainer(TrainedPolicy):
     def _scoring_batches(self, count: int) -> Iterator[slice]:
         """Yield the micro-batches of `count` rows to score; a stop leaves between two of them."""
         batches = self._micro_batches(count)
-        with activity("scoring", len(batches)), leaving_together(self.sharded):
+        with activity("scoring", len(batches)), leave_together(self.sharded):
             for rows in batches:
                 yield rows
                 advance()
@@ -139,12 +139,12 @@ class Trainer(TrainedPolicy):
             sums: metrics, which this adds to.
             leaving: context that a stop may leave; None where the step must be finished.
         """
-        at_once = self.config.passes_at_once
+        how = self.config.passes_at_once, self.sharded
         work = [
             part
             # the last part, which all wrapped models take part in, has to ask the value model
             for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None)
-            for part in parts(item, self._micro_batches(len(item.batch)), at_once, self.sharded)
+            for part in split_parts(item, self._micro_batches(len(item.batch)), *how)
         ]
         self.accelerator.gradient_accumulation_steps = len(work)
         self.accelerator.step = 0  # counts parts, whose number may change from step to step

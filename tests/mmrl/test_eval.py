@@ -14,7 +14,7 @@ from eval.eval_config import EvalConfig
 from eval.evaluation import effective_lengths, evaluate
 from mmrl.eval import main
 from mmrl.model_config import ModelConfig
-from mmrl.run.run_lock import locked
+from mmrl.run.run_lock import lock_directory
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from models import load_policy
@@ -208,7 +208,7 @@ def test_a_benchmark_is_refused_where_another_one_is_writing(
     world: SimpleNamespace, prompts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    with locked(out):
+    with lock_directory(out):
         assert main(words(world, prompts, out)) == 1
         assert f"output_dir is '{out}', where process" in capsys.readouterr().err
     assert main([*words(world, prompts, out), "limit=1"]) == 0

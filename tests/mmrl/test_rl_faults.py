@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from mmrl.rl import main, train
-from mmrl.run.run_lock import locked
+from mmrl.run.run_lock import lock_directory
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
 from rewards import REWARDS
@@ -280,7 +280,7 @@ def test_a_second_run_in_a_directory_is_refused_with_the_first_ones_process(
 ) -> None:
     run = tmp_path / "run"
     words = [*command_line(world, run), "max_steps=1"]
-    with locked(run):
+    with lock_directory(run):
         said = failed(words, capsys)
         assert f"process {os.getpid()} on {socket.gethostname()}" in said
         assert [path.name for path in run.iterdir()] == [".lock"]

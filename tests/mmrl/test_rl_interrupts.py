@@ -27,7 +27,7 @@ from mmrl.runtime.interrupt import (
     StopRequest,
     _request,
     check,
-    leaving_together,
+    leave_together,
 )
 from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
@@ -285,7 +285,7 @@ def test_a_process_that_is_told_waits_at_the_end_of_the_phase_for_those_that_are
         request.requested = name == "told"
         _request.set(request)  # of this thread
         with suppress(Interrupted):
-            with leaving_together():
+            with leave_together():
                 for n in range(3):
                     check()
                     passed[name].append(n)

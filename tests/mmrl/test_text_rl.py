@@ -18,7 +18,7 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import _length_metrics
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from mmrl.samplers.denoise import counted
+from mmrl.samplers.denoise import find_scored
 from mmrl.types import Prompt, Sample
 from models import load_policy
 from rewards.scoring.scorer import Scorer
@@ -91,7 +91,7 @@ def test_lengths_and_completions_that_are_cut_off_are_counted(
     eos, eot = canvas.stop_ids
     rows = [[eos] * 8, [9, 9, eot] + [eos] * 5, [9] * 7 + [eos], [9] * 8]
     canvas.tokens[canvas.response] = torch.tensor(rows).flatten()
-    canvas.valid = counted(canvas)
+    canvas.valid = find_scored(canvas)
     assert _length_metrics(canvas) == {
         "completions/mean_length": (1 + 3 + 8 + 8) / 4,
         "completions/min_length": 1.0,

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from mmrl.algorithms import AlgorithmConfig
 from mmrl.estimators import BOUNDS, MASKS
 from mmrl.estimators.masks.strategy import Draw
-from mmrl.samplers.denoise import counted
+from mmrl.samplers.denoise import find_scored
 from mmrl.types import Canvas, Passes, Rollout
 from tests.mmrl.canvases import generators, small_canvas
 
@@ -76,7 +76,7 @@ def test_the_rate_rises_from_the_lowest_to_almost_one() -> None:
 
 def ending_at_30(canvas: Canvas) -> Canvas:
     canvas = replace(canvas, stop_ids=(30,))
-    return replace(canvas, valid=counted(canvas))
+    return replace(canvas, valid=find_scored(canvas))
 
 
 @pytest.mark.parametrize("name", sorted(MASKS))

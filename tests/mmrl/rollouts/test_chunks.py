@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from mmrl.rollouts.chunks import cut
-from mmrl.samplers.denoise import counted
+from mmrl.samplers.denoise import find_scored
 from mmrl.types import Canvas, Chunk, Cutting
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,7 +24,7 @@ def canvas(*texts: str, length: int = 12) -> Canvas:
     tokens = torch.tensor([[5, 5, *row, *[eos] * (length - len(row))] for row in rows])
     response = torch.arange(length + 2).expand_as(tokens) >= 2
     found = Canvas(tokens, response, None, (0, len(BYTES)), 0, stop_ids=(eos, eot))
-    found.valid = counted(found)
+    found.valid = find_scored(found)
     return found
 
 

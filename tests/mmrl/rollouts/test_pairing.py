@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from mmrl.algorithms import load_algorithm
-from mmrl.algorithms.presets import unread
+from mmrl.algorithms.presets import find_unread
 from mmrl.config import ConfigError
 from mmrl.config.shipped import configs
 from mmrl.preflight.plan import describe
-from mmrl.rollouts.pairing import check_pairing, differences
+from mmrl.rollouts.pairing import check_pairing, find_differences
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers import unread as unread_by
+from mmrl.samplers import find_unread as unread_by
 from tests.mmrl.runs import run_config, task_config
 
 
@@ -58,16 +58,16 @@ def test_it_is_refused_while_the_task_is_read(world: SimpleNamespace) -> None:
 def test_what_is_scored_otherwise_than_sampled_is_said(
     sampler: dict, algorithm: dict, said: str
 ) -> None:
-    [found] = differences(load_algorithm(algorithm), SamplerConfig(**sampler))
+    [found] = find_differences(load_algorithm(algorithm), SamplerConfig(**sampler))
     assert said in found
 
 
 def test_equal_settings_have_no_difference() -> None:
     row = load_algorithm({"cfg_scale": 2.0, "temperature": 0.9})
-    assert differences(row, SamplerConfig(cfg_scale=2.0, temperature=0.9)) == []
+    assert find_differences(row, SamplerConfig(cfg_scale=2.0, temperature=0.9)) == []
     blocks = load_algorithm({"name": "spg", "block_size": 8})
-    assert differences(blocks, SamplerConfig(block_size=8)) == []
-    assert differences(load_algorithm({"block_size": 8}), SamplerConfig()) == []
+    assert find_differences(blocks, SamplerConfig(block_size=8)) == []
+    assert find_differences(load_algorithm({"block_size": 8}), SamplerConfig()) == []
 
 
 def test_guidance_in_the_rollout_alone_is_in_the_log_and_in_the_dry_run(
@@ -139,7 +139,7 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     ],
 )
 def test_settings_of_what_a_row_leaves_out_are_said(algorithm: dict, said: str) -> None:
-    assert unread(load_algorithm(algorithm)) == [said]
+    assert find_unread(load_algorithm(algorithm)) == [said]
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,15 @@ def test_settings_of_what_a_row_leaves_out_are_said(algorithm: dict, said: str) 
 )
 def test_what_a_column_reads_is_not_said(algorithm: dict) -> None:
     row = load_algorithm({**algorithm, "beta": algorithm.get("beta", 0.01)})
-    assert unread(row) == []
+    assert find_unread(row) == []
 
 
 def test_a_range_of_its_own_for_values_leaves_that_of_the_ratio_unread() -> None:
     row = {"name": "trace_rl_value", "ratio_level": "none", "epsilon": 0.3}
-    [found] = unread(load_algorithm({**row, "value": {"cliprange_value": 0.1}}))
+    [found] = find_unread(load_algorithm({**row, "value": {"cliprange_value": 0.1}}))
     assert found.startswith("epsilon is 0.3")
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in configs().glob("algorithm/*.yaml")))
 def test_presets_set_nothing_without_effect(preset: str) -> None:
-    assert unread(load_algorithm({"name": preset})) == []
+    assert find_unread(load_algorithm({"name": preset})) == []

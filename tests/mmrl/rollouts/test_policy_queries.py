@@ -130,12 +130,12 @@ def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_quest
             depth.append(-1)
 
     batch = samples(policy)
-    keeping, policy.keeping_pace = policy.keeping_pace, Pace  # type: ignore[assignment]
+    before, policy.keep_pace = policy.keep_pace, Pace  # type: ignore[assignment]
     try:
         scores(policy, batch, batch_size=2)
         scores(policy, [Sample("", batch[0].completion, {})])
     finally:
-        policy.keeping_pace = keeping
+        policy.keep_pace = before
     assert depth == [1, -1, 1, -1]
 
 

@@ -37,7 +37,7 @@ def test_the_average_is_in_the_module_only_while_it_is_applied() -> None:
     average = ExponentialAverage(module, decay=0.5)
     module.weight.data.fill_(3.0)
     average.update()
-    with pytest.raises(KeyError), average.applied():
+    with pytest.raises(KeyError), average.apply():
         assert module.weight.item() == pytest.approx(3.0 - 2.0 * 2 / 11)
         raise KeyError
     assert module.weight.item() == 3.0

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.forwards import Forwards, forwards
+from mmrl.algorithms.forwards import Forwards, count_forwards
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
@@ -90,7 +90,9 @@ def test_a_preset_starts_at_ratio_one_moves_the_right_way_and_costs_what_it_decl
     assert values["clip_ratio/low_mean"] == values["clip_ratio/high_mean"] == 0
     assert values["grad_norm"] > 0
     row, rows = task.algorithm, len(batch)
-    declared = [forwards(row, STEPS, LENGTH, trainer.config.passes_at_once, i) for i in range(2)]
+    declared = [
+        count_forwards(row, STEPS, LENGTH, trainer.config.passes_at_once, i) for i in range(2)
+    ]
     (new, old, reference, *value), again = COSTS[name], 0
     assert declared == [Forwards(new, old, reference, again, *value)] * 2
     assert sum(n for grad, n in calls if grad) == rows * sum(cost.backward for cost in declared)
@@ -122,7 +124,7 @@ def test_the_fast_variant_trains_on_the_quarter_with_the_highest_entropy_at_a_qu
     calls: list[tuple[bool, int]] = []
     counted(trainer, calls)
     assert trainer.update({"shapes": (task, batch)})["grad_norm"] > 0
-    cost = forwards(task.algorithm, STEPS, LENGTH, trainer.config.passes_at_once)
+    cost = count_forwards(task.algorithm, STEPS, LENGTH, trainer.config.passes_at_once)
     assert cost == Forwards(LENGTH // 4, LENGTH // 4, LENGTH // 4, 0, entropy=LENGTH)
     assert sum(n for grad, n in calls if grad) == 2 * len(batch) * cost.backward
     assert sum(n for _, n in calls) == 2 * len(batch) * cost.total

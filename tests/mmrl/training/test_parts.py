@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.forwards import forwards
+from mmrl.algorithms.forwards import count_forwards
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.rollout import RolloutBatch
-from mmrl.training.micro_batches import parts
+from mmrl.training.micro_batches import split_parts
 from mmrl.training.trainer import Trainer
 from tests.mmrl.training.test_methods import LENGTH, STEPS, algorithm_of, counted, prepared
 
@@ -87,7 +87,7 @@ def test_one_pass_at_a_time_costs_what_is_declared(
     algorithm = algorithm_of(name, num_iterations=num_iterations, **rates)
     _, _, calls, trainer = updated(world, tmp_path, algorithm, passes_at_once=1)
     loaded = trainer.config._algorithm("shapes")
-    costs = [forwards(loaded, STEPS, LENGTH, 1, i) for i in range(num_iterations)]
+    costs = [count_forwards(loaded, STEPS, LENGTH, 1, i) for i in range(num_iterations)]
     assert sum(n for _, n in calls) == 4 * sum(cost.total for cost in costs)
     assert (sum(cost.again for cost in costs) > 0) == (not loaded.pass_by_pass)
 
@@ -96,7 +96,7 @@ def saved_tensors(world: SimpleNamespace, tmp_path: Path, at_once: int) -> int:
     """How many tensors the graph of the first part keeps."""
     algorithm = {"name": "gdpo", "num_draws": 6, "num_iterations": 1}
     trainer, task, batch = prepared(world, tmp_path, algorithm, passes_at_once=at_once)
-    work = list(parts(trainer._prepare(task, batch, 0), [slice(0, 4)], at_once))
+    work = list(split_parts(trainer._prepare(task, batch, 0), [slice(0, 4)], at_once))
     assert len(work) == (6 if at_once == 1 else 1)
     kept: set[int] = set()
 
@@ -124,7 +124,7 @@ def test_a_part_of_passes_that_score_nothing_still_exists(
     trainer, task, batch = prepared(world, tmp_path, algorithm_of("trace_rl"), **changes)
     item = trainer._prepare(task, batch, 0)
     item.passes.scored[:, :2] = False
-    found = list(parts(item, [slice(0, 2), slice(2, 4)], 1))
+    found = list(split_parts(item, [slice(0, 2), slice(2, 4)], 1))
     assert [part.m for part in found] == [0, 1, 1, 1]
     loss, _ = trainer._loss(found[0])
     loss.backward()

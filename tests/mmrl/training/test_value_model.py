@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.forwards import Forwards, forwards
+from mmrl.algorithms.forwards import Forwards, count_forwards
 from mmrl.model_config import known_config
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
@@ -202,7 +202,7 @@ def test_an_update_costs_the_forwards_that_are_declared(
     counted(trainer, calls)
     trainer.update(work)
     task, batch = work["shapes"]
-    cost = forwards(task.algorithm, SAMPLER.steps, 64, 2)
+    cost = count_forwards(task.algorithm, SAMPLER.steps, 64, 2)
     assert cost == (Forwards(2, 2, 0, 0) if backbone == "shared" else Forwards(2, 0, 0, 0, 4))
     assert sum(n for _, n in calls) == len(batch) * cost.total
     assert sum(n for grad, n in calls if grad) == len(batch) * cost.backward
