@@ -145,11 +145,7 @@ def effective_lengths(rollout: Rollout) -> list[int]:
 def score_batches(
     rows: Sequence[tuple[Prompt, int]], batches: Sequence[Batch], scorer: Scorer | None
 ) -> Evaluation:
-    """Score the completions of all rows.
-
-    Raises:
-        RewardError: a reward failed more often than the scorer allows.
-    """
+    """Score the completions of all rows; errors of `evaluate`."""
     completions = [completion for batch in batches for completion in batch.completions]
     with activity("scoring"):
         scores = {} if scorer is None else scorer.score(_samples(rows, completions)).components

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.eval_config import EvalConfig
-from eval.evaluation import Batch
 from eval.results import Report, Results, finite_scores, format_table
 from eval.text_scores import Groups, Row, cost_row, group_places, score_groups, score_row
 from mmrl.types import Prompt
@@ -46,7 +45,10 @@ def report(config: EvalConfig, results: Results) -> Report:
     for label, evaluation in results.evaluations.items():
         prompts, batches = evaluation.prompts, results.batches[label]
         lengths = [length for batch in batches for length in batch.lengths]
-        rows[label] = score_row(prompts, evaluation.scores, number) | _cost(batches, lengths)
+        forwards = [(batch.forwards, len(batch.lengths)) for batch in batches]
+        seconds = math.fsum(batch.seconds for batch in batches)
+        cost = cost_row(lengths, batches[0].positions, forwards, seconds)
+        rows[label] = score_row(prompts, evaluation.scores, number) | cost
         groups[label] = score_groups(prompts, evaluation.scores, number, config.group_by)
         samples[label] = [
             {
@@ -66,12 +68,6 @@ def report(config: EvalConfig, results: Results) -> Report:
         "samples": samples,
     }
     return Report(format_rows(rows, results.left_out, groups), rows, content)
-
-
-def _cost(batches: Sequence[Batch], lengths: Sequence[int]) -> Row:
-    forwards = [(batch.forwards, len(batch.lengths)) for batch in batches]
-    seconds = math.fsum(batch.seconds for batch in batches)
-    return cost_row(lengths, batches[0].positions, forwards, seconds)
 
 
 def format_rows(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.config.hub_id import is_hub_id
+from mmrl.config.checks import is_hub_id
 from mmrl.types import Prompt
 from models.layouts.layout_config import ImageFit, LayoutConfig, MaskPolicy
 

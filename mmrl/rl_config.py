@@ -30,8 +30,6 @@ class RLConfig(RunConfig):
     """The policy."""
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
     """What is trained, by name; several tasks train one policy together."""
-    max_steps: int = 100
-    """Steps: rollouts, then all inner iterations on them."""
     per_device_train_batch_size: int | None = None
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
     number up to 16 that divides the rollouts per device of every task."""
@@ -58,8 +56,6 @@ class RLConfig(RunConfig):
     """Stored precision of the model; null keeps that of the weights."""
     log_completions: bool = True
     """Write the last rollouts with their rewards to `samples/` whenever a checkpoint is written."""
-    dry_run: bool = False
-    """Check everything, print the plan and the memory estimate, and exit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

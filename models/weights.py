@@ -21,12 +21,7 @@ WHOLE_NAMES = (
     "diffusion_pytorch_model.safetensors",
 )
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 
 
 def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -59,3 +59,15 @@ def import_extra(module: str, extra: str) -> Any:
             f"The package {error.name} is not installed. It comes with the extra {extra}:"
             f" pip install 'mmrl[{extra}]', or in a clone pip install -e '.[{extra}]'."
         ) from error
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether a text has the form of a repository of the Hugging Face hub, `owner/name`."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        return False
+    return True

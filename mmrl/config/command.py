@@ -39,15 +39,9 @@ def read_settings(usage: Usage, arguments: Sequence[str]) -> Any:
 
     For scripts with slow imports, which read their settings first.
     """
-    found = []
-
-    def work() -> None:
-        found.append(load_config(usage.config, arguments))
-
-    status = run_command(usage, arguments, work)
-    if not found:
-        sys.exit(status)
-    return found[0]
+    found, config = [], usage.config
+    status = run_command(usage, arguments, lambda: found.append(load_config(config, arguments)))
+    return found[0] if found else sys.exit(status)
 
 
 def write_out(text: str) -> None:

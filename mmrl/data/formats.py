@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 
 from mmrl.config import ConfigError
-from mmrl.data.questions import mathvista, mmmu, mmmu_interleaved, seed_bench
-from mmrl.data.row import Row, drop_empty, omit
+from mmrl.data import questions
+from mmrl.data.questions import Row, drop_empty, omit
 from rewards.countdown import read_whole_number, read_whole_numbers
 from rewards.detection.geneval_rules import check_clauses
 from rewards.parsing.extraction import find_boxed, find_hashed
@@ -152,10 +152,10 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "humaneval": humaneval,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
-    "seed_bench": seed_bench,
-    "mmmu": mmmu,
-    "mmmu_interleaved": mmmu_interleaved,
-    "mathvista": mathvista,
+    "seed_bench": questions.seed_bench,
+    "mmmu": questions.mmmu,
+    "mmmu_interleaved": questions.mmmu_interleaved,
+    "mathvista": questions.mathvista,
     "countdown": countdown,
     "d1_countdown": d1_countdown,
     "d1_sudoku": d1_sudoku,

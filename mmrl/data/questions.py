@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from mmrl.data.row import Row, drop_empty, omit
+Row = dict[str, Any]
+"""A row of a data set."""
 
 LETTER = "Answer with the option's letter from the given choices directly."
 PHRASE = "Answer the question using a single word or phrase."
@@ -46,6 +47,16 @@ MMMU_DISCIPLINES = {
 """Discipline -> its subjects, as ids of MMMU name them."""
 
 _MARK = re.compile(r"<image (\d+)>")
+
+
+def omit(row: Row, *keys: str) -> Row:
+    """The row without some columns."""
+    return {key: value for key, value in row.items() if key not in keys}
+
+
+def drop_empty(**values: Any) -> Row:
+    """The values that are not empty."""
+    return {key: value for key, value in values.items() if value}
 
 
 def letter_choices(choices: Sequence[Any]) -> str:

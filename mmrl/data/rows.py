@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, NotHereError, check
-from mmrl.config.hub_id import is_hub_id
+from mmrl.config.checks import is_hub_id
 from mmrl.data.arrow_bytes import buffer_values, holds_bytes
 
 if TYPE_CHECKING:

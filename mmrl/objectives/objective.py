@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor, nn
 
 from mmrl.config import check
-from mmrl.config.hub_id import is_hub_id
+from mmrl.config.checks import is_hub_id
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -45,7 +45,10 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]
-    lines += ["rewards", *(f"  {line}" for task in tasks for line in _rewards(config, task))]
+    lines.append("rewards")
+    for task in tasks:
+        for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
+            lines += [f"  {title}", *(f"    {line}" for line in format_probes(probes))]
     lines.append("memory per device, estimated")
     lines += [f"  {line}" for line in _memory(config, tasks, world_size)]
     return "\n".join(lines) + "\n"
@@ -129,12 +132,6 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
 def _counted(source: str, prompts: list[Prompt]) -> str:
     """How many prompts there are; those of a data set that is not here are not known."""
     return str(len(prompts)) if prompts or not source else f"those of {source}{_ELSEWHERE}"
-
-
-def _rewards(config: RLConfig, task: Task) -> Iterator[str]:
-    for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
-        yield title
-        yield from (f"  {line}" for line in format_probes(probes))
 
 
 def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torch import nn
-
 from mmrl.config import to_yaml
 from mmrl.objectives import find_objective
 from mmrl.preflight.reward_probe import offline
@@ -38,8 +36,11 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
     checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():
         network, data = entry.load().outline(options)
+    size = "not on this machine: loaded from the hub"
     if network is not None:
         build_optimizers(network, config)
+        size = f"{sum(p.numel() for p in network.parameters()):,} parameters"
+    trained = trained_counts(network) if isinstance(network, MaskedTokenModel) else ()
     kernel = getattr(options, "attn_implementation", None)
     computed = choose(config, attn_implementation=kernel).lines
     start = "the first step" if checkpoint is None else str(checkpoint)
@@ -49,23 +50,12 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
         f"  run         {config.output_dir}, {config.max_steps} steps from {start},"
         f" seed {config.seed}, {world_size} process{'' if world_size == 1 else 'es'}",
         f"  objective   {config.objective['name']}: {data}",
-        f"  network     {_size(network)}",
-        *(f"  {'' if n else 'trained':<12}{line}" for n, line in enumerate(_trained(network))),
+        f"  network     {size}",
+        *(f"  {'' if n else 'trained':<12}{line}" for n, line in enumerate(trained)),
         *(f"  {'' if n else 'computed':<12}{line}" for n, line in enumerate(computed)),
         *(f"  {line}" for line in _training(config, world_size)),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _size(network: nn.Module | None) -> str:
-    if network is None:
-        return "not on this machine: loaded from the hub"
-    return f"{sum(p.numel() for p in network.parameters()):,} parameters"
-
-
-def _trained(network: nn.Module | None) -> list[str]:
-    """What is trained of a core, part by part; of others the whole is told, and the log says it."""
-    return list(trained_counts(network)) if isinstance(network, MaskedTokenModel) else []
 
 
 def _training(config: SFTConfig, world_size: int) -> Iterator[str]:

@@ -57,11 +57,6 @@ class Computation:
         if self.warning:
             logger.warning("%s", self.warning)
 
-    def apply(self, settings: T) -> T:
-        """Replace `auto` in the settings by the choices."""
-        chosen: dict[str, Any] = {"bf16": self.bf16, "torch_compile": self.torch_compile}
-        return replace(settings, **chosen)  # type: ignore[type-var]
-
 
 def choose(
     settings: Settings,
@@ -110,7 +105,9 @@ def follow_device(settings: T, accelerator: Accelerator, dtype: str = "float32")
     """Replace `auto` in the settings by the choice for the device; every process calls this."""
     if "auto" not in (settings.bf16, settings.torch_compile):
         return settings
-    return choose_together(settings, accelerator, dtype=dtype).apply(settings)
+    found = choose_together(settings, accelerator, dtype=dtype)
+    chosen: dict[str, Any] = {"bf16": found.bf16, "torch_compile": found.torch_compile}
+    return replace(settings, **chosen)  # type: ignore[type-var]
 
 
 def _word(value: bool) -> str:

@@ -56,7 +56,7 @@ def test_the_table_has_a_line_per_setting_and_shows_what_is_missing() -> None:
     half = score_row(prompts("a", "b"), {"math": [1, 0]}, 1) | cost_row([3, 4], 8, [(4, 2)], 1.0)
     none = {"n": 0.0} | cost_row([3, 4], 8, [(4, 2)], 1.0)
     heads, first, second, *_ = format_rows({"length 8": half, "b": none}, left_out=3).splitlines()
-    assert heads.split()[:3] == ["accuracy", "length", "cut"] and "@" not in heads
+    assert heads.split()[:3] == ["accuracy", "length", "truncated"] and "@" not in heads
     assert first.split() == [
         "length",
         "8",

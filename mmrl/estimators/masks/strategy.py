@@ -112,14 +112,7 @@ class Strategy(NamedTuple):
         generators: Sequence[Generator],
         iteration: int = 0,
     ) -> Passes:
-        """The passes of one inner iteration over B finished rows.
-
-        Args:
-            rollout: B rows.
-            config: options, of the strategy or of a whole algorithm.
-            generators: one per row.
-            iteration: inner iteration, 0 .. num_iterations - 1.
-        """
+        """The passes of one inner iteration; arguments of `mmrl.algorithms.draw_masks`."""
         draw = Draw(generators, iteration)
         passes = self.plan(rollout, config, draw)
         canvas, size = rollout.canvas, config.block_size

@@ -18,7 +18,7 @@ from mmrl.preflight.run_checks import check_geometry, check_model
 from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.training.micro_batches import parts as parts_of_update
+from mmrl.training.micro_batches import split_parts
 from models.families import FAMILIES
 from models.network.core import MaskedTokenModel
 from tests.mmrl.runs import (
@@ -245,7 +245,7 @@ def test_activations_are_estimated_within_a_factor(
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        [part, *_] = parts_of_update(prepared, [slice(0, 4)], config.passes_at_once)
+        [part, *_] = split_parts(prepared, [slice(0, 4)], config.passes_at_once)
         loss, _ = trainer._loss(part)
     assert loss.requires_grad
     estimated = parts(config)["update"]
