@@ -26,7 +26,7 @@ from mmrl.config import NotHereError, check
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts
 from mmrl.model_config import check_checkpoints, check_prompts, check_task, policy_options
-from mmrl.run.run_directory import RunDirectory, check_writable
+from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import check_launch, is_sharded
@@ -103,7 +103,7 @@ def run(config: EvalConfig) -> Report | None:
     check_launch()
     # without a device, launched processes find each other only where the CPU is asked for
     accelerator = Accelerator(cpu=not torch.accelerator.is_available())
-    with RunDirectory(config.output_dir, accelerator.is_main_process).lock():
+    with lock_directory(Path(config.output_dir), accelerator.is_main_process):
         results = _sample_and_score(config, check_benchmark(config), accelerator)
         if results is None:
             return None

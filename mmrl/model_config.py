@@ -24,15 +24,8 @@ LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
 LARGEST_RANK = 4096
 """Width of the public networks; an adapter of this rank has more weights than they."""
-ROLES = {
-    "q": "attn.q",
-    "k": "attn.k",
-    "v": "attn.v",
-    "o": "attn.o",
-    "gate": "mlp.gate",
-    "up": "mlp.up",
-    "down": "mlp.down",
-}
+ROLES = {role: f"attn.{role}" for role in ("q", "k", "v", "o")}
+ROLES |= {role: f"mlp.{role}" for role in ("gate", "up", "down")}
 """Role of a layer that may have an adapter -> its name in a block of the network."""
 
 

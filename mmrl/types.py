@@ -207,15 +207,8 @@ class Canvas:
         return replace(seen, features=replace(seen.features, source=None))
 
 
-_CANVAS_TENSORS = (
-    "tokens",
-    "response",
-    "attend",
-    "uncond_tokens",
-    "uncond_attend",
-    "valid",
-    "features",
-)
+_CANVAS_TENSORS = ("tokens", "response", "attend", "valid", "features")
+_CANVAS_TENSORS += ("uncond_tokens", "uncond_attend")
 
 
 def _take(tensor: Any, rows: slice | Tensor) -> Any:
@@ -285,14 +278,8 @@ class Passes:
 
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
-        return Passes(
-            self.hidden[:, rows],
-            self.scored[:, rows],
-            self.weight[:, rows],
-            _take(self.length, rows),
-            _take(self.blocks, rows),
-            _take(self.order, rows),
-        )
+        draws = (each[:, rows] for each in (self.hidden, self.scored, self.weight))
+        return Passes(*draws, *(_take(v, rows) for v in (self.length, self.blocks, self.order)))
 
     def select_draws(self, draws: Tensor) -> Passes:
         """Select draws ([k] int64) for all rows."""

@@ -135,7 +135,7 @@ def generate(config: Config) -> list[Path]:
 
 def checked(config: Config) -> list[Prompt]:
     """The prompts, once everything is checked that is known before the policy loads."""
-    from mmrl.run.run_directory import check_writable
+    from mmrl.run.run_lock import check_writable
     from mmrl.runtime.device import find_device
 
     check_writable("out", Path(config.out))

@@ -13,16 +13,15 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mmrl.config import ConfigError, check, to_yaml
+from mmrl.config import ConfigError, to_yaml
 from mmrl.run.checkpoint import checkpoint_steps, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
-from mmrl.run.run_lock import lock_directory
+from mmrl.run.run_lock import check_writable
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +35,6 @@ class RunDirectory:
         self.samples = self.path / "samples"
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other runs out of the directory inside the context.
-
-        Raises:
-            ConfigError: the directory cannot be written, or another run is writing there.
-        """
-        check_writable("output_dir", self.path)
-        with lock_directory(self.path, self.is_main):
-            yield
 
     def starting_point(self, resume_from_checkpoint: str | None) -> Path | None:
         """Find the checkpoint that a run resumes from, None to start at step 0; nothing is changed.
@@ -69,13 +57,11 @@ class RunDirectory:
         begun = self.metrics.exists() or any(self.checkpoints.glob("*"))
         if not self.final.exists() and (restart or not begun):
             return
+        again = "Continue it with resume_from_checkpoint=auto"
         if not self.final.exists():
-            kind, advice = "a run", "Continue it with resume_from_checkpoint=auto, or choose"
+            kind, advice = "a run", f"{again}, or choose"
         elif checkpoint_steps(self.checkpoints):
-            kind = "a finished run"
-            advice = (
-                "Continue it with resume_from_checkpoint=auto and a larger max_steps, or choose"
-            )
+            kind, advice = "a finished run", f"{again} and a larger max_steps, or choose"
         else:
             kind, advice = "a finished run without checkpoints", "Choose"
         raise ConfigError(
@@ -121,13 +107,3 @@ class RunDirectory:
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of `metrics.jsonl`."""
         return read_metrics(self.metrics)
-
-
-def check_writable(key: str, path: Path) -> None:
-    """Raise a ConfigError unless a directory can be written, or made where it does not exist."""
-    place = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
-    for holds, what in (
-        (place.is_dir(), "is a file"),
-        (os.access(place, os.W_OK | os.X_OK), "cannot be written"),
-    ):
-        check(holds, key, str(path), "a directory, existing or new", f"'{place}' {what}.")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 
 logger = logging.getLogger(__name__)
 NAME = ".lock"
@@ -28,8 +28,10 @@ def lock_directory(folder: Path, is_main: bool = True) -> Iterator[None]:
         is_main: whether this process takes the lock for all of its run.
 
     Raises:
-        ConfigError: another run has the lock; names its process and host.
+        ConfigError: the directory cannot be written, or another run has the lock; names its process
+            and host.
     """
+    check_writable("output_dir", folder)
     if not is_main:
         yield
         return
@@ -81,3 +83,13 @@ def _holder(file: int) -> str:
         return f"process {about['pid']} on {about['host']}, since {about['since']},"
     except (ValueError, KeyError, TypeError):
         return "another run"
+
+
+def check_writable(key: str, path: Path) -> None:
+    """Raise a ConfigError unless a directory can be written, or made where it does not exist."""
+    place = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+    for holds, what in (
+        (place.is_dir(), "is a file"),
+        (os.access(place, os.W_OK | os.X_OK), "cannot be written"),
+    ):
+        check(holds, key, str(path), "a directory, existing or new", f"'{place}' {what}.")

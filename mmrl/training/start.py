@@ -12,6 +12,7 @@ from accelerate.utils import ProjectConfiguration
 from mmrl import begin
 from mmrl.run.checkpoint import recover_checkpoints
 from mmrl.run.run_directory import RunDirectory
+from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
@@ -51,7 +52,7 @@ def open_directory(
             be lost, or no such checkpoint.
     """
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    with run.lock(), explain_lost_peers():
+    with lock_directory(run.path, run.is_main), explain_lost_peers():
         recover_checkpoints(run.checkpoints)
         checkpoint = run.starting_point(config.resume_from_checkpoint)
         accelerator.wait_for_everyone()  # before any of them writes there
