@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from mmrl.run.run_directory import RunDirectory
 
-
 USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 

@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass, field
 
-_PER_LEVEL = (
-    "encoder_ch_mult",
-    "encoder_num_res_blocks",
-    "decoder_ch_mult",
-    "decoder_num_res_blocks",
-)
+_PER_LEVEL = [f"{s}_{key}" for s in ("encoder", "decoder") for key in ("ch_mult", "num_res_blocks")]
 
 
 @dataclass(kw_only=True)
