@@ -199,7 +199,7 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
 
 
 def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:
-    """Refuse prompts that the policy's checkpoint cannot take, as far as its family tells.
+    """Refuse prompts that the policy's checkpoint cannot take, as far as its family is known.
 
     Raises:
         ConfigError: one with too few or too many images; the message names its place.

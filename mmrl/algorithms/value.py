@@ -68,7 +68,7 @@ def token_rewards(rewards: Tensor, scored: Tensor) -> Tensor:
 
     Returns:
         [K, B, L]: at every token of a step the sum of what is paid in it. A reward for a part in
-        which nothing is scored is paid to nobody.
+        which nothing is scored is dropped.
     """
     steps = scored.new_ones(len(scored)).cumsum(0)[:, None, None]
     complete_after = (scored * steps).amax(0).cummax(-1).values  # 0 for no step

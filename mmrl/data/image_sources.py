@@ -1,4 +1,4 @@
-"""The image that a value of a row stands for: a file below a root folder, bytes, or a data URL.
+"""The image that a value of a row means: a file below a root folder, bytes, or a data URL.
 
 Nothing is downloaded, and no path leads out of the root.
 """
@@ -54,7 +54,7 @@ def read_image_values(row: Mapping[str, Any], place: str) -> list[Any]:
 def find_image(
     value: Any, root: Path | None, place: str, key: str = "data.image_root"
 ) -> LazyImage:
-    """Find the image that a value of a row stands for; nothing is decoded.
+    """Find the image that a value of a row means; nothing is decoded.
 
     Args:
         value: a path below `root`, a data URL, bytes, or `{"bytes": …, "path": …}` as the Image

@@ -32,7 +32,7 @@ def probe_task(
         dry: see `probe_rewards`; there are then fewer dummy samples.
 
     Yields:
-        A title that names the rewards and the samples, and what was found out about each reward.
+        A title that names the rewards and the samples, and a probe of each reward.
     """
     options = task.config
     held_out = [] if options.eval_rewards else task.eval_prompts
@@ -59,7 +59,7 @@ def _recorded(task: Task, place: Path, count: int) -> ProbeSamples | None:
 
 
 def probe_run(config: ProbeConfig) -> int:
-    """Score samples with the rewards of a run and print what was found out.
+    """Score samples with the rewards of a run and print their probes.
 
     Args:
         config: of the run, with `samples` and `num_samples`.

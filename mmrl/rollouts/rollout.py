@@ -120,7 +120,7 @@ def sample_groups(
         world_size: number of processes.
 
     Raises:
-        RewardError: a reward failed meanwhile, more often than the configuration allows.
+        RewardError: a reward failed more often than the configuration allows.
         Interrupted: a stop is requested on any process; between two denoising steps.
     """
     names, size = task.places(rank, world_size), task.config.num_generations

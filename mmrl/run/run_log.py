@@ -15,9 +15,9 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class RunLog:
     """Sends log records to `train.log` and, on the main process, to the console, while open.
 
-    This project's own loggers get the handlers and propagate nothing meanwhile, so a library that
-    configures the root logger neither repeats a line nor loses one. Warnings of libraries arrive
-    through the root logger.
+    The loggers of this project get the handlers and do not propagate, so a library that configures
+    the root logger neither repeats a line nor loses one. Warnings of libraries arrive through the
+    root logger.
     """
 
     def __init__(self, run: RunDirectory, rank: int = 0) -> None:

@@ -77,12 +77,12 @@ def prepare(
 
 @contextmanager
 def keep_pace(model: nn.Module) -> Iterator[None]:
-    """Meanwhile processes may call a sharded model differently often, without gradient.
+    """Let processes call a sharded model different numbers of times, without gradient.
 
-    A call gathers weights from all processes, so none may stay away, and one that looks at images
-    gathers others than one that reads tokens. Before each call the processes agree on what is
-    called: images, while anyone has some to look at. Who is about to do something else, or has
-    finished, calls along with a blank; so does who is told to stop, until the others leave too.
+    A call gathers weights from all processes, so all must take part, and a call that encodes images
+    gathers other weights than one that reads tokens. Before each call the processes agree on its
+    kind: images, as long as any process has some. A process that needs the other kind, has finished
+    or was asked to stop takes part with a blank input, until all have left.
     """
     blanks, along = _blank_calls(model), False
     device = next(model.parameters()).device
@@ -110,8 +110,8 @@ def keep_pace(model: nn.Module) -> Iterator[None]:
     left: Interrupted | None = None
     try:
         yield
-    except Interrupted as told:  # between two calls, so that the others may go on
-        left = told
+    except Interrupted as stop:  # between two calls, so that the others may go on
+        left = stop
     finally:
         hook.remove()
     while (kind := agreed(None)) is not None:
@@ -124,7 +124,7 @@ _LOOK, _READ = 0, 1
 
 
 def _blank_calls(model: nn.Module) -> list[dict[str, Any]]:
-    """The least a model can look at (nothing, where it is blind), and the least it can read."""
+    """The smallest image input of a model (empty without a vision tower), and of tokens."""
     device = next(model.parameters()).device
     look: dict[str, Any] = {}
     for vision in (module for module in model.modules() if isinstance(module, Vision)):
@@ -196,7 +196,7 @@ def load_moments(optimizer: Any, state: dict[str, Any]) -> None:
 
 @contextmanager
 def use_state(module: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
-    """Meanwhile the module's `state_dict()` gives these tensors."""
+    """Make the module's `state_dict()` return these tensors inside the context."""
     hook = module.register_state_dict_post_hook(
         lambda _, own, prefix, __: own.update({prefix + name: t for name, t in state.items()})
     )

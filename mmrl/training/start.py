@@ -42,7 +42,7 @@ def start_processes(config: RunConfig) -> Accelerator:
 def open_directory(
     config: RunConfig, accelerator: Accelerator
 ) -> Iterator[tuple[RunDirectory, Path | None]]:
-    """Keep other runs out of the run directory meanwhile.
+    """Keep other runs out of the run directory inside the context.
 
     Yields:
         The directory, and the checkpoint that the run continues from; None for its first step.
@@ -67,7 +67,7 @@ def open_log(
     attn_implementation: str | None,
     dtype: str = "float32",
 ) -> Iterator[None]:
-    """Log into the run directory meanwhile; write its `config.yaml` and `env.txt`."""
+    """Log into the run directory inside the context; write `config.yaml` and `env.txt`."""
     with RunLog(run, accelerator.process_index):
         computation = choose_together(config, accelerator, attn_implementation, dtype)
         computation.log()

@@ -119,7 +119,7 @@ def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:
 
 @contextmanager
 def swap_values(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
-    """Give some parameters other values meanwhile; no graph may cross the swap."""
+    """Give some parameters other values inside the context; no graph may cross the swap."""
     parameters = {name: p for name, p in network.named_parameters() if name in values}
     own = {name: p.detach().clone() for name, p in parameters.items()}
     try:

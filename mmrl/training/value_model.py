@@ -67,7 +67,7 @@ class ValueModel:
         return predict_values(self.network, canvas, passes)
 
     def join(self, optimizer: Optimizer, config: RLConfig) -> None:
-        """Put the trained parameters into groups of their own, at their own learning rate."""
+        """Put the trained parameters into separate groups with a separate learning rate."""
         mine = {id(parameter) for parameter in self.trained.parameters()}
         for group in optimizer.param_groups:
             group["params"] = [p for p in group["params"] if id(p) not in mine]
