@@ -1,4 +1,4 @@
-"""Several addresses of one service, in turns; an address that fails is paused."""
+"""Several addresses of one service take turns; an address that fails is paused."""
 
 import random
 import threading
@@ -11,7 +11,7 @@ LONGEST_PAUSE = 10.0
 
 
 class Addresses:
-    """Addresses that take turns. One that failed is paused and then tried again.
+    """Addresses in rotation. One that failed is paused and then tried again.
 
     Args:
         urls: addresses of the same service.
@@ -58,7 +58,7 @@ class Addresses:
         with self._lock:
             self.problems[url] = problem
             now = time.monotonic()
-            if wanted > 0:  # spread out, or all clients come back at once
+            if wanted > 0:  # random, so that not all clients return at once
                 until = now + wanted + self._random.uniform(0, self.pause_s)
                 self._asked_until[url] = max(self._asked_until[url], until)
             elif now < self._until[url]:
@@ -68,8 +68,8 @@ class Addresses:
                 self._failures[url] += 1
 
     def note_answer(self, url: str) -> None:
-        """Count an address as healthy again. A pause that it asked for remains, because the
-        answer may be to an earlier request."""
+        """Mark an address as healthy. A pause that it requested remains, because the answer may
+        be to an earlier request."""
         with self._lock:
             self.problems.pop(url, None)
             self._failures[url], self._until[url] = 0, 0.0

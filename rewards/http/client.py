@@ -2,14 +2,13 @@
 
     {name: clip, mode: client, url: [http://127.0.0.1:18080, http://127.0.0.1:18081]}
 
-A batch is cut into requests of at most `batch_size` items, which are spread over the healthy ones
-of the addresses, `concurrency` at a time. What may pass is tried again until the deadline of the
-batch (`rewards.http.service`); a server that is not there, is loading, or says that it is busy, is
-waited for. A request that is too large for a server, or has an item that it does not take, is
-halved, so that such an item fails alone, and so is one that is answered 500 three times. Items that
-lacked time or memory are asked again in smaller requests. Scores are believed only where the answer
-fits what was asked; every other item is a failure, for which `rewards.scoring.scorer` has its
-rules.
+A batch is split into requests of at most `batch_size` items, which are distributed over the healthy
+addresses, `concurrency` at a time. Temporary errors are retried until the deadline of the batch
+(`rewards.http.service`); a server that is absent, loading or busy is waited for. A request is
+halved if it is too large, has an item that the server rejects, or is answered with 500 three times,
+so that a bad item fails alone. Items that lacked time or memory are sent again in smaller requests.
+A score counts only if the answer fits the request; every other item is a failure
+(`rewards.scoring.scorer`).
 """
 
 import logging
@@ -37,25 +36,25 @@ from rewards.parsing.images import Files, png
 logger = logging.getLogger(__name__)
 
 DIVIDED = (413, 422, BROKEN)
-"""Statuses that a smaller request may not meet: it is too large, or an item of it is why."""
+"""Statuses after which a request is halved: it is too large, or one of its items is rejected."""
 BROKEN_RETRIES = 2
-"""Further tries of a request that is answered 500, before it is halved."""
+"""Further tries of a request that is answered with 500, before it is halved."""
 
 
 @dataclass(kw_only=True, eq=False)
 class ClientReward(ServiceOptions, ABC):
-    """Scores samples as a server does; its protocols say in which words.
+    """Scores samples on a server; subclasses implement its protocol.
 
     Raises:
         ConfigError: an option that cannot be.
     """
 
     path: ClassVar[str]
-    """Where requests go, behind the address."""
+    """Path of requests, appended to the address."""
     kind: ClassVar[str] = JSON
     """Content type of requests."""
     health: ClassVar[str] = "/"
-    """Path that shows whether a server is up."""
+    """Path of the health check."""
 
     name: str
     """Name of the reward at the server."""
@@ -79,7 +78,7 @@ class ClientReward(ServiceOptions, ABC):
         """Score a batch.
 
         Returns:
-            What the server gives each sample: a raw score, or None where its reward does not apply.
+            The raw score of each sample, or None where the reward does not apply.
 
         Raises:
             PartialFailure: some samples have no score, with the reason of each.
@@ -109,7 +108,7 @@ class ClientReward(ServiceOptions, ABC):
 
     @abstractmethod
     def item(self, sample: Sample, files: Files[bytes]) -> Any:
-        """A sample in the words of the protocol.
+        """Encode a sample for the protocol.
 
         Raises:
             ValueError: it cannot be sent, with the reason.
@@ -117,14 +116,14 @@ class ClientReward(ServiceOptions, ABC):
 
     @abstractmethod
     def request(self, items: Mapping[str, Any]) -> bytes:
-        """The body of a request for items by their ids."""
+        """Encode the body of a request for items by their ids."""
 
     @abstractmethod
     def scores(self, body: bytes, ids: Sequence[str]) -> Mapping[str, Outcome]:
-        """What an answer says about each of the items.
+        """Read the outcome of each item from an answer.
 
         Raises:
-            AnswerError, PickleRefused: it does not fit what was asked.
+            AnswerError, PickleRefused: the answer does not fit the request.
         """
 
     @abstractmethod
@@ -136,7 +135,7 @@ class ClientReward(ServiceOptions, ABC):
         """
 
     def encode_image(self, image: Image.Image) -> bytes:
-        """An image as it is sent."""
+        """Encode an image."""
         return png(image)
 
     def _outcomes(
@@ -155,7 +154,7 @@ class ClientReward(ServiceOptions, ABC):
     def _ask(
         self, items: dict[str, Any], deadline: Deadline, tries: int = 0
     ) -> Mapping[str, Outcome]:
-        """The outcome of each item; one problem for all where the request has no answer."""
+        """The outcome of each item; the same error for all if the request has no answer."""
         ids = list(items)
         try:
             body = self._service.exchange(self.path, self.request(items), self.kind, deadline)

@@ -1,7 +1,7 @@
-"""HTTP exchanges over pooled connections, each within a time limit that covers the whole exchange.
+"""HTTP exchanges over pooled connections, each with a time limit for the whole exchange.
 
-The timeouts of httpx start anew with every read. A service that sends one byte at a time would
-never exceed them. So httpx runs in an event loop, where an exchange is cancelled as a whole.
+The timeouts of httpx restart with every read, so a service that sends one byte at a time would not
+exceed them. Therefore httpx runs in an event loop, where a whole exchange can be cancelled.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from rewards.http import stop
 MAX_BYTES = 2**26
 """Largest answer that is read: 64 MiB."""
 OPEN_SECONDS = 10.0
-"""Longest wait for a connection, so that a host that is down does not cost a whole try."""
+"""Longest wait for a connection, so that a host that is down does not use up a whole try."""
 IDLE_SECONDS = 4.0
 """Longest idle time before a connection is reused: uvicorn closes them after 5 seconds."""
 
@@ -113,7 +113,7 @@ async def _exchange(client: httpx.AsyncClient, request: httpx.Request, seconds: 
             raise reason from error
         kind = ConnectionError if isinstance(reason, ssl.SSLError) else Unopened
         refused = isinstance(reason, ConnectionError) and reason.errno
-        text = os.strerror(refused) if refused else reason  # asyncio words the error in its own way
+        text = os.strerror(refused) if refused else reason  # asyncio has its own message
         raise kind(f"{type(reason).__name__}: {text}") from error
     except httpx.TransportError as error:
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
@@ -134,7 +134,7 @@ async def _answer(client: httpx.AsyncClient, request: httpx.Request) -> Response
 
 
 def _first(error: BaseException) -> BaseException:
-    """The error that an error goes back to."""
+    """The original cause of an error."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return error

@@ -1,4 +1,4 @@
-"""Whether the servers of a reward could score now."""
+"""Checks whether the servers of a reward could score now."""
 
 import logging
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def why_not_ready(
     Args:
         service: with all addresses.
         path: that is asked for with `GET`.
-        problem: what an address lacks, by its answer: JSON, or a `Refused`; empty for nothing.
+        problem: why an address cannot score, by its answer: JSON, or a `Refused`; empty if it can.
         name: of the reward, for the log.
     """
 

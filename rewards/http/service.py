@@ -3,13 +3,13 @@
     service = Service(["http://127.0.0.1:8000/v1"])
     service.post("/chat/completions", {...}, Deadline(600))
 
-Connections are reused. Errors that may pass are tried again, with growing and random pauses, until
-the deadline or the last try: a connection that fails, breaks or stays silent, and the statuses 408,
-429 and 5xx. `Retry-After` is honoured. Every other status is final. With several addresses,
-requests take turns, and a retry goes to the next one. An address that does not answer, or asks for
-a pause, is skipped for a while. Requests must be safe to repeat. Redirects are not followed, and
-proxies of the environment are not used: most of these services have addresses that only this
-machine knows. Time-outs reduce the number of requests to an address (`rewards.http.window`).
+Connections are reused. Temporary errors are retried with growing, random pauses until the deadline
+or the last try: a connection that fails, breaks or times out, and the statuses 408, 429 and 5xx.
+`Retry-After` is honoured. Every other status is final. Several addresses take turns, and a retry
+uses the next one. An address that does not answer, or requests a pause, is skipped for a while.
+Requests must be idempotent. Redirects are not followed, and proxies of the environment are ignored,
+because most of these services have local addresses. Time-outs reduce the number of requests to an
+address (`rewards.http.window`).
 """
 
 from __future__ import annotations
@@ -40,16 +40,15 @@ U = TypeVar("U")
 PASSING = (408, 429)
 """Statuses below 500 that are worth another try."""
 ABSENT = (429, 502, 503, 504)
-"""Statuses that say something about the service, not about the request: it is left out for a while.
-"""
+"""Statuses that concern the service and not the request; its address is paused."""
 GATEWAY_TIMEOUT = 504
 BROKEN = 500
-"""A status of which the service or the request may be the reason."""
+"""A status that the service or the request may have caused."""
 JSON = "application/json"
 
 
 class Deadline:
-    """The end of the time for a piece of work.
+    """The end of a time limit.
 
     Args:
         seconds: from now.
@@ -75,10 +74,10 @@ class Service:
         retries: further tries of one request.
         pause_s: seconds before the second try, doubled each time and multiplied by a random number
             between 0.5 and 1.5.
-        broken_retries: further tries of a request that is answered with a status of 500, which the
-            request itself may be the reason of; after them it is `Refused`. None: as other errors.
-        patient: whether a service that takes no connection (it may be starting again), 429, and 503
-            with `Retry-After` are waited out until the deadline instead of counting as tries.
+        broken_retries: further tries of a request that is answered with 500, which the request
+            itself may have caused; then it is `Refused`. None: as for other errors.
+        patient: whether refused connections (the service may restart), 429, and 503 with
+            `Retry-After` are waited for until the deadline instead of counting as tries.
 
     Raises:
         ValueError: a URL or a limit that is not valid, or a secret that no header can hold.
@@ -138,7 +137,7 @@ class Service:
         return self.each(lambda content: _try(lambda: self.post(path, content, deadline)), contents)
 
     def each(self, work: Callable[[T], U], things: Sequence[T]) -> list[U]:
-        """What `work` makes of several things, in order, `concurrency` of them at a time."""
+        """The results of `work` for several things in order, `concurrency` at a time."""
         return together(work, things, self.concurrency)
 
     def look(self, path: str, deadline: Deadline) -> dict[str, Any]:
@@ -228,7 +227,7 @@ class Service:
         try:
             answer = self._exchange(url, sent, deadline)
         except ssl.SSLCertVerificationError as error:
-            raise Refused(f"{url} is not who it says it is: {error}") from error
+            raise Refused(f"the certificate of {url} is not valid: {error}") from error
         except Oversized as error:
             raise Refused(f"{place} sent {error}") from error
         except Unopened as error:
@@ -272,9 +271,8 @@ class _Request:
 
 
 class _Passing(Exception):
-    """A try that failed and may succeed later: the status (0 without an answer), the seconds that
-    the service wants to be left alone, whether there was somebody to send the request to, and
-    whether an answer did not come in time."""
+    """A try that failed and may succeed later: the status (0 without an answer), the pause that the
+    service requests in seconds, whether the request was sent, and whether it timed out."""
 
     def __init__(
         self,
@@ -296,8 +294,8 @@ class _Passing(Exception):
 
     @property
     def is_wait(self) -> bool:
-        """Whether the request itself cannot be why: the service is not there, or says that it only
-        needs time. What breaks off may have been broken by the request."""
+        """Whether the request cannot be the cause: the service is absent, or requests time. It may
+        be the cause of a broken connection."""
         says_so = self.status == 429 or (self.status == 503 and self.wanted > 0)
         return says_so or not self.is_sent
 

@@ -1,4 +1,4 @@
-"""Stopping the work of a thread: it looks for the signal between requests and while it waits."""
+"""Stops the work of a thread, which checks a signal between requests and while it waits."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 TICK = 0.1
-"""Seconds between two looks for the signal."""
+"""Seconds between two checks of the signal."""
 
 _SIGNAL: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 

@@ -1,4 +1,4 @@
-"""Calls of a function on several threads that the end of a process does not wait for."""
+"""Calls a function on several daemon threads."""
 
 import contextvars
 import threading

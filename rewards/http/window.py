@@ -1,4 +1,4 @@
-"""How many requests may run at one address: fewer after time-outs, then slowly more again."""
+"""The number of simultaneous requests to one address: reduced by time-outs, then restored."""
 
 import random
 import threading
@@ -11,13 +11,13 @@ LONGEST_REST = 60.0
 
 
 class Window:
-    """The room for requests at one address, as TCP keeps it for a link (AIMD, RFC 5681).
+    """The window of requests to one address, as in TCP's congestion control (AIMD, RFC 5681).
 
-    A server goes on working on a request whose client has given up. Sent again at once, such
-    requests pile up, and soon none is answered in time. So a time-out halves the window, once for
-    all that ran together, and every answer adds its part of one request. A window below
-    one request has one at a time, with a rest before it that grows as the window shrinks, so that
-    many clients together can be as slow as one server.
+    A server continues to work on requests whose clients have timed out. If these are repeated at
+    once, they pile up until none is answered in time. So a time-out halves the window, once for all
+    simultaneous requests, and answers grow it by one request per round. A window below 1 admits one
+    request at a time, after a rest that grows as the window shrinks, so that many clients together
+    can be as slow as one server.
 
     Args:
         largest: requests under way at most; the size at the start.

@@ -1,11 +1,10 @@
-"""The protocols of servers that rewards are asked from, one file each, all behind one client.
+"""The protocols of reward servers, one file each, all used by one client.
 
     {name: clip, mode: client, url: [http://127.0.0.1:18080], token_env: MMRL_REWARD_TOKEN}
     {name: geneval, mode: client, protocol: flow_grpo, url: http://127.0.0.1:18085}
 
 `protocol` is `mmrl` (the reward server of this project) unless an entry names another. A protocol
-is a class whose keyword arguments are what such an entry may hold:
-`rewards.http.client.ClientReward` with the words of that server.
+is a subclass of `rewards.http.client.ClientReward` whose fields are the options of such an entry.
 """
 
 import importlib
@@ -24,14 +23,14 @@ PROTOCOLS: dict[str, str] = {
 
 
 def is_client(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is of a reward that a server gives."""
+    """Whether an entry names a reward of a server."""
     return entry.get("mode") == "client"
 
 
 def resolve_client(
     entry: Mapping[str, Any], local: type | None, where: str
 ) -> tuple[type, dict[str, Any]]:
-    """The class that asks the server of an entry, and its options as they are written.
+    """Find the client class of an entry, and its options as they are written.
 
     Args:
         entry: with `mode: client`; without weight, scale, offset and key.

@@ -1,4 +1,4 @@
-"""What all protocols share: metadata as JSON, and answers that are believed only when they fit."""
+"""Shared by all protocols: metadata as JSON, and strict checks of answers."""
 
 import math
 import re
@@ -16,15 +16,15 @@ Outcome = float | None | Exception
 
 
 class AnswerError(ValueError):
-    """An answer that is not what the protocol says."""
+    """An answer that violates the protocol."""
 
 
 class ItemError(RuntimeError):
-    """The server says that it could not score an item."""
+    """The server reports that it could not score an item."""
 
 
 class PassingError(ItemError):
-    """The server says so because it lacked time or memory, which it may have another time."""
+    """The server lacked time or memory; another try may succeed."""
 
 
 _PASSING = re.compile(r"time[ds]?[- _]?out|deadline exceeded|out ?of ?memory|memory ?error", re.I)

@@ -9,14 +9,13 @@
 | hpsv3 | 18087 | images, prompts | `scores`, raw |
 | unifiedreward | 18088 | images, prompts | `scores` (MaskGRPO), `outputs` (flow_grpo) |
 
-These servers open JPEG and nothing else, so their scores are of images that are only close to
-those of the policy (`jpeg_quality`; flow_grpo itself sends 75). A request is a pickle of plain
-types. Its answer is one too, and is read by `rewards.http.protocols.plain_pickle`, which runs
-nothing that it names. There are no ids: scores belong to the items in their order, and their number
-is checked. An exception of the server is a status of 500 for the whole request: it is tried again,
-and then halved until the item that is the reason stands alone. Most run one worker, so few requests
-are under way, and each may take long. Images with an alpha channel are put on white, as flow_grpo
-does.
+These servers read JPEG only, so they score images that differ slightly from those of the policy
+(`jpeg_quality`; flow_grpo itself sends 75). A request is a pickle of plain types, and so is its
+answer, which is read by `rewards.http.protocols.plain_pickle` without running code. There are no
+ids: scores are in the order of the items, and their number is checked. An exception in the server
+is a status of 500 for the whole request, which is retried and then halved until the bad item is
+alone. Most servers have one worker, so few requests run at once, and each may take long. Images
+with an alpha channel are put on white, as in flow_grpo.
 """
 
 import json
@@ -49,7 +48,7 @@ SCORES = {
     "hpsv3": ("scores",),
     "unifiedreward": ("scores", "outputs"),
 }
-"""Where each has its scores; the first of these that is there."""
+"""Keys of the scores in the answer of each; the first that is present counts."""
 GENEVAL_KEYS = ("tag", "include")
 
 
@@ -138,7 +137,7 @@ class FlowGRPOReward(ClientReward):
         if type(scores) not in (list, tuple) or len(scores) != len(ids):
             count = len(scores) if type(scores) in (list, tuple) else "no list of"
             raise AnswerError(f"the answer has {count} scores for {len(ids)} items")
-        # None is no word of these servers
+        # these servers never answer None
         return {
             key: AnswerError("the score is None") if score is None else score
             for key, score in zip(ids, scores, strict=True)

@@ -3,13 +3,12 @@
     {name: hpsv2, mode: client, protocol: unirl, url: http://127.0.0.1:8080}
 
 An item is a history of turns of text and image: the images of the prompt, then the completion.
-Images are PNG (the service opens what Pillow can read; UniRL's own client sends JPEG). Answers
-are in the order of the items. Services that know `sample_id` echo it, and then it is checked;
-older ones drop it, and there the number of answers is all that can be. A reward answers with
-metrics of its own; with several, `metric` says which is the score. The service gives an item 120
-seconds, with its wait in the queue, and then answers with an error in its place; errors that name a
-time-out or memory are tried again. So few requests are under way, and each may take long. The
-service would drop an alpha channel; images that have one are put on white before they are sent.
+Images are PNG (the service reads every format of Pillow; UniRL's own client sends JPEG). Answers
+are in the order of the items. Newer services echo `sample_id`, which is checked; for older ones
+only the number of answers can be. A reward has one or more metrics; `metric` selects the score.
+After 120 seconds, including the queue, the service answers with an error for the item; errors that
+name a time-out or memory are retried. So few requests run at once, and each may take long. Images
+with an alpha channel, which the service would drop, are put on white.
 """
 
 import base64
