@@ -92,7 +92,7 @@ def _read_answers(
         raise ConfigError(f"{place}: no message answers another; one has the role 'assistant'.")
     messages, images = _read_messages(turns[: answers[-1] + 1], images, place, find)
     if _count_images(messages[-1:]):
-        raise ConfigError(f"{place}: the last answer holds an image, and answers are words.")
+        raise ConfigError(f"{place}: the last answer holds an image, and an answer must be text.")
     marked = bool(images) and any(MARK in message_text(message) for message in messages)
     for n in answers if config.turns == "all" else answers[-1:]:
         before, count = messages[:n], _count_images(messages[:n])

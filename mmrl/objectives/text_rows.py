@@ -54,7 +54,7 @@ class AnswerLayouts:
 def load_examples(
     config: SourceConfig, layouts: AnswerLayouts, source: str, split: str | None
 ) -> list[Example]:
-    """Read the examples of a data set, in its order; what is left out is counted and logged.
+    """Read the examples of a data set, in its order; log how many are left out and why.
 
     Args:
         config: columns, ends and lengths.

@@ -7,10 +7,10 @@ from mmrl.config import check
 
 @dataclass(kw_only=True)
 class VisionConfig:
-    """Sizes of a new vision tower, by the names of SigLIP's config.json, and how images are cut.
+    """Sizes of a new vision tower, by the names of SigLIP's config.json, and how images are tiled.
 
-    As in LLaDA-V the features are taken before the last layer, which is not built: of
-    `num_hidden_layers` one less computes and is stored.
+    As in LLaDA-V the features are those before the last layer, so the last of `num_hidden_layers`
+    is neither built nor stored.
     """
 
     hidden_size: int = 128
@@ -18,7 +18,7 @@ class VisionConfig:
     intermediate_size: int = 256
     """Width of the MLPs."""
     num_hidden_layers: int = 5
-    """Layers, of which the last is left out."""
+    """Layers, of which the last is not built."""
     num_attention_heads: int = 4
     """Heads of attention."""
     image_size: int = 32
@@ -39,14 +39,14 @@ class VisionConfig:
                 check(value >= 1, f"{where}.{key}", value, "at least 1")
         layers, heads = self.num_hidden_layers, self.num_attention_heads
         check(layers >= 2, f"{where}.num_hidden_layers", layers, "at least 2")
-        check(
-            self.hidden_size % heads == 0,
-            f"{where}.hidden_size",
+        width, side, multiple = (
             self.hidden_size,
+            self.image_size,
             f"a multiple of {heads}, the heads",
         )
-        fits = self.image_size % self.patch_size == 0
-        check(fits, f"{where}.image_size", self.image_size, f"a multiple of {self.patch_size}")
+        check(width % heads == 0, f"{where}.hidden_size", width, multiple)
+        fits = side % self.patch_size == 0
+        check(fits, f"{where}.image_size", side, f"a multiple of {self.patch_size}")
         grids_between(self.image_grid_pinpoints)
 
     @property

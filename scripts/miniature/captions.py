@@ -1,4 +1,4 @@
-"""Captions of a parquet: their text, what they ask for, and near misses of them."""
+"""Captions of a parquet: their text, a key of what they ask for, and near misses."""
 
 import json
 import re
@@ -14,7 +14,7 @@ OPPOSITE = {"right of": "left of", "below": "above"}
 
 
 def load_captions(path: str, column: str, metadata_column: str) -> tuple[list[str], list[str]]:
-    """The captions of a parquet file or folder, and for each a text that is equal for captions
+    """Read the captions of a parquet file or folder, and for each a key that is equal for captions
     which ask for the same thing (the caption itself when `metadata_column` is empty).
 
     Raises:
@@ -30,12 +30,12 @@ def load_captions(path: str, column: str, metadata_column: str) -> tuple[list[st
     if not metadata_column:
         return captions, captions
     rows = table.column(metadata_column).to_pylist()
-    return captions, [request_key(json.loads(row)) for row in rows]
+    return captions, [build_request_key(json.loads(row)) for row in rows]
 
 
-def request_key(metadata: dict[str, Any]) -> str:
-    """Text that is equal for two rows of GenEval metadata if they ask for the same thing,
-    whatever the order and direction in which the prompt says it."""
+def build_request_key(metadata: dict[str, Any]) -> str:
+    """Build a key that is equal for rows of GenEval metadata that ask for the same thing, whatever
+    the order and direction in which the prompt says it."""
     include = metadata["include"]
     facts = [
         json.dumps({k: v for k, v in clause.items() if k != "position"}, sort_keys=True)
@@ -51,30 +51,30 @@ def request_key(metadata: dict[str, Any]) -> str:
     return json.dumps(sorted(facts))
 
 
-def near_miss(
+def draw_near_miss(
     caption: str,
     replace: Sequence[Sequence[str]],
     swap: Sequence[Sequence[str]],
     generator: torch.Generator,
 ) -> str | None:
-    """The caption with one word exchanged, or None when it holds no exchangeable word.
+    """Change one word of a caption, or None when no word can be changed.
 
     Args:
-        caption: text of words separated by blanks.
+        caption: words separated by spaces.
         replace: lists of words; a word may become another of its list that the caption lacks.
-        swap: lists of words; two of one list may change places.
+        swap: lists of words; two words of one list may be swapped.
         generator: draws the kind of edit, where both are possible, and then one edit of it.
     """
     words = caption.split()
-    kinds = [edits for edits in (_replacements(words, replace), _swaps(words, swap)) if edits]
+    kinds = [edits for edits in (_replace_words(words, replace), _swap_words(words, swap)) if edits]
     if not kinds:
         return None
     edits = kinds[int(torch.randint(len(kinds), (), generator=generator))]
     chosen = edits[int(torch.randint(len(edits), (), generator=generator))]
-    return with_articles(" ".join(chosen))
+    return fix_articles(" ".join(chosen))
 
 
-def _replacements(words: list[str], lists: Sequence[Sequence[str]]) -> list[list[str]]:
+def _replace_words(words: list[str], lists: Sequence[Sequence[str]]) -> list[list[str]]:
     return [
         [*words[:place], other, *words[place + 1 :]]
         for choices in lists
@@ -85,7 +85,7 @@ def _replacements(words: list[str], lists: Sequence[Sequence[str]]) -> list[list
     ]
 
 
-def _swaps(words: list[str], lists: Sequence[Sequence[str]]) -> list[list[str]]:
+def _swap_words(words: list[str], lists: Sequence[Sequence[str]]) -> list[list[str]]:
     edits = []
     for choices in lists:
         places = [place for place, word in enumerate(words) if word in choices]
@@ -97,7 +97,7 @@ def _swaps(words: list[str], lists: Sequence[Sequence[str]]) -> list[list[str]]:
     return edits
 
 
-def with_articles(caption: str) -> str:
-    """The caption with "a" or "an" as the next word wants, so that an edit does not show in it."""
+def fix_articles(caption: str) -> str:
+    """Write "a" or "an" as the next word requires, so that articles do not reveal an edit."""
     caption = re.sub(r"\ba (?=[aeiou])", "an ", caption)
     return re.sub(r"\ban (?=[^aeiou])", "a ", caption)

@@ -1,4 +1,4 @@
-"""A new open_clip model with a tokenizer of its own, saved in open_clip's format."""
+"""A new open_clip model with its own tokenizer, saved in open_clip's format."""
 
 import json
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
 
 
 def new_clip(config: ClipNetworkConfig, seed: int) -> nn.Module:
-    """An open_clip model with new weights that depend on the seed only."""
+    """Build an open_clip model with new weights that depend on the seed only."""
     open_clip = import_extra("open_clip", "clip")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -33,7 +33,7 @@ def new_clip(config: ClipNetworkConfig, seed: int) -> nn.Module:
 
 
 def train_tokenizer(captions: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A lower-case byte-pair tokenizer that encodes any text as `<s> … </s>`."""
+    """Train a lower-case byte-pair tokenizer that encodes any text as `<s> … </s>`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

@@ -4,10 +4,10 @@
 
 over the batch, with f, g the normalised features and s the learned scale (arXiv:2103.00020,
 section 2.3). Two deviations. Captions that ask for the same thing are not negatives of each other:
-their entries are left out of the softmax. And each caption may be joined by near misses, copies
-with one word exchanged, which are negatives for its image only (arXiv:2210.01936); without them a
-CLIP learns which things an image shows but hardly what belongs to which. Under several processes
-the negatives are those of the own process.
+their entries are excluded from the softmax. And each caption may have near misses, copies with one
+word changed, which are negatives for its image only (arXiv:2210.01936); without them a CLIP learns
+which objects an image shows but hardly which attribute belongs to which. With several processes
+each uses the negatives of its own batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import ImageRows, load_images
 from mmrl.randomness import generator
-from scripts.miniature.captions import load_captions, near_miss
+from scripts.miniature.captions import draw_near_miss, load_captions
 from scripts.miniature.clip_network import new_clip, save_clip, train_tokenizer
 from scripts.miniature.contrastive_config import ContrastiveConfig
 
@@ -74,7 +74,7 @@ class Contrastive:
         return self._pairs(self.pairs, rows, list(places))
 
     def loss(self, batch: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss, the share of captions ranked first, and the scale."""
+        """Return the loss, how often the right caption ranks first, and the scale."""
         per_image, per_text, scale = self._logits(batch)
         target = torch.arange(len(batch.pixels), device=per_image.device)
         loss = (F.cross_entropy(per_image, target) + F.cross_entropy(per_text, target)) / 2
@@ -99,7 +99,7 @@ class Contrastive:
         for n, (caption, place) in enumerate(zip(captions, places, strict=True)):
             draws = generator(self.seed, "near miss", place)
             for _ in range(self.config.near_misses):
-                miss = near_miss(caption, self.config.replace, self.config.swap, draws)
+                miss = draw_near_miss(caption, self.config.replace, self.config.swap, draws)
                 if miss is not None:
                     misses.append(miss)
                     owner.append(n)
@@ -122,7 +122,9 @@ class Contrastive:
             images, texts, scale = self.module(pixels, tokens)  # [B, D], [B + M, D]
         images, texts, scale = images.float(), texts.float(), scale.float().clamp(max=MAX_SCALE)
         logits = scale * images @ texts.T
-        excluded = torch.cat([same_request(request), not_own(owner, len(pixels))], dim=1)
+        excluded = torch.cat(
+            [mask_same_request(request), mask_near_misses(owner, len(pixels))], dim=1
+        )
         per_image = logits.masked_fill(excluded, -torch.inf)
         return per_image, per_image[:, : len(pixels)].T, scale
 
@@ -137,12 +139,12 @@ class Pairs:
         self.request = [number[key] for key in keys]
 
 
-def same_request(request: Tensor) -> Tensor:
+def mask_same_request(request: Tensor) -> Tensor:
     """[B, B] bool, True where two different pairs ask for the same thing, from [B] int64."""
     same = request[:, None] == request[None, :]
     return same & ~torch.eye(len(request), dtype=torch.bool, device=request.device)
 
 
-def not_own(owner: Tensor, count: int) -> Tensor:
+def mask_near_misses(owner: Tensor, count: int) -> Tensor:
     """[count, M] bool, True where near miss m does not belong to the pair, from [M] int64."""
     return owner[None, :] != torch.arange(count, device=owner.device)[:, None]

@@ -86,7 +86,7 @@ class ContrastiveConfig:
     caption_column: str = "prompt"
     """Column that holds the captions."""
     metadata_column: str = ""
-    """Column with GenEval metadata as JSON, which tells captions that ask for the same thing."""
+    """Column with GenEval metadata as JSON, to find captions that ask for the same thing."""
     network: ClipNetworkConfig = field(default_factory=ClipNetworkConfig)
     """Sizes of the new network."""
     near_misses: int = 0
@@ -94,7 +94,7 @@ class ContrastiveConfig:
     replace: list[list[str]] = field(default_factory=list)
     """Lists of words; a near miss has one word replaced by another of its list."""
     swap: list[list[str]] = field(default_factory=list)
-    """Lists of words; or two words of one list have changed places."""
+    """Lists of words; or two words of one list are swapped."""
     eval_pairs: int = 256
     """Pairs scored at each evaluation."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "float16"
@@ -108,6 +108,6 @@ class ContrastiveConfig:
             self.near_misses == 0 or bool(self.replace or self.swap),
             "objective.near_misses",
             self.near_misses,
-            "0 without words to exchange",
+            "0 without words to change",
             "Give objective.replace or objective.swap.",
         )

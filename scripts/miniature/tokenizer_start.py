@@ -1,8 +1,8 @@
-"""Two choices for the start of a small tokenizer's training that make its codes few and steady.
+"""Two ways to initialise a small tokenizer that make its codes few and stable.
 
-In a small network the encoder moves faster than the decoder learns and most codes die. A start in
-which the code already is a hash of the patch (whitened random features, as in locality-sensitive
-hashing) and an encoder that sees nothing but its patch avoid that, within the public architecture.
+In a small network the encoder changes faster than the decoder learns, and most codes are no longer
+used. Codes that start as a hash of the patch (whitened random features, as in locality-sensitive
+hashing) and an encoder that sees only its patch avoid that, within the public architecture.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Block diffusion: every block at once, each behind clean earlier blocks.
+"""Block diffusion: every block at once, each after the clean blocks before it.
 
     row: prompt | y | copy of y        copies of block k hidden with probability p_k, weight 1/p_k
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class BlockConfig(SemiARConfig):
-    """Put a corrupted copy of the completion behind the clean one."""
+    """Append a corrupted copy of the completion to the clean one."""
 
 
 def corrupt(order: Tensor, chance: Chance, config: BlockConfig) -> View:

@@ -1,6 +1,6 @@
 """What a corruption is: a function from a completion and random numbers to a view with weights.
 
-Notation of the formulas: a completion y of n tokens behind a prompt x, H the hidden positions,
+Notation of the formulas: a completion y of n tokens after a prompt x, H the hidden positions,
 CE_j(H) = -log p(y_j | x, y without H). The expected sum of weight times CE over a view is the
 bound that the corruption states, in nats per completion.
 """
@@ -51,7 +51,7 @@ def draw_chance(length: int, generator: Generator) -> Chance:
 
 @dataclass
 class View:
-    """The m columns behind the prompt, made of the n tokens of a completion.
+    """The m columns after the prompt, made of the n tokens of a completion.
 
     A column attends to its prompt and to all columns of blocks up to its own. Where its block has
     copies, a copy sees the copies of its block instead of the originals, and nothing else sees

@@ -1,7 +1,7 @@
 """Left to right: the chain rule in reading order, every later token hidden.
 
     slice s of S uniformly: `tokens` successive tokens
-    hidden: the slice and everything behind it;  weight S within the slice
+    hidden: the slice and everything after it;  weight S within the slice
 
     E = sum_s sum_{j in slice s} CE_j(slices s, s+1, ..., S)
 

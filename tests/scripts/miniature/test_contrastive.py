@@ -15,7 +15,7 @@ from mmrl.randomness import generator
 from mmrl.types import Sample
 from rewards import build_reward
 from scripts.miniature import CLIP
-from scripts.miniature.captions import near_miss, request_key, with_articles
+from scripts.miniature.captions import build_request_key, draw_near_miss, fix_articles
 from scripts.miniature.contrastive import Contrastive, ContrastiveConfig, PairBatch
 from scripts.miniature.contrastive_config import ClipNetworkConfig
 
@@ -72,27 +72,29 @@ def test_captions_that_ask_for_the_same_thing_have_one_key() -> None:
         position = [relation, 0]
         return {"include": [{"class": first}, {"class": second, "position": position}]}
 
-    left = request_key(row("ring", "cross", "left of"))
-    assert left == request_key(row("cross", "ring", "right of"))
-    assert left != request_key(row("ring", "cross", "right of"))
-    assert left != request_key(row("cross", "ring", "left of"))
-    above = request_key(row("ring", "cross", "above"))
-    assert above == request_key(row("cross", "ring", "below"))
+    left = build_request_key(row("ring", "cross", "left of"))
+    assert left == build_request_key(row("cross", "ring", "right of"))
+    assert left != build_request_key(row("ring", "cross", "right of"))
+    assert left != build_request_key(row("cross", "ring", "left of"))
+    above = build_request_key(row("ring", "cross", "above"))
+    assert above == build_request_key(row("cross", "ring", "below"))
     assert above != left
 
 
 def test_a_near_miss_differs_in_one_word_or_in_two_that_changed_places() -> None:
     caption = "a red circle and an orange ring"
     draws = generator(0)
-    replaced = {near_miss(caption, [["circle", "ring", "cross"]], [], draws) for _ in range(30)}
+    replaced = {
+        draw_near_miss(caption, [["circle", "ring", "cross"]], [], draws) for _ in range(30)
+    }
     assert replaced == {"a red cross and an orange ring", "a red circle and an orange cross"}
-    swapped = near_miss(caption, [], [["red", "orange"]], draws)
+    swapped = draw_near_miss(caption, [], [["red", "orange"]], draws)
     assert swapped == "an orange circle and a red ring"
-    assert near_miss("a picture", [["red", "blue"]], [["red", "blue"]], draws) is None
+    assert draw_near_miss("a picture", [["red", "blue"]], [["red", "blue"]], draws) is None
 
 
 def test_articles_do_not_give_a_near_miss_away() -> None:
-    assert with_articles("a orange ring and an red cross") == "an orange ring and a red cross"
+    assert fix_articles("a orange ring and an red cross") == "an orange ring and a red cross"
 
 
 def test_the_loss_is_the_symmetric_cross_entropy_without_captions_that_ask_the_same(
