@@ -15,6 +15,7 @@ from mmrl.config import check, check_choice
 from mmrl.config.options import check_options, option_classes, unread_options
 from mmrl.samplers.dynamic import DYNAMIC
 from mmrl.samplers.emerge import EMERGE
+from mmrl.samplers.entropy_bounded import ENTROPY_BOUNDED
 from mmrl.samplers.left_to_right import LEFT_TO_RIGHT
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.maskgit import MASKGIT
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 RULES = {
     "dynamic": DYNAMIC,
     "emerge": EMERGE,
+    "entropy_bounded": ENTROPY_BOUNDED,
     "left_to_right": LEFT_TO_RIGHT,
     "maskgit": MASKGIT,
     "static": STATIC,
@@ -64,7 +66,7 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
     check_choice(f"{where}.name", config.name, RULES)
     ranking = sorted(name for name, rule in RULES.items() if rule.ranks)
     allowed = f"free, suppress, stop or fill with the rule {config.name}"
-    advice = f"Only {' and '.join(ranking)} rank positions."
+    advice = f"Only {', '.join(ranking)} rank positions."
     check(config.eos != "last" or config.name in ranking, f"{where}.eos", "last", allowed, advice)
     if length is not None:
         check_blocks(config, length, where)

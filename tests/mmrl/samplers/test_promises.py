@@ -5,6 +5,7 @@ differently shaped matrices in different orders, and a draw that falls within fl
 boundary may then give another token.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.rule import filter_logits
+from mmrl.samplers.schedule import SCHEDULES, alpha
 from mmrl.types import Canvas, Rollout
 from tests.mmrl.canvases import MASK_ID, VOCAB, generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -36,7 +38,7 @@ SAMPLERS = st.builds(
     lambda **settings: SamplerConfig(**possible(settings)),
     name=st.sampled_from(sorted(RULES)),
     steps=st.integers(1, 12),
-    schedule=st.sampled_from(["cosine", "linear"]),
+    schedule=st.sampled_from(sorted(SCHEDULES)),
     cfg_scale=st.sampled_from([0.0, 1.5]),
     temperature=st.sampled_from([0.0, 0.7, 1.0]),
     target=st.sampled_from(["confidence", "margin", "random"]),
@@ -283,3 +285,17 @@ def test_impossible_settings_are_named(setting: dict[str, float]) -> None:
     [key] = setting
     with pytest.raises(ConfigError, match=rf"sampler\.{key} is"):
         SamplerConfig(**setting)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_a_schedule_falls_from_all_masked_to_none(name: str) -> None:
+    values = [float(alpha(name, step, 20)) for step in range(21)]
+    assert values[0] == pytest.approx(1, abs=1e-6) and values[-1] == pytest.approx(0, abs=2e-6)
+    assert all(later < earlier for earlier, later in zip(values, values[1:], strict=False))
+
+
+def test_schedules_are_their_formulas() -> None:
+    assert float(alpha("pow", 1, 2)) == 0.75 and float(alpha("sigmoid", 1, 2)) == 0.5
+    s = [1 / (1 + math.exp(-x)) for x in (3, -1.5, -3)]
+    expected = (s[0] - s[1]) / (s[0] - s[2])
+    assert float(alpha("sigmoid", 1, 4)) == pytest.approx(expected, rel=1e-6)

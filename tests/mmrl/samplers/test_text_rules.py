@@ -83,6 +83,34 @@ def test_dynamic_writes_all_that_is_certain_enough_and_at_least_one(threshold: f
     assert threshold > 0 or done.forwards == 1
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("bound", [0.0, 4.0, 9.0, 1e9])
+def test_entropy_bounded_writes_the_surest_within_the_bound_and_at_least_one(bound: float) -> None:
+    canvas = canvas_of([6, 2], seed=1)
+    sampler = SamplerConfig(
+        name="entropy_bounded", steps=LENGTH, temperature=0.0, entropy_bound=bound
+    )
+    done = sample(POLICY, canvas, sampler, generators(2))
+    probs = guided_logits(POLICY, canvas, canvas.response, 0.0).softmax(-1)
+    entropies = torch.special.entr(probs).sum(-1).view(2, -1)
+    for row in range(2):
+        spent, expected = 0.0, []
+        for entropy, place in sorted((float(e), n) for n, e in enumerate(entropies[row])):
+            spent += entropy
+            if spent < bound or not expected:
+                expected.append(place)
+        written = (done.written_at[row, -LENGTH:] == 0).nonzero().flatten().tolist()
+        assert written == sorted(expected)
+    assert bound < 1e9 or done.forwards == 1
+
+
+def test_entropy_bounded_leaves_no_mask_when_its_steps_run_out() -> None:
+    sampler = SamplerConfig(name="entropy_bounded", steps=3, entropy_bound=0.0)
+    done = sample(POLICY, canvas_of([6, 2]), sampler, generators(2))
+    counts = [(done.written_at == step).sum(1).tolist() for step in range(3)]
+    assert counts == [[1, 1], [1, 1], [10, 10]]
+
+
 def test_dynamic_leaves_no_mask_when_its_steps_run_out() -> None:
     sampler = SamplerConfig(name="dynamic", steps=3, threshold=1.0)
     done = sample(POLICY, canvas_of([6, 2]), sampler, generators(2))
