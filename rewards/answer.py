@@ -3,9 +3,9 @@ r"""The answer reward: multiple choice by letter, other questions by the words o
 The answer is what follows `</think>`, in it the last `\boxed{…}` or `<answer>…</answer>`, else all
 of it. Of several choices the completion must name exactly one: by its letter ("B", "(B)", "The
 answer is B."), by its own words, or by both. Words behind "the answer is" or "answer:" count before
-those said on the way there. Who names two, contradicts a letter with the words of another choice,
-or says what the answer is not, has not answered. With `match: exact` the answer has
-to be the reference, character by character.
+earlier ones. A completion that names two choices, contradicts a letter with the words of another
+choice, or says what the answer is not, gives no answer. With `match: exact` the answer must equal
+the reference, character by character.
 """
 
 import re
@@ -26,7 +26,7 @@ _ALONE = re.compile(r"\W*([A-Za-z])\W*")
 _CAPITAL = re.compile(r"(?<![\w'’.-])([A-Z])(?![\w'’-])")
 _BRACKETED = re.compile(r"\(([a-z])\)")
 _ARTICLE = re.compile(r"\s+(?!(?:and|or|nor|is|because|since|as)\b)[a-z]")
-"""What makes an A before it an article."""
+"""What follows an A that is an article."""
 _STATED = re.compile(
     r"\b(?i:(?:answer|choice|option)\s*(?:is|:|=)|(?:choose|pick|select))\s*"
     r"(?i:option\s+|choice\s+|answer\s+)?\(?([A-Z]|[a-z](?=\s*(?:[).,;:]|$)))\)?(?![\w'’])"
@@ -48,8 +48,8 @@ class AnswerReward:
     any. Every other answer is compared as words: case, punctuation, articles and the spelling of
     numbers up to twenty make no difference.
 
-    The metadata `answers`, a list, holds what is right as well. With `precision`, a number of
-    decimals, references that are numbers are compared as such, rounded: what is said must state
+    The metadata `answers` is a list of further right answers. With `precision`, a number of
+    decimals, references that are numbers are compared as rounded numbers: the answer must state
     one number, with or without words around it.
 
     Args:

@@ -1,7 +1,6 @@
 """The code reward: does the program in a completion pass its tests?
 
-The code is run by `rewards.sandbox.sandbox` or, with a `url`, by `rewards.sandbox.remote_sandbox`,
-nowhere else.
+Code runs only in `rewards.sandbox.sandbox` or, with a `url`, in `rewards.sandbox.remote_sandbox`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PYTHON = ("python", "python3", "py")
 
 
 class Runs(Protocol):
-    """What runs jobs: a local or a remote sandbox."""
+    """A local or a remote sandbox."""
 
     def run(self, jobs: Sequence[Job]) -> list[JobVerdict]:
         """Run jobs and return their verdicts in order."""
@@ -41,13 +40,13 @@ class CodeReward:
         partial: score the share of tests passed instead of all or nothing.
         isolation: `full` or `process`, see `rewards.sandbox.sandbox`; for the local sandbox.
         url: address of a remote sandbox; empty runs the code on this machine.
-        timeout: seconds on the clock for loading the code and for each test.
+        timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of one program.
         memory_mb: address space of one program.
         workers: programs that run at the same time, on this machine.
 
     Raises:
-        IsolationError: this machine cannot give the isolation; the message says why.
+        IsolationError: this machine cannot provide the isolation; the message says why.
         ValueError: a limit that is not above 0, an unknown isolation, or a URL that is not valid.
     """
 
@@ -137,13 +136,13 @@ class CodeReward:
 
 @dataclass(frozen=True)
 class _Case:
-    """One job and what has to come of it; `expected` is the output of a script."""
+    """One job; `expected` is the output of a script."""
 
     job: Job
     expected: str | None = None
 
     def holds(self, verdict: JobVerdict) -> bool:
-        """Whether a verdict is the one that was wanted."""
+        """Whether a verdict is the expected one."""
         if self.expected is None:
             return all(verdict.passed)
         return not verdict.reason and _lines(verdict.printed) == _lines(self.expected)

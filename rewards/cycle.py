@@ -2,11 +2,11 @@
 
     score = questions about the image that the policy answers as the prompt has it / questions
 
-The questions follow from the prompt's metadata (`rewards.judging.scene_questions`) and the policy
-answers them as prompts of the task image_to_text, without the prompt the image was made for: from
-the pixels, encoded anew. Asking questions is TIFA's way (arXiv:2303.11897), whose reader is a model
-of its own; here the policy reads what it drew, so a reader that errs rewards what it misreads. Keep
-a reward that the policy has no part in among `eval_rewards`.
+The questions are built from the prompt's metadata (`rewards.judging.scene_questions`). The policy
+answers them as prompts of the task image_to_text from the encoded pixels, without seeing the prompt
+of the image. TIFA (arXiv:2303.11897) asks a separate model; here the policy reads its own images,
+so its reading errors are rewarded. Keep a reward that is independent of the policy among
+`eval_rewards`.
 """
 
 import hashlib
@@ -24,8 +24,7 @@ from rewards.judging.scene_questions import KINDS, Question, build_questions
 from rewards.parsing.images import image_of
 
 GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
-"""Defaults of the sampler: greedy decoding, written in as many steps as it
-has positions."""
+"""Defaults of the sampler: greedy decoding, one position per step."""
 
 
 class CycleReward:
@@ -126,5 +125,5 @@ class CycleReward:
 
 
 def _digest(image: Image.Image) -> str:
-    """Names an image by its pixels, whatever process made it."""
+    """Hash an image by its pixels, which is equal in all processes."""
     return hashlib.blake2b(image.tobytes(), digest_size=8, person=b"%dx%d" % image.size).hexdigest()

@@ -29,11 +29,11 @@ from rewards.judging.template import Template, load_template
 from rewards.parsing.images import Files, data_url
 
 AGAIN = (ReplyError, Unreadable)
-"""What a second request may turn out better; everything else was tried again, or is final."""
+"""Errors after which the judge is asked again; others were retried, or are final."""
 
 
 class Backend(Protocol):
-    """What answers requests of the form of chat completions."""
+    """Answers requests in the form of chat completions."""
 
     def ask(self, requests: Sequence[dict[str, Any]], deadline: Deadline) -> list[str | Exception]:
         """The replies in order; an exception where there is none."""

@@ -2,8 +2,8 @@
 
 A clause of `include` takes its best `count` objects of the class and needs no fewer, an `exclude`
 clause fails once its count is reached, attributes are judged on the objects taken, positions by the
-geometry of boxes. Which objects there are, and what they look like, is up to the detector: the
-verifier of the shapes world and the compositional reward have their own.
+geometry of boxes. The rewards `shapes` and `compositional` have different detectors, which find the
+objects and their attributes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

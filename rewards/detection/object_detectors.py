@@ -1,8 +1,7 @@
 """Open-vocabulary detectors of transformers: boxes of named objects in images.
 
-Every family asks and answers in its own way; a new one is a class with `inputs` and `scores` here
-and a line in `FAMILIES`, under the `model_type` of its configuration. A box is one object, of the
-class it scores highest for.
+A new family is a class with `inputs` and `scores` here and a line in `FAMILIES`, under the
+`model_type` of its configuration. A box is one object, of the class with its highest score.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +29,7 @@ class Found:
 
 
 class DetectorFamily(ABC):
-    """How a family of detectors is asked and understood.
+    """The inputs and outputs of a family of detectors.
 
     Args:
         processor: of transformers, for the checkpoint.

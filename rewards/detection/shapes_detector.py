@@ -1,8 +1,8 @@
-"""Find the objects of the shapes world in an image, from its pixels alone.
+"""Find the objects of the shapes world in an image by its pixels.
 
-The detector knows the facts of the world (palette, shapes, relative sizes) and none of its drawing
-code. It works at 32 pixels a side, whatever the size of the image, and is made to survive what an
-image decoder does: blur, ringing, small noise, shifted colours.
+The detector uses the palette, shapes and relative sizes of the world and none of its drawing code.
+It scales every image to 32 pixels a side and tolerates artefacts of image decoders: blur, ringing,
+small noise, shifted colours.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class DetectedObject:
         color: One of `COLORS`.
         size: One of `SIZES`.
         box: Left, top, right, bottom as shares of the image's side, in [0, 1].
-        fit: Overlap with the best template, in [0, 1]; plays the part of a detector's confidence.
+        fit: Overlap with the best template, in [0, 1]; corresponds to a detector's confidence.
     """
 
     shape: str

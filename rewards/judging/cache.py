@@ -1,7 +1,7 @@
 """Replies kept on disk under the hash of everything that was asked.
 
-A file per reply, written aside and renamed, so that several processes may share a folder. What
-cannot be read as it was written is as good as not there, and is written again.
+Each reply is a file that is written aside and renamed, so several processes may share a folder. A
+damaged file is ignored and written again.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ class ReplyCache:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(_entry(key, reply), file)
             os.replace(aside, path)
-        except OSError as error:  # the score is as good without it
+        except OSError as error:  # the cache is optional
             logger.warning("%s cannot be written (%s)", path, error)
 
     def _path(self, key: str) -> Path:

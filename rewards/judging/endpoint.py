@@ -11,7 +11,7 @@ from rewards.judging.reply import ReplyError
 
 
 class Endpoint:
-    """Asks a service the requests of the judge.
+    """Sends the requests of the judge to a service.
 
     Args:
         service: its addresses end where `/chat/completions` begins.
@@ -40,8 +40,8 @@ class Endpoint:
         return why_not_ready(self.service, "/models", problem, f"judge {model}")
 
     def _other(self, url: str) -> str:
-        """Why an address without a list of models is no judge; empty if completions are there,
-        though for `POST` alone."""
+        """Why an address without a list of models is not a judge; empty if it has completions,
+        which accept only `POST`."""
         page = self.service.look("/chat/completions", Deadline(LOOK_SECONDS))[url]
         if not isinstance(page, Refused) or page.status != 404:
             return ""

@@ -1,7 +1,7 @@
-"""The score in a judge's reply, read strictly: what is not what was asked for is a failure.
+"""Reads the score in a judge's reply strictly; any other form is a failure.
 
-Two wrappings that come from how models are served, and say nothing, are taken off first: thoughts
-up to `</think>`, and one fence of Markdown around everything.
+Two wrappers that depend on how models are served are removed first: thoughts up to `</think>`, and
+one Markdown fence around the whole reply.
 """
 
 import re
@@ -14,7 +14,7 @@ _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 
 
 class ReplyError(ValueError):
-    """A reply that holds no score of the form that was asked for."""
+    """A reply without a score in the requested form."""
 
 
 def read_score(reply: str, template: Template) -> float:

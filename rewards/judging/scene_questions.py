@@ -7,9 +7,9 @@
 | relation | on which side of the ring is the blue cross: left, right, above or below? | the side |
 | existence | is there a red ring? is there a green ring? | yes, no |
 
-The words are those of `datasets/shapes/questions.py`. No kind has one answer to all its questions,
-so that a policy which says the same to everybody is no better off for it: existence is asked of
-clauses with a colour only, together with a colour that the prompt does not name.
+The wording is that of `datasets/shapes/questions.py`. A constant answer does not pay off for any
+kind: existence is asked only for clauses with a colour, together with a colour that the prompt does
+not name.
 """
 
 from collections.abc import Callable, Iterator, Mapping

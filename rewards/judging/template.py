@@ -2,9 +2,9 @@
 
 `configs/judge/` holds the shipped ones. A template's fields are {prompt}, {completion}, {answer},
 and for the chunks of a completion {before} and {chunk}. What a dataset or a model wrote is put
-between tags that carry a hash of it, so that it cannot close them; marks of special tokens in it
-are broken, and what is too long loses its middle. It remains text that a judge reads and may
-believe: look at what is rewarded.
+between tags that contain its hash, so that it cannot close them; markers of special tokens in it
+are broken, and long texts lose their middle. A judge may still believe such a text: inspect what is
+rewarded.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""OCR engines: each gives a function from RGB images to the text in them.
+"""OCR engines: each builds a function from RGB images to the text in them.
 
 A new engine is a function here and a line in `ENGINES`; one that needs a package has a line in
 `PACKAGES` too, so that its absence is found before anything loads.

@@ -1,4 +1,4 @@
-r"""Where a completion says its answer: `\boxed{…}`, `<answer>…</answer>`, `#### …`, a last number.
+r"""Finds the answer in a completion: `\boxed{…}`, `<answer>…</answer>`, `#### …`, a last number.
 
 Every rule takes the last place that is complete. A box or a tag that never closes is not an answer:
 a completion that was truncated may have been about to say something else.

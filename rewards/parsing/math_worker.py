@@ -1,9 +1,9 @@
 """The process in which math-verify runs; `rewards.parsing.verifier` starts it by path and may kill
 it.
 
-Reads one JSON line `[gold, answer]` at a time and writes one JSON line `true` or `false`. A
-comparison may use so much processor time and no more: past it the kernel ends the process, whatever
-C code it is in. It counts processor time and not the clock, so a loaded machine changes no verdict.
+Reads JSON lines `[gold, answer]` and answers each with the line `true` or `false`. The kernel ends
+the process when a comparison exceeds its processor time, even within C code. The limit is not
+wall-clock time, so a loaded machine changes no verdict.
 """
 
 import json

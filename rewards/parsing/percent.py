@@ -1,4 +1,4 @@
-r"""What a percent sign says where only one of reference and answer has it.
+r"""The meaning of a percent sign if only one of reference and answer has it.
 
 An answer's sign is the unit of its number: `60\%` and 60 are the same answer to a question for a
 percentage, whose reference may or may not have the sign, as the graders of MATH and GSM8K have it.

@@ -1,7 +1,7 @@
 """Mathematical equivalence in one long-lived process that is killed and replaced when it hangs.
 
-sympy can spend hours on an answer such as `9^{9^{9^9}}`, inside C code that no signal handler and
-no thread can interrupt, so the comparison has its own process (`rewards/parsing/math_worker.py`).
+sympy can spend hours on an answer such as `9^{9^{9^9}}` in C code that neither signal handlers nor
+threads can interrupt, so the comparison runs in a process (`rewards/parsing/math_worker.py`).
 """
 
 import json
