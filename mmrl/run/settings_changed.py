@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from mmrl.algorithms.written_rows import resolve_row
@@ -63,6 +64,8 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
         return
     texts = stored, dump_settings(config)
     old, new = (dict(flatten(_resolve_rows(json.loads(text)), lists=False)) for text in texts)
+    # settings that the run of the checkpoint did not know yet had their defaults
+    old = {each.name: each.default for each in fields(config) if each.name in new} | old
     changed = [
         key
         for key in sorted({**old, **new})
