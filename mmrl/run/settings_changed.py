@@ -3,9 +3,9 @@
 import fnmatch
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from mmrl.algorithms.written_rows import resolve_row
@@ -65,7 +65,7 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     texts = stored, dump_settings(config)
     old, new = (dict(flatten(_resolve_rows(json.loads(text)), lists=False)) for text in texts)
     # settings that the run of the checkpoint did not know yet had their defaults
-    old = {each.name: each.default for each in fields(config) if each.name in new} | old
+    old = {key: value for key, value in _list_defaults(config) if key in new} | old
     changed = [
         key
         for key in sorted({**old, **new})
@@ -82,6 +82,17 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
             " another output_dir, or allow it with resume_with_changes=true."
         )
     logger.warning("resumed with other settings: %s", said)
+
+
+def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and default of each setting below a dataclass or a dictionary of them."""
+    if isinstance(section, dict):
+        for name, each in section.items():
+            yield from _list_defaults(each, f"{prefix}{name}.")
+    elif is_dataclass(section):
+        for field in fields(section):
+            yield f"{prefix}{field.name}", field.default
+            yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
 
 
 def _resolve_rows(settings: dict[str, Any]) -> dict[str, Any]:

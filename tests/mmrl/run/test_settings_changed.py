@@ -1,12 +1,15 @@
 """Settings of a checkpoint against those of the run that resumes from it."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mmrl.config import ConfigError
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
+from tests.mmrl.runs import run_config
 
 
 def test_a_setting_that_is_newer_than_the_checkpoint_had_its_default() -> None:
@@ -15,3 +18,13 @@ def test_a_setting_that_is_newer_than_the_checkpoint_had_its_default() -> None:
     check_unchanged(json.dumps(before), RunConfig(), allowed=False)
     with pytest.raises(ConfigError, match=r"weight_decay was 0\.0 and is 0\.5"):
         check_unchanged(json.dumps(before), RunConfig(weight_decay=0.5), allowed=False)
+
+
+def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: Path) -> None:
+    config = run_config(world, tmp_path)
+    before = json.loads(dump_settings(config))
+    del before["tasks"]["shapes"]["sampler"]["entropy_bound"]
+    check_unchanged(json.dumps(before), config, allowed=False)
+    config.tasks["shapes"].sampler.entropy_bound = 1.0
+    with pytest.raises(ConfigError, match=r"entropy_bound was 0\.35 and is 1\.0"):
+        check_unchanged(json.dumps(before), config, allowed=False)
