@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from mmrl.algorithms.written_rows import resolve_row
@@ -65,7 +65,9 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     texts = stored, dump_settings(config)
     old, new = (dict(flatten(_resolve_rows(json.loads(text)), lists=False)) for text in texts)
     # settings that the run of the checkpoint did not know yet had their defaults
-    old = {key: value for key, value in _list_defaults(config) if key in new} | old
+    sections = {key.rpartition(".")[0] for key in old}
+    unknown = {k: v for k, v in _list_defaults(config) if k.rpartition(".")[0] in sections}
+    old = {key: value for key, value in unknown.items() if key in new} | old
     changed = [
         key
         for key in sorted({**old, **new})
@@ -91,7 +93,8 @@ def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _list_defaults(each, f"{prefix}{name}.")
     elif is_dataclass(section):
         for field in fields(section):
-            yield f"{prefix}{field.name}", field.default
+            if field.default is not MISSING:
+                yield f"{prefix}{field.name}", field.default
             yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
 
 

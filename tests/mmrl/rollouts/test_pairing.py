@@ -109,8 +109,8 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     assert f"tasks.shapes.eval_sampler: {schedule}" in caplog.text
     for name, rule in RULES.items():
         changed = {"schedule": "linear", "target": "margin", "choice_temperature": 2.0}
-        config = SamplerConfig(name=name, threshold=0.5, **changed)
-        assert len(unread_by(config)) == 4 - len(fields(rule.Config))
+        config = SamplerConfig(name=name, threshold=0.5, entropy_bound=1.0, **changed)
+        assert len(unread_by(config)) == 5 - len(fields(rule.Config))
 
 
 @pytest.mark.parametrize(
