@@ -67,7 +67,7 @@ def test_a_reference_that_is_replaced_each_step_is_the_policy_before_the_update(
     assert first == 0 and min(later) > 0
 
 
-@WAYS
+@pytest.mark.parametrize("lora", [pytest.param(None, marks=pytest.mark.slow), LORA])
 def test_a_resumed_run_has_the_reference_of_the_uninterrupted_one(
     world: SimpleNamespace, tmp_path: Path, lora: dict | None
 ) -> None:

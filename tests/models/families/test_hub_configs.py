@@ -134,10 +134,8 @@ TURNS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 
 def base_tokenizer(length: int) -> PreTrainedTokenizerFast:
     """One of as many words as asked for, with LLaDA's special tokens but for those of turns."""
-    words = {f"word{n}": n for n in range(length)}
-    for name, number in IDS.items():
-        if name not in TURNS:
-            words = {name if n == number else word: n for word, n in words.items()}
+    special = {number: name for name, number in IDS.items() if name not in TURNS}
+    words = {special.get(n, f"word{n}"): n for n in range(length)}
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="word0")))
 
 
