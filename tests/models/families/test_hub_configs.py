@@ -142,7 +142,7 @@ def base_tokenizer(length: int) -> PreTrainedTokenizerFast:
 def test_the_tokenizer_of_the_base_model_gets_the_tokens_of_turns_at_their_ids() -> None:
     tokenizer = base_tokenizer(126346)
     add_missing_tokens(tokenizer, IDS)
-    assert {name: tokenizer.get_vocab()[name] for name in IDS} == IDS and len(tokenizer) == 126349
+    assert tokenizer.get_vocab().items() >= IDS.items() and len(tokenizer) == 126349
     add_missing_tokens(tokenizer, IDS)
     assert len(tokenizer) == 126349, "nothing is added twice"
     text = "<|start_header_id|>user<|end_header_id|>word7<|eot_id|>"
