@@ -1,6 +1,7 @@
 """Every configuration in the repository loads, and the 8B recipes hold what they are known for."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,13 @@ def configurations(folder: str) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("path", configurations("rl"))
+def mark_slow(path: str) -> Any:
+    """Of the configurations of questions on an 8B model two are quick to test: those with all parts."""
+    quick = not re.search(r"lladav_|mmada_v_", path) or path.endswith("_process.yaml")
+    return path if quick else pytest.param(path, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("path", map(mark_slow, configurations("rl")))
 def test_every_rl_configuration_passes_its_dry_run(path: str, tmp_path: Path) -> None:
     words = [f"config={path}", f"output_dir={tmp_path / 'run'}"]
     said = describe(load_config(RLConfig, words))

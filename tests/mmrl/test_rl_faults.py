@@ -230,7 +230,7 @@ def test_a_checkpoint_of_other_settings_is_not_resumed_from(
     state.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
     assert "trainer_state.pt is not what SHA256SUMS says" in failed(again, capsys)
     (checkpoint / "SHA256SUMS").unlink()
-    for wrong in ([], {"step": 99}, {"step": -5}, {"step": "1"}):
+    for wrong in ([], {"step": -5}, {"step": "1"}):
         torch.save(wrong, state)
         assert "cannot be resumed from" in failed(again, capsys)
     state.write_bytes(whole)
@@ -295,7 +295,7 @@ def test_a_second_run_in_a_directory_is_refused_with_the_first_ones_process(
     ("how", "said"),
     [
         ("raises", "ZeroDivisionError('no pixels left')"),
-        ("nan", "returned nan"),
+        pytest.param("nan", "returned nan", marks=pytest.mark.slow),
         ("short", "returned 7 scores for 8 samples"),
     ],
 )

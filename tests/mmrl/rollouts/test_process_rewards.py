@@ -203,7 +203,14 @@ def test_shuffled_advantages_are_those_of_other_rollouts(
     )
 
 
-@pytest.mark.parametrize("kind", ["whole", "chunks", "chunks without a value model"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("whole", marks=pytest.mark.slow),
+        "chunks",
+        pytest.param("chunks without a value model", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_with_a_judge_trains(
     world: SimpleNamespace, tmp_path: Path, url: str, kind: str
 ) -> None:

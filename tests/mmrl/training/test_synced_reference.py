@@ -79,6 +79,7 @@ def test_a_resumed_run_has_the_reference_of_the_uninterrupted_one(
     assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
 
 
+@pytest.mark.slow
 def test_a_run_may_begin_to_follow_when_it_is_resumed(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

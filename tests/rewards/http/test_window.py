@@ -40,6 +40,7 @@ def scores(server: Scripted, **changes: Any) -> list[float | None]:
     return build_reward(entry)([Sample(f"prompt {n}", "x") for n in range(64)])
 
 
+@pytest.mark.slow
 def test_requests_that_time_out_become_fewer_and_every_score_arrives(worker: Scripted) -> None:
     reward = {"concurrency": 8, "timeout_s": 2 * SECONDS, "deadline_s": 60.0}
     for _ in range(2):
