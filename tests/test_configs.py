@@ -53,7 +53,7 @@ def configurations(folder: str) -> list[str]:
 
 
 def mark_slow(path: str) -> Any:
-    """Of the configurations of questions on an 8B model two are quick to test: those with all parts."""
+    """Mark the questions on 8B models but for the two configurations that have all parts."""
     quick = not re.search(r"lladav_|mmada_v_", path) or path.endswith("_process.yaml")
     return path if quick else pytest.param(path, marks=pytest.mark.slow)
 
