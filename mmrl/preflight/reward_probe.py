@@ -16,7 +16,7 @@ from mmrl.preflight.probe_samples import ProbeSamples, cut_at_words
 from mmrl.rollouts.tasks import check_chunks
 from mmrl.types import Prompt, Sample
 from rewards.registry.interface import CutsCompletions, Served, in_step
-from rewards.scoring.results import Failure, Result
+from rewards.scoring.returned import Failure, Result
 from rewards.scoring.scorer import Scorer, check_prompts
 from rewards.scoring.terms import Term, build_term, key_of
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mmrl.types import Sample
-from rewards.scoring.results import Result
+from rewards.scoring.returned import Result
 from rewards.scoring.terms import Term
 
 

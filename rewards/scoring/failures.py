@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mmrl.types import Sample
 from rewards.scoring.column import Column
-from rewards.scoring.results import Failure
+from rewards.scoring.returned import Failure
 
 logger = logging.getLogger(__name__)
 

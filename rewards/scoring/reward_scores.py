@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rewards.scoring.column import Column
-from rewards.scoring.results import Failure, Result
+from rewards.scoring.returned import Failure, Result
 from rewards.scoring.terms import Term
 
 

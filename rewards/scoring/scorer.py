@@ -15,7 +15,7 @@ from rewards.scoring.column import Column
 from rewards.scoring.failures import Failures
 from rewards.scoring.overlap import Overlap
 from rewards.scoring.pending import Pending
-from rewards.scoring.results import Failure, Result, validate
+from rewards.scoring.returned import Failure, Result, validate
 from rewards.scoring.reward_scores import RewardScores
 from rewards.scoring.terms import Term, build_term, check_entries
 
