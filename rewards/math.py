@@ -4,7 +4,7 @@ The answer is read from the last `\boxed{…}`, else `<answer>…</answer>` (whe
 or empty), else after `####`, else it is the last number. It is right if it reads the same, if both
 are plain numbers of the same value (words after the written one are its unit), or if math-verify
 finds them equal (reference first); of percent signs `rewards.parsing.percent` knows what they say.
-References come as they stand in GSM8K (`… #### 72`) and MATH (a solution with a box), as a bare
+References come as they are in GSM8K (`… #### 72`) and MATH (a solution with a box), as a bare
 answer, or as a number.
 """
 

@@ -331,17 +331,29 @@ def test_the_readme_is_short() -> None:
     assert len(TEXT["README.md"].splitlines()) <= 150
 
 
+PRIVATE = (
+    r"\b(told|stands?|stood|looked at|looks at|of (its|their) own|handful|stand-ins?|rehears\w+"
+    r"|apprais\w+|film|likeliest|cut off|share right|dealt|pull|pictures?)\b"
+)
+
+
+@pytest.mark.parametrize("package", ["mmrl", "models", "rewards", "eval"])
+def test_sources_use_the_words_of_the_field(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for match in re.finditer(PRIVATE, path.read_text(encoding="utf-8"))
+    ]
+    assert not found
+
+
 @pytest.mark.parametrize("name", TEXT)
 def test_pages_use_the_words_of_the_field(name: str) -> None:
-    private = (
-        r"\b(told|stands?|stood|looked at|looks at|of (its|their) own|handful|stand-ins?|rehears\w+"
-        r"|apprais\w+|film|likeliest|cut off|share right|dealt|pull|pictures?)\b"
-    )
     words = re.sub(r"```.*?```|`[^`]*`|\(.*?\)|^ {4}.*?$", "", TEXT[name], flags=re.DOTALL | re.M)
     allowed = ("Concepts in pictures", '"a picture of"', "pull request")
     for phrase in allowed:
         words = words.replace(phrase, "")
-    assert not re.findall(private, words)
+    assert not re.findall(PRIVATE, words)
 
 
 def hardware_rows() -> list[Any]:

@@ -22,7 +22,7 @@ def find_family(config: Mapping[str, Any]) -> Family | None:
     """The family of a config.json; None where it is of none.
 
     Its keys decide, for public checkpoints of several families say `llada`, and derivatives have
-    names of their own. `model_type` decides where the keys are those of no family.
+    other names. `model_type` decides where the keys are those of no family.
     """
     found = (family for family in FAMILIES.values() if family.matches(config))
     return next(found, None) or FAMILIES.get(str(config.get("model_type")))

@@ -73,7 +73,7 @@ class Detection:
     Attributes:
         background: One of `BACKGROUNDS`; None if it is none of them.
         objects: The shapes found, best fit first.
-        strays: Number of patches that stand out from the background and are no shape of the world.
+        strays: Number of patches that differ from the background and are no shape of the world.
     """
 
     background: str | None

@@ -4,7 +4,7 @@
 
     p_k ~ U[eps, 1),   E = sum_k E_p sum_H P(H | p) / p sum_{j in H} CE_j(H; nothing later)
 
-A copy sees the prompt, the clean blocks before its own and the copies of its own block; a clean
+A copy sees the prompt, the clean blocks before its block and the copies of that block; a clean
 token sees the prompt and the clean blocks up to its own. A copy has the position of its original.
 Source: BD3-LM (arXiv 2503.09573) and SDAR (2510.06303), whose public scripts draw a rate
 per token or one for all blocks; here each block has its own. Deviations: the prompt attends to all
