@@ -58,7 +58,7 @@ def mark_slow(path: str) -> Any:
     return path if quick else pytest.param(path, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("path", map(mark_slow, configurations("rl")))
+@pytest.mark.parametrize("path", list(map(mark_slow, configurations("rl"))))
 def test_every_rl_configuration_passes_its_dry_run(path: str, tmp_path: Path) -> None:
     words = [f"config={path}", f"output_dir={tmp_path / 'run'}"]
     said = describe(load_config(RLConfig, words))
