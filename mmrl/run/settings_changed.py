@@ -66,8 +66,8 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     old, new = (dict(flatten(_resolve_rows(json.loads(text)), lists=False)) for text in texts)
     # settings that the run of the checkpoint did not know yet had their defaults
     sections = {key.rpartition(".")[0] for key in old}
-    unknown = {k: v for k, v in _list_defaults(config) if k.rpartition(".")[0] in sections}
-    old = {key: value for key, value in unknown.items() if key in new} | old
+    known = {key for key in new if key.rpartition(".")[0] in sections}
+    old = {key: value for key, value in _list_defaults(config) if key in known} | old
     changed = [
         key
         for key in sorted({**old, **new})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from models.families import llada, llada_llama, llada_v, mmada
-from models.families.family import Family as Family
+from models.families.family import Family
 
 FAMILIES: dict[str, Family] = {
     "mmada": mmada,

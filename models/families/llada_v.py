@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase
 
 from models.families import llada
 from models.families.family import check_variant, read_head_dim, read_number, token_ids
-from models.families.llada import TOKEN_IDS
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.anyres import Tiling, read_grids
 from models.layouts.image_chat import ImageChat
@@ -24,18 +23,6 @@ from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.network.vision import SO400M, Vision
 
-__all__ = [
-    "KEYS",
-    "LAYOUTS",
-    "TOKEN_IDS",
-    "VOCAB_KEYS",
-    "core_config",
-    "layouts",
-    "matches",
-    "network",
-    "public_config",
-]
-
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
 TOKENS = {
     **llada.TOKENS,
@@ -44,6 +31,7 @@ TOKENS = {
     "end_header": "<|end_header_id|>",
 }
 """Special tokens of text and of turns."""
+TOKEN_IDS = llada.TOKEN_IDS
 VOCAB_KEYS: tuple[str, ...] = ("vocab_size",)
 _BLOCK = "model.layers.{i}."
 KEYS = {

@@ -7,7 +7,6 @@ from transformers import PreTrainedTokenizerBase
 
 from models.families import llada
 from models.families.family import token_ids
-from models.families.llada import KEYS, TOKEN_IDS, VOCAB_KEYS, core_config, network
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.image_codes_chat import ImageCodesChat
 from models.layouts.layout import Layout
@@ -18,18 +17,8 @@ from models.layouts.text_to_image import TextToImage
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 
-__all__ = [
-    "KEYS",
-    "LAYOUTS",
-    "TOKEN_IDS",
-    "VOCAB_KEYS",
-    "core_config",
-    "layouts",
-    "matches",
-    "network",
-    "public_config",
-]
-
+KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
+core_config, network = llada.core_config, llada.network
 LAYOUTS: dict[str, type[Layout]] = {
     "image_to_text": ImageCodesChat,
     "text": TextLayout,
