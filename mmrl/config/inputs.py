@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from mmrl.config.checks import ConfigError
 from mmrl.config.settings import flatten, load_config
 from mmrl.config.shipped import find_config
+from mmrl.config.yaml_file import find_chain, read_yaml
 
 T = TypeVar("T")
 _COMMAND = re.compile(r"^#\s+(python .+)$", re.MULTILINE)
@@ -35,8 +36,8 @@ def load_ready(cls: type[T], arguments: Sequence[str]) -> T:
     """
     config = load_config(cls, arguments)
     words = _by_key(arguments)
-    text = find_config(words["config"]).read_text(encoding="utf-8") if "config" in words else ""
-    check_inputs(config, commands(text))
+    files = find_chain(words["config"]) if "config" in words else ()
+    check_inputs(config, commands("".join(file.read_text(encoding="utf-8") for file in files)))
     return config
 
 
@@ -79,7 +80,7 @@ def written_by(command: str) -> Path | None:
     folder = words.get("out") or words.get("output_dir")
     path = find_config(words.get("config", ""))
     if folder is None and path.is_file():
-        folder = OmegaConf.select(OmegaConf.load(path), "output_dir")
+        folder = OmegaConf.select(read_yaml(str(path)), "output_dir")
     return None if folder is None else Path(folder)
 
 

@@ -9,21 +9,18 @@ key, the value, what is allowed and what to do.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
+from yaml import YAMLError
 
 from mmrl.config.by_name import write_name
-from mmrl.config.checks import ConfigError, check, suggest
+from mmrl.config.checks import ConfigError, check
 from mmrl.config.merging import merge
-from mmrl.config.shipped import configs, find_config
+from mmrl.config.yaml_file import explain_yaml, read_yaml
 
 T = TypeVar("T")
-SHOWN = 12
-"""Most files that are listed where one is missing."""
 
 
 def load_config(cls: type[T], arguments: Sequence[str]) -> T:
@@ -40,7 +37,7 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
     """
     words = _words(arguments)
     path = words.pop("config", None)
-    layers = [_read_yaml(path)] if path is not None else []
+    layers = [read_yaml(path)] if path is not None else []
     for word in arguments:
         if word.startswith("~"):
             _leave_out(word[1:], layers)
@@ -62,7 +59,7 @@ def read_key(arguments: Sequence[str], key: str) -> Any:
     words = _words(arguments)
     if key in words or "config" not in words:
         return words.get(key)
-    return _read_yaml(words["config"]).get(key)
+    return read_yaml(words["config"]).get(key)
 
 
 def to_yaml(config: Any) -> str:
@@ -141,42 +138,6 @@ def _check_word(key: str, value: str) -> None:
         OmegaConf.from_dotlist([f"{key}={value}"])
     except (YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(
-            f"{key}={value[:80]} is not readable as YAML: {_one_line(error)}. Close brackets and"
+            f"{key}={value[:80]} is not readable as YAML: {explain_yaml(error)}. Close brackets and"
             " quotes, and quote the whole word in the shell."
         ) from error
-
-
-def _one_line(error: Exception) -> str:
-    """The problem of a text and its place, on one line."""
-    if isinstance(error, MarkedYAMLError) and error.problem:
-        mark = error.problem_mark
-        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        return f"{error.problem}{place}"
-    return " ".join(str(error).split())[:200]
-
-
-def _read_yaml(path: str) -> Any:
-    found = find_config(path)
-    if not found.is_file():
-        beside = found.suffix == ".yaml" and found.parent.is_dir()
-        folder = found.parent if beside else configs()
-        here = sorted(_shown(file) for file in folder.glob("**/*.yaml"))
-        hint = suggest(found.stem, {Path(name).stem: name for name in here})
-        more = f" and {len(here) - SHOWN} more" if len(here) > SHOWN else ""
-        names = ", ".join(Path(name).name for name in here[:SHOWN]) or "no YAML files"
-        raise ConfigError(
-            f"config={path}: there is no such file.{hint} In {_shown(folder)} are {names}{more}."
-        )
-    try:
-        layer = OmegaConf.load(found)
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise ConfigError(f"config={path} is not readable as YAML: {_one_line(error)}.") from error
-    if not OmegaConf.is_dict(layer):
-        raise ConfigError(f"config={path} must hold `key: value` lines.")
-    return layer
-
-
-def _shown(file: Path) -> str:
-    """The path that names a YAML: `configs/…` for a shipped one."""
-    folder = configs()
-    return str(file.relative_to(folder.parent) if file.is_relative_to(folder) else file)

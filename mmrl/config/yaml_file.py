@@ -1,0 +1,95 @@
+"""YAML files of settings: read with the file they start from.
+
+A file may name another one at its top, and then states only what differs from it:
+
+    config: configs/rl/mmada_t2i_geneval.yaml
+    model: {path: Gen-Verse/MMaDA-8B-Base}
+
+Sections are merged key by key; a list replaces the other list. The name is one as on the command
+line, or a path from the folder of the file.
+"""
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
+
+from mmrl.config.checks import ConfigError, suggest
+from mmrl.config.shipped import configs, find_config
+
+SHOWN = 12
+"""Most files that are listed where one is missing."""
+BASE = "config"
+"""The key of the file that another one starts from."""
+
+
+def read_yaml(path: str) -> DictConfig:
+    """Read a YAML merged over the one it starts from.
+
+    Raises:
+        ConfigError: a file that is missing or unreadable, or that starts from itself.
+    """
+    return DictConfig(OmegaConf.merge(*(layer for _, layer in reversed(_read_chain(path)))))
+
+
+def find_chain(path: str) -> list[Path]:
+    """The file of a YAML, then the one it starts from, and so on.
+
+    Raises:
+        ConfigError: see `read_yaml`.
+    """
+    return [file for file, _ in _read_chain(path)]
+
+
+def explain_yaml(error: Exception) -> str:
+    """The problem of a text and its place, on one line."""
+    if isinstance(error, MarkedYAMLError) and error.problem:
+        mark = error.problem_mark
+        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        return f"{error.problem}{place}"
+    return " ".join(str(error).split())[:200]
+
+
+def _read_chain(path: str) -> list[tuple[Path, DictConfig]]:
+    chain: list[tuple[Path, DictConfig]] = []
+    following: str | None = path
+    while following is not None:
+        beside = chain[-1][0].parent / following if chain else Path(following)
+        file = beside if chain and beside.is_file() else find_config(following)
+        if any(file.resolve() == earlier.resolve() for earlier, _ in chain):
+            raise ConfigError(f"config: {following} in {chain[-1][0]} starts from itself.")
+        layer = _read_file(file, following)
+        following = layer.pop(BASE, None)
+        if not (following is None or isinstance(following, str) and following):
+            raise ConfigError(f"config: {following!r} in {file} must be the path of a YAML.")
+        chain.append((file, layer))
+    return chain
+
+
+def _read_file(file: Path, name: str) -> DictConfig:
+    if not file.is_file():
+        beside = file.suffix == ".yaml" and file.parent.is_dir()
+        folder = file.parent if beside else configs()
+        here = sorted(_shown(file) for file in folder.glob("**/*.yaml"))
+        hint = suggest(file.stem, {Path(name).stem: name for name in here})
+        more = f" and {len(here) - SHOWN} more" if len(here) > SHOWN else ""
+        names = ", ".join(Path(name).name for name in here[:SHOWN]) or "no YAML files"
+        raise ConfigError(
+            f"config={name}: there is no such file.{hint} In {_shown(folder)} are {names}{more}."
+        )
+    try:
+        layer = OmegaConf.load(file)
+    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"config={name} is not readable as YAML: {explain_yaml(error)}."
+        ) from error
+    if not isinstance(layer, DictConfig):
+        raise ConfigError(f"config={name} must hold `key: value` lines.")
+    return layer
+
+
+def _shown(file: Path) -> str:
+    """The path that names a YAML: `configs/…` for a shipped one."""
+    folder = configs()
+    return str(file.relative_to(folder.parent) if file.is_relative_to(folder) else file)
