@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from mmrl.config import ConfigError
 from mmrl.data import questions
+from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
 from rewards.countdown import read_whole_number, read_whole_numbers
 from rewards.detection.geneval_rules import check_clauses
@@ -62,7 +63,8 @@ def mbpp(row: Row) -> Row:
 
 
 def humaneval(row: Row) -> Row:
-    """HumanEval (arXiv 2107.03374); the text before the function is set-up for the solution."""
+    """HumanEval (arXiv 2107.03374); the text before the function is set-up for the solution. The
+    `hint` is that of dLLM-RL's rows."""
     setup, found, _ = str(row["prompt"]).rpartition(f"def {row['entry_point']}(")
     if not found:
         raise ValueError(f"prompt does not define {row['entry_point']!r}")
@@ -71,22 +73,37 @@ def humaneval(row: Row) -> Row:
         "prompt": row["prompt"],
         "tests": [row["test"]],
         "entry_point": row["entry_point"],
+        "hint": _ONE_BLOCK,
         **drop_empty(setup=setup.strip()),
     }
 
 
 def dllm_rl(row: Row) -> Row:
-    """dLLM-RL's math, code and vision rows; `test_time_limit` is kept but has no effect here."""
+    """dLLM-RL's math, code and vision rows. `test_time_limit` is kept but has no effect here. The
+    `hint` of code asks for the form of the program, as dLLM-RL's prompts do."""
     rest = omit(row, "question", "ground_truth_answer", *_DLLM_TESTS, "test_method", "prefix")
     if "test_method" not in row:
         return {**rest, "prompt": row["question"], "answer": row["ground_truth_answer"]}
     if row["test_method"] not in ("function", "stdio"):
         raise ValueError(f"test_method is {row['test_method']!r}; allowed: function, stdio")
-    tests = row["test_list"] if row["test_method"] == "function" else _pairs(row)
-    setup = drop_empty(setup=row.get("prefix"))
-    return {**rest, "prompt": row["question"], "tests": tests, **setup}
+    called = row["test_method"] == "function"
+    return {
+        "hint": _ONE_BLOCK if called else _READ_AND_PRINT,
+        **rest,
+        "prompt": row["question"],
+        "tests": row["test_list"] if called else _pairs(row),
+        **drop_empty(setup=row.get("prefix")),
+    }
 
 
+_ONE_BLOCK = (
+    "Place your code within a single Python code block ```python ```. Do not include more than one"
+    " code block."
+)
+_READ_AND_PRINT = (
+    "You should put your code in ```python ```. Use input() to read input and print() to produce"
+    " output in your script."
+)
 _DLLM_TESTS = ("test_list", "test_input", "test_output")
 
 
@@ -150,6 +167,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "math": math,
     "mbpp": mbpp,
     "humaneval": humaneval,
+    "livecodebench": livecodebench,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
     "seed_bench": questions.seed_bench,

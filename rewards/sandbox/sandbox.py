@@ -57,7 +57,8 @@ class Job:
             call of `entry_point`.
         setup: code that runs before the tests, and before the code if it can.
         entry_point: the function under test; found in the assertions if empty. A test that defines
-            `check` has it called with this function, as HumanEval's tests are.
+            `check` has it called with this function, as HumanEval's tests are. Calls with results
+            may also name a method, `Solution.add`, of an instance made for them.
         stop: whether the first failure ends the job.
         kind: `tests`, or `script` to run the code as a program.
         stdin: what a script reads.

@@ -121,7 +121,7 @@ def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module])
     session.ask("load", script=False, code=job["code"], setup=job["setup"])
     names: dict[str, Any] = {"__name__": TESTS, "_plain": _plain}
     if job["entry_point"]:
-        names["_function"] = session.ask("name", name=entry)
+        names["_function"] = _find_entry(session, entry)
     for name in find_free_names(trees):
         if name == entry:
             names[name] = session.ask("name", name=name)
@@ -134,6 +134,16 @@ def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module])
                 # The test that uses it fails, and those that do not may pass.
                 continue
     return names
+
+
+def _find_entry(session: Session, entry: str) -> Any:
+    """The function of that name; `Solution.add` is a method of a new `Solution`."""
+    owner, _, name = entry.rpartition(".")
+    return (
+        getattr(session.ask("name", name=owner)(), name)
+        if owner
+        else session.ask("name", name=name)
+    )
 
 
 def _verdict(

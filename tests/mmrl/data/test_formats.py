@@ -32,6 +32,14 @@ MATH500 = {
     "level": 1,
     "unique_id": "test/prealgebra/1.json",
 }
+AIME = {
+    "id": 60,
+    "problem": "Find $7 \\cdot 3 + 4$.",
+    "solution": "It is $\\boxed{025}$.",
+    "answer": "025",
+    "url": "https://example.org",
+    "year": "2024",
+}
 MBPP = {
     "task_id": 17,
     "text": "Write a function to find the perimeter of a square.",
@@ -90,6 +98,7 @@ def score(prompt: Prompt, completion: str, **reward: Any) -> float | None:
         ("gsm8k", GSM8K, GSM8K["question"], "10"),
         ("math", MATH, MATH["problem"], "16"),
         ("math", MATH500, MATH500["problem"], "2\\sqrt{2}"),
+        ("math", AIME, AIME["problem"], "025"),
         ("dllm_rl", {"question": "1+1?", "ground_truth_answer": "2", "level": 3}, "1+1?", "2"),
     ],
 )
@@ -126,9 +135,18 @@ def test_gold_code_of_every_set_passes_its_tests_and_a_wrong_one_does_not(tmp_pa
         assert score(prompt, wrong, **settings) == 0.0, (name, row)
 
 
+def test_dllm_rls_hint_asks_for_a_block_or_for_a_program_that_reads_and_prints(
+    tmp_path: Path,
+) -> None:
+    assert "single Python code block" in read(tmp_path, FUNCTION, "dllm_rl").metadata["hint"]
+    assert "Use input() to read" in read(tmp_path, STDIO, "dllm_rl").metadata["hint"]
+    assert read(tmp_path, {**STDIO, "hint": "Go."}, "dllm_rl").metadata["hint"] == "Go."
+
+
 def test_a_human_eval_prompt_sets_up_what_stands_before_its_function(tmp_path: Path) -> None:
     prompt = read(tmp_path, HUMANEVAL, "humaneval")
     assert prompt.text == HUMANEVAL["prompt"]
+    assert prompt.metadata.pop("hint").startswith("Place your code within a single Python")
     assert prompt.metadata == {
         "setup": "from typing import List",
         "tests": [HUMANEVAL["test"]],
@@ -232,3 +250,8 @@ def test_a_row_that_its_format_cannot_read_is_named(
 def test_an_unknown_format_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"data\.format.*gsm9k.*gsm8k"):
         DataConfig(format="gsm9k")
+
+
+def test_an_answer_of_aime_may_lack_its_leading_zero(tmp_path: Path) -> None:
+    prompt = read(tmp_path, AIME, "math")
+    assert prompt.id == "60" and score(prompt, "So it is \\boxed{25}.", name="math") == 1.0
