@@ -20,12 +20,14 @@ from mmrl.data.prompts import load_prompts
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_geometry
 from mmrl.rl_config import RLConfig
+from mmrl.samplers import find_unread
 from mmrl.sft_config import SFTConfig
 from rewards.judging.template import load_template
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
 METHODS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
+TEXT_MODELS = {"llada": "GSAI-ML/LLaDA-8B-Instruct", "mmada": "Gen-Verse/MMaDA-8B-MixCoT"}
 RECIPES = ("mmada_t2i_clip", "mmada_t2i_hps", "mmada_t2i_geneval")
 VISION = {
     "mmada_v": ("Gen-Verse/MMaDA-8B-MixCoT", "MMaDA-8B", 16, (128, 64, 0.95, "free")),
@@ -70,23 +72,61 @@ def test_every_supervised_configuration_loads(path: str) -> None:
     assert load_config(SFTConfig, [f"config={path}"]).objective["name"]
 
 
+def load_benchmark(path: str) -> EvalConfig:
+    """The settings of a benchmark, as the command it belongs to reads them."""
+    kind = re.match("[a-z0-9]+_(?:t2i|geneval|dpg|questions)|[a-z]+v_", Path(path).stem)
+    return load_settings([f"config={path}"], VISION_TASKS if kind else TEXT_TASKS)
+
+
+def check_unread(config: EvalConfig) -> None:
+    """Every setting of its samplers is one that their rules read."""
+    assert not [unread for row in config.rows().values() for unread in find_unread(row.sampler)]
+
+
 @pytest.mark.parametrize("path", configurations("eval"))
 def test_every_benchmark_configuration_loads(path: str) -> None:
-    words = [f"config={path}"]
-    text = Path(path).stem.startswith(("llada_", "text_"))
-    config = load_settings(words, TEXT_TASKS if text else VISION_TASKS)
+    config = load_benchmark(path)
     assert config.prompts and config.model.path
+    check_unread(config)
 
 
-@pytest.mark.parametrize("path", [p for p in configurations("eval") if "llada_" in p])
-def test_the_text_benchmarks_are_the_d1_protocol(path: str) -> None:
-    config = load_config(EvalConfig, [f"config={path}"])
+@pytest.mark.parametrize("model", TEXT_MODELS)
+@pytest.mark.parametrize("name", ["gsm8k", "math500", "countdown", "sudoku", "mbpp"])
+def test_the_text_benchmarks_are_the_d1_protocol(model: str, name: str) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/{model}_{name}.yaml"])
     rows = config.rows().values()
     assert [(row.length, row.sampler.steps) for row in rows] == [(128, 64), (256, 128), (512, 256)]
     for sampler, _ in rows:
         assert (sampler.name, sampler.target, sampler.eos) == ("static", "confidence", "free")
         assert (sampler.block_size, sampler.temperature, sampler.cfg_scale) == (32, 0, 0)
-    assert config.model.path == "GSAI-ML/LLaDA-8B-Instruct" and config.num_samples == 1
+    assert config.model.path == TEXT_MODELS[model] and config.num_samples == 1
+
+
+@pytest.mark.parametrize("model", TEXT_MODELS)
+@pytest.mark.parametrize("name", ["humaneval", "livecodebench", "aime24"])
+def test_programs_and_aime_are_the_protocol_of_dllm_rl(model: str, name: str) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/{model}_{name}.yaml"])
+    [(sampler, length)] = config.rows().values()
+    assert (length, sampler.steps, sampler.block_size) == (1024, 1024, 32)
+    assert (sampler.name, sampler.temperature, sampler.target) == ("static", 0.1, "confidence")
+    assert (sampler.cache, sampler.window) == ("prefix", 128)
+    assert config.model.path == TEXT_MODELS[model] and config.num_samples == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("seed_bench", 128), ("mmmu", 256), ("mathvista", 256)]
+)
+def test_the_benchmarks_of_mmada_v_ask_for_a_box_and_write_a_token_per_step(
+    name: str, tokens: int
+) -> None:
+    config = load_settings([f"config=configs/eval/mmadav_{name}.yaml"], VISION_TASKS)
+    beside = load_settings([f"config=configs/eval/lladav_{name}.yaml"], VISION_TASKS)
+    [(sampler, length)] = config.rows().values()
+    assert (length, sampler.steps, sampler.block_size) == (tokens, tokens, 64)
+    assert (sampler.name, sampler.temperature, sampler.eos) == ("static", 0, "free")
+    assert (config.prompts, config.rewards) == (beside.prompts, beside.rewards)
+    assert config.data.template.endswith("\\boxed{{}}.") and "{hint}" in config.data.template
+    assert config.model.vq == "showlab/magvitv2" and config.model.image_fit == "squash"
 
 
 @pytest.mark.parametrize(
