@@ -65,8 +65,30 @@ def read_weights(path: Path, key: str, within: str | None = None) -> dict[str, T
         ) from error
 
 
+def read_safetensors(path: Path, key: str, device: torch.device) -> dict[str, Tensor]:
+    """Tensors by name of a safetensors file, read to a device.
+
+    Raises:
+        ValueError: the file is truncated or no such file.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path, device=str(device))
+    except SafetensorError as error:
+        raise ValueError(
+            f"{key} {path} is not a readable safetensors file: {error}. It may be truncated; remove"
+            " it and fetch it again."
+        ) from error
+
+
 def fill_network(
-    network: torch.nn.Module, weights: Mapping[str, Any], what: str, stale: tuple[str, ...] = ()
+    network: torch.nn.Module,
+    weights: Mapping[str, Any],
+    what: str,
+    stale: tuple[str, ...] = (),
+    assign: bool = False,
 ) -> None:
     """Load all weights of a network.
 
@@ -75,12 +97,13 @@ def fill_network(
         weights: by the names in the state of the network.
         what: begins messages: "… does not fit …".
         stale: suffixes of names in checkpoints that are ignored.
+        assign: take the tensors themselves, for a network whose own hold no memory.
 
     Raises:
         ValueError: a weight is missing, unknown or has another shape.
     """
     try:
-        result = network.load_state_dict(weights, strict=False)
+        result = network.load_state_dict(weights, strict=False, assign=assign)
     except RuntimeError as error:
         raise ValueError(f"{what}: {error}") from error
     unexpected = [name for name in result.unexpected_keys if not name.endswith(stale or ("\0",))]

@@ -22,6 +22,7 @@ REWARDS: dict[str, str] = {
     "cycle": "rewards.cycle:CycleReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
+    "hpsv3": "rewards.hpsv3:HPSv3Reward",
     "imagereward": "rewards.imagereward:ImageRewardReward",
     "jpeg": "rewards.jpeg:JPEGReward",
     "judge": "rewards.judge:JudgeReward",

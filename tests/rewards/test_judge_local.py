@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
@@ -28,18 +26,9 @@ from rewards import build_reward
 from rewards.http.service import Deadline
 from rewards.judging.local import LocalJudge
 from rewards.parsing.images import Files, data_url
+from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer
 
 REPLY = '{"reason": "as built", "score": 4}'
-SPECIAL = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-]
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
@@ -49,25 +38,10 @@ CHAT = (
 )
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    inner = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
-    inner.add_tokens([AddedToken(REPLY, normalized=False)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        extra_special_tokens={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
-    )
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory as the hub has them."""
-    folder, words = tmp_path_factory.mktemp("qwen"), tokenizer()
+    folder, words = tmp_path_factory.mktemp("qwen"), build_tokenizer([REPLY])
     ids = {token: words.convert_tokens_to_ids(token) for token in [*SPECIAL, REPLY]}
     config = Qwen2_5_VLConfig(
         text_config={
