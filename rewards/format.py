@@ -1,17 +1,21 @@
 r"""The format reward: is a completion laid out as it was asked to be?
 
-The XML rules are those of d1's GSM8K reward (Zhao et al., 2025, arXiv:2504.12216), except that the
-text in a tag may have several lines and must not be blank, and that each tag is allowed once. The
-score is 1.0, not d1's 0.5: how much it counts is the `weight` of the entry.
+The rules `once` for XML tags are those of d1's GSM8K reward (Zhao et al., 2025, arXiv:2504.12216),
+except that the text in a tag may have several lines and must not be blank, and that each tag is
+allowed once. `rule: d1` and `rule: maskgrpo` have the published ones (`rewards.parsing.xml_rules`).
+The score of what fits is 1.0, where d1 has 0.5: how much it counts is the `weight` of the entry.
 """
 
 from typing import ClassVar, Literal
 
+from mmrl.config import check, check_choice
 from mmrl.types import Sample
+from rewards.parsing import xml_rules
 from rewards.parsing.extraction import find_boxed
 from rewards.parsing.metadata import read_sample
 
-MODES = ("soft", "strict", "boxed")
+MODES = ("soft", "strict", "boxed", "xmlcount", "integer", "boxed_and_answer_tags", "code_block")
+RULES = ("once", "d1", "maskgrpo")
 
 
 class FormatReward:
@@ -21,43 +25,88 @@ class FormatReward:
         mode: `strict` wants `<reasoning>`, text, `</reasoning>`, `<answer>`, text, `</answer>`,
             each on its own line and nothing else; `soft` the same tags in this order from the
             start, with any space around them and any text after; `boxed` a closed, filled
-            `\boxed{…}`.
+            `\boxed{…}`. d1's terms: `xmlcount` gives 0.125 for each tag in its own line, less 0.001
+            per character behind the last; `integer` wants an answer of digits;
+            `boxed_and_answer_tags` gives 0.5 for an answer tag and 0.5 for a box in it (0.25
+            without). MaskGRPO's `code_block` wants a Python block that can be parsed (0.5 for
+            another).
+        rule: `once` wants each tag once and filled; `d1` has its regular expressions, which let
+            tags be empty and repeated; `maskgrpo` wants, of `soft` and `xmlcount`, the first pair
+            of tags alone, and reads the box for `integer`.
+        multiline: whether text in a tag may have several lines with `rule: d1`; d1's runs did
+            without (false), so that a reasoning of several lines never fitted. MaskGRPO's `strict`
+            has the same.
+        box_bonus: whether a box counts in `boxed_and_answer_tags`; false is the published code,
+            which never finds one.
         tags: names of the tags, in order.
         prefilled: whether the prompt already ends with the first opening tag, as in d1's
             evaluation.
 
     Raises:
-        ValueError: an unknown mode, or no tags.
+        ValueError: an unknown mode or rule, or no tags.
     """
 
-    scale: ClassVar[str] = "0 or 1"
+    scale: ClassVar[str] = "0 or 1; xmlcount up to 0.5"
     needs: ClassVar[tuple[str, ...]] = ("completion",)
 
     def __init__(
         self,
-        mode: Literal["soft", "strict", "boxed"] = "soft",
+        mode: Literal[
+            "soft",
+            "strict",
+            "boxed",
+            "xmlcount",
+            "integer",
+            "boxed_and_answer_tags",
+            "code_block",
+        ] = "soft",
+        rule: Literal["once", "d1", "maskgrpo"] = "once",
+        multiline: bool = True,
+        box_bonus: bool = True,
         tags: list[str] = ["reasoning", "answer"],  # noqa: B006 (never changed)
         prefilled: bool = False,
     ) -> None:
-        if mode not in MODES:
-            raise ValueError(f"mode={mode!r} is not allowed: use {', '.join(MODES)}.")
-        if not tags or not all(tags):
-            raise ValueError(f"tags={tags!r} must name at least one tag.")
-        self.mode, self.tags, self.prefilled = mode, list(tags), prefilled
+        check_choice("format.mode", mode, MODES)
+        check_choice("format.rule", rule, RULES)
+        check(bool(tags) and all(tags), "format.tags", tags, "at least one tag")
+        self.mode, self.rule, self.tags = mode, rule, list(tags)
+        self.multiline, self.box_bonus, self.prefilled = multiline, box_bonus, prefilled
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """1.0 where the layout holds and else 0.0."""
+        """1.0 where the layout holds and else 0.0; see `mode` for those with steps between."""
         return [self._score(sample) for sample in samples]
 
     def _score(self, sample: Sample) -> float | None:
         content = read_sample(sample, "format")
         assert content is not None, "a reward that needs no metadata applies to every sample"
-        text = content[0]
-        if self.mode == "boxed":
-            return float(bool(find_boxed(text)))
-        if self.prefilled:
-            text = f"<{self.tags[0]}>{text}"
-        return float(has_layout(text, self.tags, self.mode == "strict"))
+        text, first, last = content[0], self.tags[0], self.tags[-1]
+        match self.mode:
+            case "boxed":
+                return float(bool(find_boxed(text)))
+            case "code_block":
+                return xml_rules.score_code_block(text)
+            case "boxed_and_answer_tags":
+                return xml_rules.score_tags_and_box(text, last, self.box_bonus)
+            case "integer" if self.rule == "maskgrpo":
+                return float(xml_rules.read_box(text).isdigit())
+            case "integer":
+                return float(xml_rules.read_answer(text, last).isdigit())
+        text = f"<{first}>{text}" if self.prefilled else text
+        if self.mode == "xmlcount":
+            if self.rule == "maskgrpo":
+                return xml_rules.count_pair(text, first)
+            return xml_rules.count_marks(text, first, last)
+        return float(self._fits(text))
+
+    def _fits(self, text: str) -> bool:
+        """Whether tags are laid out as `soft` or `strict` wants them."""
+        strict = self.mode == "strict"
+        if self.rule == "once":
+            return has_layout(text, self.tags, strict)
+        if self.rule == "maskgrpo" and not strict:
+            return xml_rules.contains_pair(text, self.tags[0])
+        matches = xml_rules.matches_strict if strict else xml_rules.matches_soft
+        return matches(text, self.tags, self.multiline and self.rule == "d1")
 
 
 def has_layout(text: str, tags: list[str], strict: bool) -> bool:

@@ -4,6 +4,8 @@ The answer is read from the last `\boxed{…}`, else `<answer>…</answer>` (whe
 or empty), else after `####`, else it is the last number. It is right if it reads the same, if both
 are plain numbers of the same value (words after the written one are its unit), or if math-verify
 finds them equal (reference first); of percent signs `rewards.parsing.percent` knows what they say.
+With `match: exact` (d1's rule for GSM8K) the answer must read like the reference, character by
+character; with `match: string` (d1's for MATH) up to spelling (`rewards.parsing.math_strings`).
 References come as they are in GSM8K (`… #### 72`) and MATH (a solution with a box), as a bare
 answer, or as a number.
 """
@@ -11,11 +13,12 @@ answer, or as a number.
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
+from rewards.parsing.math_strings import equal_strings
 from rewards.parsing.metadata import read_sample, read_values
 from rewards.parsing.percent import list_readings
 from rewards.parsing.verifier import Verifier
@@ -37,6 +40,7 @@ class MathReward:
         sources: where an answer may be, in the order tried: boxed, answer, hash, number.
         partial: score of an answer that is wrong but was marked as one (a box, a tag or `####`);
             0.0 gives no partial credit.
+        match: `value`, `exact` or `string`, as above.
         timeout: seconds of processor time for one comparison. An answer that needs more counts as
             wrong, with a warning.
 
@@ -52,13 +56,15 @@ class MathReward:
         sources: list[str] = ["boxed", "answer", "hash", "number"],  # noqa: B006 (never changed)
         partial: float = 0.0,
         timeout: float = 5.0,
+        match: Literal["value", "exact", "string"] = "value",
     ) -> None:
+        check_choice("math.match", match, ("value", "exact", "string"))
         for source in sources or [""]:
             check_choice("sources", source, SOURCES)
         check_partial(partial)
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout}; it must be above 0 seconds.")
-        self.sources, self.partial = tuple(sources), partial
+        self.sources, self.partial, self.match = tuple(sources), partial, match
         self.verifier = Verifier(timeout)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
@@ -86,13 +92,15 @@ class MathReward:
         if found is None:
             return 0.0
         source, written = found
-        if source == "answer":
+        if source == "answer" and self.match == "value":
             written = _unbox(written)
         if self._right(gold, written):
             return 1.0
         return 0.0 if source == "number" else self.partial
 
     def _right(self, gold: str, written: str) -> bool:
+        if self.match != "value":
+            return gold == written if self.match == "exact" else equal_strings(gold, written)
         if _bare(gold) == _bare(written):
             return True
         return any(self._equal(*reading) for reading in list_readings(gold, written))

@@ -1,5 +1,6 @@
 """The format reward: tags soft and strict, boxes."""
 
+import re
 import time
 from typing import Any
 
@@ -62,6 +63,136 @@ def test_a_box_is_closed_and_filled(completion: str, expected: float) -> None:
     assert score(completion, mode="boxed") == expected
 
 
+ONE_LINE = "<reasoning>\nfirst\n</reasoning>\n<answer>\n5\n</answer>\n"
+EMPTY = "<reasoning></reasoning><answer></answer>"
+
+
+@pytest.mark.parametrize(
+    ("completion", "soft", "strict"),
+    [
+        (ONE_LINE, (1, 0), (1, 1)),
+        (ONE_LINE + "\n", (1, 0), (1, 1)),
+        (ONE_LINE.rstrip(), (1, 0), (0, 0)),
+        (STRICT, (1, 0), (1, 0)),  # reasoning of three lines
+        (EMPTY, (1, 1), (0, 0)),
+        (EMPTY + EMPTY, (1, 1), (0, 0)),
+        (ONE_LINE + "more", (1, 0), (0, 0)),
+        (ONE_LINE + ONE_LINE, (1, 0), (1, 0)),
+        ("so: " + ONE_LINE, (0, 0), (0, 0)),
+        ("<reasoning>a</reasoning>\n\n  <answer>b</answer>", (1, 1), (0, 0)),
+        ("<reasoning>a</reasoning> so <answer>b</answer>", (0, 0), (0, 0)),
+        ("<reasoning>a</reasoning><answer>b", (0, 0), (0, 0)),
+    ],
+)
+def test_d1s_expressions_may_span_lines_or_not_as_its_runs_had_them(
+    completion: str, soft: tuple[int, int], strict: tuple[int, int]
+) -> None:
+    for mode, expected in (("soft", soft), ("strict", strict)):
+        found = [
+            score(completion, rule="d1", mode=mode, multiline=lines) for lines in (True, False)
+        ]
+        assert tuple(found) == expected
+        pattern = {
+            "soft": r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>",
+            "strict": r"^<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$",
+        }[mode]
+        flags = (re.DOTALL, 0)
+        assert [float(bool(re.match(pattern, completion, flag))) for flag in flags] == found
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (ONE_LINE, 0.5),  # four tags, nothing behind the last
+        (ONE_LINE + "more", 0.5 - 0.004 - 0.004),  # both counts of what follows
+        (ONE_LINE.rstrip(), 0.5 - 0.001 * 51 + 0.001),  # published: the whole text follows
+        ("<reasoning>\na\n</reasoning>\n", 0.25),
+        ("<reasoning>a</reasoning><answer>b</answer>", 0.0),
+        (ONE_LINE + ONE_LINE, 0.0),
+        ("", 0.0),
+    ],
+)
+def test_xmlcount_pays_each_tag_and_takes_back_what_follows(
+    completion: str, expected: float
+) -> None:
+    assert score(completion, mode="xmlcount") == pytest.approx(expected)
+    prefilled = completion.removeprefix("<reasoning>")
+    if prefilled != completion:
+        found = score(prefilled, mode="xmlcount", prefilled=True)
+        assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("completion", "tagged", "boxed"),
+    [
+        ("<answer>\n72\n</answer>", 1.0, 0.0),
+        ("<answer>72", 1.0, 0.0),  # as published, the tag need not close
+        ("72", 1.0, 1.0),
+        (r"so \boxed{72}", 0.0, 1.0),
+        ("<answer>7.5</answer>", 0.0, 0.0),
+        ("<answer>-7</answer>", 0.0, 0.0),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_an_integer_is_digits_in_the_tag_or_in_the_box(
+    completion: str, tagged: float, boxed: float
+) -> None:
+    assert score(completion, mode="integer") == tagged
+    assert score(completion, mode="integer", rule="maskgrpo") == boxed
+
+
+@pytest.mark.parametrize(
+    ("completion", "paid", "published"),
+    [
+        (r"<answer>\boxed{5}</answer>", 1.0, 0.75),
+        ("<answer>5</answer>", 0.75, 0.75),
+        (r"\boxed{5}", 0.5, 0.25),
+        (r"\boxed{5} <answer>5</answer>", 0.75, 0.75),
+        ("5", 0.25, 0.25),
+    ],
+)
+def test_the_box_in_the_answer_tag_is_paid_or_never_as_published(
+    completion: str, paid: float, published: float
+) -> None:
+    assert score(completion, mode="boxed_and_answer_tags") == paid
+    assert score(completion, mode="boxed_and_answer_tags", box_bonus=False) == published
+
+
+def test_maskgrpo_wants_one_pair_of_tags_alone() -> None:
+    thought = "well <think>\na\nb\n</think> 5"
+    options: dict[str, Any] = {"rule": "maskgrpo", "tags": ["think"]}
+    assert score(thought, **options) == 1.0 and score("<think>a", **options) == 0.0
+    assert score(thought, mode="xmlcount", **options) == 0.25
+    assert score("<think>a</think>", mode="xmlcount", **options) == 0.0
+    assert score(ONE_LINE, mode="strict", rule="maskgrpo") == 1.0
+    assert score(STRICT, mode="strict", rule="maskgrpo") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("```python\nx = 1\n```", 1.0),
+        ("```python\nx = = 1\n```", 0.5),
+        ("```python\n" + "(" * 5000 + "\n```", 0.5),
+        ("```\nx = 1\n```", 0.0),
+        ("x = 1", 0.0),
+        ("```python\nx = 1\n``` and ```python\n1 +\n```", 1.0),
+    ],
+)
+def test_a_code_block_is_worth_half_where_it_cannot_be_parsed(
+    completion: str, expected: float
+) -> None:
+    assert score(completion, mode="code_block") == expected
+
+
+def test_expressions_of_d1_take_no_quadratic_time() -> None:
+    start = time.monotonic()
+    hard = "<reasoning>\n" + "\n</reasoning>\n<answer>\n" * 20_000
+    for mode in ("soft", "strict"):
+        assert score(hard, mode=mode, rule="d1") == 0.0
+    assert time.monotonic() - start < 1
+
+
 def test_a_long_completion_that_almost_fits_is_judged_at_once() -> None:
     start = time.monotonic()
     assert score("<reasoning>" + " a" * 100_000 + "</reasoning> <answer>" + " b" * 100_000) == 0.0
@@ -73,5 +204,7 @@ def test_wrong_options_and_pictures_are_refused() -> None:
         build_reward({"name": "format", "mode": "xml"})
     with pytest.raises(ValueError, match="at least one tag"):
         build_reward({"name": "format", "tags": []})
+    with pytest.raises(ValueError, match="rule.*'d2'.*d1"):
+        build_reward({"name": "format", "rule": "d2"})
     with pytest.raises(ValueError, match="reads text"):
         build_reward({"name": "format"})([Sample("q", Image.new("RGB", (4, 4)))])

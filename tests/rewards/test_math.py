@@ -173,3 +173,30 @@ def test_references_are_read_from_boxes_hashes_and_numbers() -> None:
 def test_wrong_options_are_refused(option: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_reward({"name": "math", **option})
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "exact", "string"),
+    [
+        ("<answer>72</answer>", "48+24 = 72\n#### 72", 1.0, 1.0),
+        ("<answer> 72.0 </answer>", "72", 0.0, 0.0),
+        (r"\boxed{\dfrac12}", r"so \boxed{\frac{1}{2}}", 0.0, 1.0),
+        (r"\boxed{0.5}", r"\frac{1}{2}", 0.0, 1.0),
+        (r"\boxed{1/2}", r"\frac{1}{2}", 0.0, 1.0),
+        (r"\boxed{0.25}", r"\frac{1}{4}", 0.0, 0.0),
+        (r"\boxed{x = 5\text{ cm}}", "5", 0.0, 1.0),
+        (r"\boxed{\sqrt3}", r"\sqrt{3}", 0.0, 1.0),
+        (r"\boxed{90^\circ}", "90", 0.0, 1.0),
+        (r"\boxed{.5\%}", r"\frac{1}{2}", 0.0, 1.0),
+        (r"\boxed{\left( 3, 4 \right)}", "(3,4)", 0.0, 1.0),
+        (r"\boxed{a/b}", "a/b", 1.0, 1.0),
+        (r"\boxed{a/b}", r"a /b", 0.0, 0.0),  # where a rule fails the strings count
+        ("72", "72", 0.0, 0.0),
+    ],
+)
+def test_answers_may_be_compared_as_strings_as_d1_does(
+    completion: str, answer: str, exact: float, string: float
+) -> None:
+    for match, expected in (("exact", exact), ("string", string)):
+        entry = {"name": "math", "match": match, "sources": ["boxed", "answer"]}
+        assert build_reward(entry)([Sample("q", completion, {"answer": answer})]) == [expected]

@@ -80,6 +80,22 @@ def test_every_server_is_sent_what_it_reads_and_its_scores_stay_in_order(name: s
             assert found == sent.get(name, {"images", "prompts"})
 
 
+def test_the_sum_of_maskgrpo_has_a_fifth_of_what_the_servers_score() -> None:
+    with scripted(honest) as server:
+        fifth = {"scale": 0.2, "timeout_s": 60}
+        entries = [
+            entry(server, "hpsv3", **fifth),
+            entry(server, "unifiedreward", **fifth),
+            entry(server, "geneval", field="strict_rewards", weight=0.5),
+        ]
+        scores = Scorer(entries).score(pictures(4))
+    assert scores.total == pytest.approx([0.4 * n + 0.5 * (n % 2) for n in range(4)], abs=0.05)
+    for name in ("hpsv3", "unifiedreward"):
+        assert scores.components[name] == pytest.approx(range(4), abs=0.1)
+    with pytest.raises(ConfigError, match="checkpoint.*belongs to the server"):
+        build_reward(entry(server, "hpsv3", checkpoint="HPSv3.safetensors"))
+
+
 def test_a_request_names_nothing_at_all() -> None:
     class Text(str):
         """A text that is more than one."""
