@@ -23,7 +23,7 @@ class DataConfig:
     """Columns with other names: the name that is read -> the name in the file."""
     where: dict[str, Any] = field(default_factory=dict)
     """Rows to read: column of the file -> its value, or a list of values; empty for all. Values are
-    compared as text, so 5 equals "5"."""
+    compared as text, so 5 equals "5". `len(nums)` is the number of items in the column `nums`."""
     image_root: str | None = None
     """Folder of the images that rows name by a path; no path may leave it. null is the folder of
     the prompt file."""

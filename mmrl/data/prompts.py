@@ -10,7 +10,8 @@ Images are in `image` or `images`, one or a list, or in the parts of messages, i
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,7 +137,18 @@ def _is_wanted(row: Any, where: Mapping[str, Any]) -> bool:
     if not isinstance(row, dict):
         return True
     wanted = {column: v if isinstance(v, list) else [v] for column, v in where.items()}
-    return all(str(row.get(column)) in map(str, allowed) for column, allowed in wanted.items())
+    return all(
+        str(_read_value(row, column)) in map(str, allowed) for column, allowed in wanted.items()
+    )
+
+
+def _read_value(row: Mapping[str, Any], column: str) -> Any:
+    """The value of a column, or with `len(column)` the number of its items."""
+    counted = re.fullmatch(r"len\((.+)\)", column)
+    if counted is None or column in row:
+        return row.get(column)
+    value = row.get(counted[1])
+    return len(value) if isinstance(value, Sized) else None
 
 
 def _rename_columns(row: Any, place: str, data: DataConfig) -> dict[str, Any]:
