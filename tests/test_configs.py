@@ -16,6 +16,7 @@ from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
 from mmrl.config.shipped import first_line
+from mmrl.config.yaml_file import read_yaml
 from mmrl.data.prompts import load_prompts
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_geometry
@@ -28,7 +29,18 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
 METHODS = sorted(path.stem for path in (ROOT / "configs" / "algorithm").glob("*.yaml"))
 TEXT_MODELS = {"llada": "GSAI-ML/LLaDA-8B-Instruct", "mmada": "Gen-Verse/MMaDA-8B-MixCoT"}
-RECIPES = ("mmada_t2i_clip", "mmada_t2i_hps", "mmada_t2i_geneval")
+LOCAL, SERVED = (0.6, 3.0, 6, 0.2), (0.8, 3.5, 8, 0.001)
+"""Lowest mask rate, guidance, inner iterations and clipping range of MaskGRPO's two image scripts,
+with rewards in the process and from servers."""
+RECIPES = {
+    "clip": LOCAL,
+    "hps": LOCAL,
+    **dict.fromkeys(("hpsv3", "unified_reward", "geneval"), SERVED),
+    **dict.fromkeys(("hpsv3_client", "unified_reward_client", "geneval_client"), SERVED),
+    "servers": SERVED,
+}
+BASES = ("clip", "hps", "hpsv3", "unified_reward", "geneval")
+QUICK = ("llada_gsm8k", "lladav_process", "mmada_v_process", "mmada_t2i_geneval", "llada_process")
 VISION = {
     "mmada_v": ("Gen-Verse/MMaDA-8B-MixCoT", "MMaDA-8B", 16, (128, 64, 0.95, "free")),
     "lladav": ("GSAI-ML/LLaDA-V", "LLaDA-V-8B", 8, (256, 32, 0.9, "leave")),
@@ -55,9 +67,14 @@ def configurations(folder: str) -> list[str]:
 
 
 def mark_slow(path: str) -> Any:
-    """Mark the questions on 8B models but for the two configurations that have all parts."""
-    quick = not re.search(r"lladav_|mmada_v_", path) or path.endswith("_process.yaml")
+    """Mark the recipes for 8B models but for the configurations that have all parts."""
+    quick = not is_of_8b(path) or Path(path).stem in QUICK
     return path if quick else pytest.param(path, marks=pytest.mark.slow)
+
+
+def is_of_8b(path: str) -> bool:
+    """Whether a configuration trains a public checkpoint."""
+    return re.match(r"llada_|lladav_|mmada_", Path(path).name) is not None
 
 
 @pytest.mark.parametrize("path", list(map(mark_slow, configurations("rl"))))
@@ -199,28 +216,46 @@ def test_no_launch_configuration_fixes_the_precision(path: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_8b_recipes_are_maskgrpo_on_mmada(name: str) -> None:
-    config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
+def test_the_image_recipes_are_maskgrpo_on_mmada(name: str) -> None:
+    config = load_config(RLConfig, [f"config=configs/rl/mmada_t2i_{name}.yaml"])
     task = config.tasks["images"]
     algorithm = load_algorithm(task.algorithm)
     assert config.model.path == "Gen-Verse/MMaDA-8B-MixCoT" and config.model.image_size == 512
     assert config.model.vq == "showlab/magvitv2" and config.model.mask_policy == "ignore"
     assert config.model.lora is not None and len(config.model.lora.target_modules) == 7
     assert (config.model.dtype, config.model.max_prompt_length) == ("bfloat16", 256)
+    rate, guidance, iterations, epsilon = RECIPES[name]
     sampler = task.sampler
-    assert (sampler.name, sampler.steps, sampler.cfg_scale) == ("emerge", 12, 3.5)
-    assert (task.num_generations, algorithm.num_iterations) == (9, 8)
-    assert (algorithm.min_mask_rate, algorithm.beta, algorithm.cfg_scale) == (0.8, 0.01, 0.0)
+    assert (sampler.name, sampler.steps, sampler.cfg_scale) == ("emerge", 12, guidance)
+    assert (task.num_generations, algorithm.num_iterations) == (9, iterations)
+    assert (algorithm.min_mask_rate, algorithm.epsilon) == (rate, epsilon)
+    assert (algorithm.beta, algorithm.cfg_scale) == (0.01, 0.0)
+
+
+def test_an_image_recipe_from_the_base_model_differs_in_nothing_else() -> None:
+    for name in BASES:
+        paths = [f"config=configs/rl/{model}_t2i_{name}.yaml" for model in ("mmada", "mmada_base")]
+        instruct, base = (load_config(RLConfig, [path]) for path in paths)
+        assert base.model.path == "Gen-Verse/MMaDA-8B-Base"
+        assert base.output_dir == f"runs/mmada_base_t2i_{name}"
+        assert replace(base, model=instruct.model, output_dir=instruct.output_dir) == instruct
+
+
+def test_the_geneval_recipes_reward_geneval() -> None:
+    for name, rewards in (("geneval", ["compositional"]), ("geneval_client", ["geneval"])):
+        task = load_config(RLConfig, [f"config=configs/rl/mmada_t2i_{name}.yaml"]).tasks["images"]
+        assert [entry["name"] for entry in task.rewards] == rewards
+        prompts = load_prompts(task.prompts, task.task, task.data)
+        assert all(prompt.metadata["include"] for prompt in prompts)
+
+
+@pytest.mark.parametrize("path", [p for p in configurations("rl") if is_of_8b(p)])
+def test_every_8b_recipe_divides_among_1_to_8_devices_and_repeats_no_default(path: str) -> None:
+    config = load_config(RLConfig, [f"config={path}"])
     for processes in (1, 2, 4, 8):
         check_geometry(config, processes)
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_8b_recipes_state_how_scoring_is_guided_and_no_defaults_of_the_run(name: str) -> None:
-    stated = yaml.safe_load(Path(f"configs/rl/{name}.yaml").read_text(encoding="utf-8"))
-    assert stated["tasks"]["images"]["algorithm"]["cfg_scale"] == 0.0
     defaults = RLConfig.__dataclass_fields__
-    repeated = [key for key, value in stated.items() if defaults[key].default == value]
+    repeated = [k for k, v in read_yaml(path).items() if defaults[str(k)].default == v]
     assert not repeated, repeated
 
 
@@ -231,8 +266,6 @@ def test_the_process_recipes_judge_chunks_for_a_value_model(model: str) -> None:
     assert settings.task == "image_to_text" and config.value is not None
     names = [entry["name"] for entry in settings.rewards]
     assert names == ["answer", "judge"] and settings.rewards[1]["chunk_size"] == 64
-    for processes in (1, 2, 4, 8):
-        check_geometry(config, processes)
 
 
 @pytest.mark.parametrize("task", TEXT)
@@ -249,17 +282,14 @@ def test_the_text_recipes_are_llada_under_the_d1_protocol(task: str) -> None:
     assert (algorithm.name, algorithm.epsilon, algorithm.beta) == ("diffu_grpo", 0.5, 0.04)
     assert algorithm.num_iterations == (8 if task == "sudoku" else 12)
     assert (config.learning_rate, config.adam_beta2, config.max_grad_norm) == (3e-6, 0.99, 0.2)
-    for processes in (1, 2, 4, 8):
-        check_geometry(config, processes)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_text_recipe_is_one_preset_away_from_every_method(method: str) -> None:
-    for task in TEXT:
-        words = [f"config=configs/rl/llada_{task}.yaml", f"tasks.{task}.algorithm.name={method}"]
-        settings = load_config(RLConfig, words).tasks[task]
-        row, preset = load_algorithm(settings.algorithm), load_algorithm({"name": method})
-        assert row == replace(preset, num_iterations=row.num_iterations)
+    words = ["config=configs/rl/llada_gsm8k.yaml", f"tasks.gsm8k.algorithm.name={method}"]
+    settings = load_config(RLConfig, words).tasks["gsm8k"]
+    row, preset = load_algorithm(settings.algorithm), load_algorithm({"name": method})
+    assert row == replace(preset, num_iterations=row.num_iterations)
 
 
 @pytest.mark.parametrize("family", VISION)
@@ -279,8 +309,6 @@ def test_the_vision_recipes_are_dllm_rls(family: str, method: str) -> None:
         assert (algorithm.min_mask_rate, algorithm.max_mask_rate) == (0.1, 0.9)
     assert (algorithm.epsilon, algorithm.beta, algorithm.kl_to) == (0.2, 0.01, "old")
     assert (algorithm.value is not None) == method.endswith("value")
-    for processes in (1, 2, 4, 8):
-        check_geometry(config, processes)
 
 
 @pytest.mark.parametrize("family", VISION)
@@ -306,12 +334,16 @@ def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it(tmp_pat
     assert "sizes are those of LLaDA-8B" in said and "ready, nothing to score" in said
 
 
-def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read() -> None:
-    for task in ("countdown", "sudoku"):
+def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read(
+    tmp_path: Path,
+) -> None:
+    rows = [{"nums": [3, 4, 5], "target": 12}, {"nums": [1, 2, 3, 4], "target": 10}]
+    (tmp_path / "countdown.json").write_text(json.dumps(rows))
+    for task, key in (("countdown", "numbers"), ("sudoku", "puzzle")):
         settings = load_config(RLConfig, [f"config=configs/rl/llada_{task}.yaml"]).tasks[task]
-        for prompt in load_prompts(settings.prompts, "text", settings.data)[:3]:
+        source = settings.prompts if task == "sudoku" else str(tmp_path / "countdown.json")
+        prompts = load_prompts(source, "text", replace(settings.data, split=None))
+        assert task == "sudoku" or len(prompts) == 1  # d1 leaves out those of four numbers
+        for prompt in prompts[:3]:
             assert "<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>" in prompt.text
-            named = [
-                prompt.metadata[key] for key in ("numbers", "puzzle") if key in prompt.metadata
-            ]
-            assert str(named[0]) in prompt.text
+            assert str(prompt.metadata[key]) in prompt.text

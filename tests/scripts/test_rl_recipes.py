@@ -1,0 +1,176 @@
+"""Every recipe for a public checkpoint runs two steps on a skeleton of that checkpoint.
+
+The vocabulary, the layouts, the columns of the data and the algorithm are the recipe's; sizes are
+smaller, the rows of hub data sets are written here, and a reward network whose weights are not here
+gives way to another reward: each of them has tests of its own.
+"""
+
+import io
+import json
+import math
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mmrl.config import load_config
+from mmrl.rl import train
+from mmrl.rl_config import RLConfig
+from tests import by_path
+from tests.rewards.judge_server import judge_server
+from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted(
+    path
+    for path in (ROOT / "configs" / "rl").glob("*.yaml")
+    if re.match("llada_|lladav_|mmada_", path.name)
+)
+FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/": "mmada"}
+MATH = {"problem": "What is 1 + 2?", "solution": r"It is $\boxed{3}$.", "level": "Level 1"}
+ROWS: dict[str, dict[str, Any]] = {
+    "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
+    "ankner/math-500": MATH,
+    "Gen-Verse/MATH_train": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
+    "Jiayi-Pan/Countdown-Tasks-3to4": {"nums": [3, 4, 5], "target": 12},
+    "google-research-datasets/mbpp": {
+        "task_id": 1,
+        "text": "Add one.",
+        "code": "def f(x):\n    return x + 1",
+        "test_list": ["assert f(1) == 2"],
+        "test_setup_code": "",
+    },
+    "TIGER-Lab/AceCode-87K": {
+        "id": "a",
+        "source": "oss",
+        "question": "Write f that adds one.",
+        "test_cases": ["assert f(1) == 2", "assert f(2) == 3"],
+    },
+    "Gen-Verse/PrimeIntellect": {
+        "question": "Read a number and print it.",
+        "test_method": "stdio",
+        "test_input": ["1\n"],
+        "test_output": ["1\n"],
+        "test_time_limit": 5,
+    },
+}
+"""A row of each data set of the hub, with the columns it has there."""
+CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
+NOT_HERE = ("hps", "hpsv3", "compositional")
+"""Rewards whose networks cannot be had without a download."""
+
+script = by_path.load(ROOT / "scripts", "make_skeleton")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def skeletons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("skeletons")
+    for family in (*FAMILIES.values(), "magvitv2"):
+        sizes = {"layers": 2, "width": 32 if family == "magvitv2" else 128, "tower": "small"}
+        script.make_skeleton(script.Config(family=family, out=str(folder / family), **sizes))
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[str]:
+    with judge_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def rewards() -> Iterator[Scripted]:
+    """A reward-server: pickles in, pickles out, brighter images score higher."""
+
+    def answer(asked: Asked) -> Answered:
+        if asked.method == "GET":
+            return Answered(status=405)
+        images = [Image.open(io.BytesIO(data)) for data in pickle.loads(asked.body)["images"]]
+        scores = [sum(image.convert("L").resize((1, 1)).getdata()) / 255 for image in images]
+        return Answered(pickle.dumps({"scores": scores}))
+
+    with scripted(answer) as server:
+        yield server
+
+
+def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str, Any]:
+    """The reward of a recipe, as it can be had here."""
+    if entry.get("mode") == "client":
+        return {**entry, "url": rewards}
+    if entry["name"] == "judge":
+        own = {key: value for key, value in entry.items() if key != "backend"}
+        return {**own, "urls": [judge], "model": "right", "template": None}
+    if entry["name"] == "clip":
+        return CLIP
+    return {"name": "jpeg"} if entry["name"] in NOT_HERE else entry
+
+
+def write_rows(hub_id: str, folder: Path) -> Path:
+    path = folder / f"{hub_id.replace('/', '_')}.jsonl"
+    path.write_text("".join(json.dumps(ROWS[hub_id]) + "\n" for _ in range(3)))
+    return path
+
+
+def shrink(
+    config: RLConfig, folder: Path, skeletons: dict[str, Path], judge: str, rewards: str
+) -> list[str]:
+    """The words that make a recipe small, and let it read what is here."""
+    family = next(own for start, own in FAMILIES.items() if config.model.path.startswith(start))
+    [(name, task)] = config.tasks.items()
+    words = {
+        "output_dir": folder / "run",
+        "max_steps": 2,
+        "eval_steps": 2,
+        "save_steps": 2,
+        "model.path": skeletons[family],
+        "model.dtype": "float32",
+        "model.image_size": 64 if config.model.image_size else "null",
+        "per_device_train_batch_size": 1,
+    }
+    if config.model.vq is not None:
+        words["model.vq"] = skeletons["magvitv2"]
+    own: dict[str, Any] = {
+        "num_prompts": 1,
+        "num_generations": 2,
+        "eval_limit": 1,
+        "rewards": json.dumps([replace_reward(each, judge, rewards) for each in task.rewards]),
+        "eval_rewards": json.dumps([{"name": "jpeg"}] if task.task == "text_to_image" else []),
+    }
+    if task.max_completion_length is not None:
+        length = task.sampler.block_size or 32
+        own |= {"max_completion_length": length, "sampler.steps": 8}
+        if task.eval_sampler is not None:
+            own["eval_sampler.steps"] = 8
+    for key in ("prompts", "eval_prompts"):
+        if getattr(task, key) in ROWS:
+            own[key] = write_rows(getattr(task, key), folder)
+    words |= {f"tasks.{name}.{key}": value for key, value in own.items()}
+    return [f"{key}={value}" for key, value in words.items()]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_runs_two_steps_on_a_skeleton(
+    path: Path,
+    tmp_path: Path,
+    skeletons: dict[str, Path],
+    judge: str,
+    rewards: Scripted,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    words = [f"config={path}"]
+    config = load_config(RLConfig, words)
+    [(name, task)] = config.tasks.items()
+    words += shrink(config, tmp_path, skeletons, judge, rewards.url)
+    if task.prompts in ROWS:  # a file has neither configurations nor splits
+        words += [f"tasks.{name}.data.{key}=null" for key in ("config", "split")]
+        words += [f"~tasks.{name}.eval_data"]
+    run = train(load_config(RLConfig, words))
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "loss" in line]
+    assert len(steps) == 2 and all(math.isfinite(line["loss"]) for line in steps)
+    assert list((run / "final").glob("*.safetensors"))
