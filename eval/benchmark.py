@@ -43,6 +43,7 @@ _FREE = {
     "rewards",
     "max_failures",
     "dry_run",
+    "compare_to",
     "grid_images",
     "geneval_dir",
     "group_by",
@@ -89,27 +90,39 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     return prompts
 
 
-def run(config: EvalConfig) -> Report | None:
+def join_processes() -> Accelerator:
+    """Let launched processes find each other."""
+    check_launch()
+    # without a device they do only where the CPU is asked for
+    return Accelerator(cpu=not torch.accelerator.is_available())
+
+
+class Outcome(NamedTuple):
+    """What a benchmark has written, and what it was made from."""
+
+    report: Report
+    results: Results
+
+
+def run_benchmark(config: EvalConfig) -> Outcome | None:
     """Sample what is not stored yet, score everything, and write the results.
 
     Returns:
-        What was written; None on all processes but the main one.
+        None on all processes but the main one.
 
     Raises:
         ConfigError, FileNotFoundError, ValueError: see `check_benchmark`, `load_policy`; also a
             reward that cannot be built, or another benchmark that writes into `output_dir`.
         RewardError: a reward failed more often than `max_failures` allows.
     """
-    check_launch()
-    # without a device, launched processes find each other only where the CPU is asked for
-    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    accelerator = join_processes()
     with lock_directory(Path(config.output_dir), accelerator.is_main_process):
         results = _sample_and_score(config, check_benchmark(config), accelerator)
         if results is None:
             return None
         report = import_module(BENCHMARKS[config.task].module).report(config, results)
         write_results(config, results, report)
-        return report
+        return Outcome(report, results)
 
 
 def _sample_and_score(

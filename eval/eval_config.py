@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
@@ -74,6 +75,10 @@ class EvalConfig:
     change the samples are refused. Rewards may change: everything is scored again."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The policy."""
+    compare_to: list[str] = field(default_factory=list)
+    """Further checkpoints, with the other settings of `model`, evaluated on the same prompts with
+    the same seeds. `comparison.txt` has the differences of `model.path` to each with their 95 %
+    intervals; the results of each are in a folder of `output_dir`."""
     device: str = "auto"
     """Where it runs; `auto` takes the GPU if there is one. Several processes need `auto`."""
     task: str = "text"
@@ -130,9 +135,18 @@ class EvalConfig:
         for key in ("batch_size", "num_samples", "num_images_per_prompt"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
+        self._check_checkpoints()
         self._check_rewards()
         check_sampler(self.sampler)
         self.rows()
+
+    def _check_checkpoints(self) -> None:
+        seen = [same_checkpoint(self.model.path)]
+        for n, path in enumerate(self.compare_to):
+            check(path != "", f"compare_to[{n}]", path, "a directory or a hub id")
+            allowed = "another checkpoint than model.path and those before it"
+            check(same_checkpoint(path) not in seen, f"compare_to[{n}]", path, allowed)
+            seen.append(same_checkpoint(path))
 
     def _check_rewards(self) -> None:
         if self.rewards:
@@ -192,6 +206,12 @@ class EvalConfig:
         short = {"max_completion_length": "length"}
         differs = ", ".join(f"{short.get(key, key)} {value}" for key, value in entry.items())
         return row.label or differs or row.name, setting
+
+
+def same_checkpoint(path: str) -> str:
+    """A name that two paths of one checkpoint share: that of its directory, or the hub id."""
+    folder = Path(path).expanduser()
+    return str(folder.resolve()) if folder.exists() else path
 
 
 def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:

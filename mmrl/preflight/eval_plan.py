@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from eval.benchmark import check_benchmark
+from eval.comparison import check_evaluations
 from eval.eval_config import BENCHMARKS, EvalConfig
 from mmrl.config import to_yaml
 from mmrl.preflight.probe_config import FEW
@@ -19,12 +19,13 @@ def describe(config: EvalConfig) -> str:
         ConfigError, FileNotFoundError, ValueError: what the benchmark itself would refuse.
     """
     with offline():
-        prompts = check_benchmark(config, dry=True)
+        prompts = check_evaluations(config, dry=True)
     own = import_module(BENCHMARKS[config.task].module).plan(config, prompts)
     if not prompts:
         own["prompts"] = f"those of {config.prompts}, not on this machine: not checked"
+    paths = ", then ".join([config.model.path, *config.compare_to])
     lines = {
-        "policy": f"{config.model.path} on {find_device(config.device)}",
+        "policy": f"{paths} on {find_device(config.device)}",
         **own,
         "sampler": _samplers(config, len(prompts) * config.completions_per_prompt),
         "rewards": ", ".join(map(key_of, config.rewards)) or "none",

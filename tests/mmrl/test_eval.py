@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eval import benchmark
-from eval.benchmark import run
+from eval.comparison import run
 from eval.eval_config import EvalConfig
 from eval.evaluation import effective_lengths, evaluate
 from mmrl.eval import main
