@@ -1,6 +1,6 @@
 """Several checkpoints side by side: the same prompts, the same seeds, paired differences.
 
-    <output_dir>/<checkpoint>/    the results of each, as of an evaluation of its own
+    <output_dir>/<checkpoint>/    the results of each, as a single evaluation writes them
     <output_dir>/comparison.txt   all tables, and the differences of `model.path` to the others
     <output_dir>/comparison.json  the same numbers
 
