@@ -1,11 +1,13 @@
-"""Does an image show what a GenEval prompt asks for, by an open-vocabulary detector?
+"""Does an image show what a GenEval prompt asks for, by a detector?
 
     GenEval's conditions on detected objects; colours by CLIP on the objects' boxes
 
 GenEval (Ghosh et al. 2023, arXiv:2310.11513) detects COCO's classes with a Mask2Former of mmdet and
-classifies colours with OpenAI's CLIP ViT-L/14. Here the detector is OWLv2 or Grounding DINO of
-transformers, which know classes by name and give boxes and no masks. So scores are not GenEval's,
-and these differ:
+classifies colours with OpenAI's CLIP ViT-L/14. With the Mask2Former of transformers
+(`rewards.detection.instance_segmenter`), `counting_threshold: 0.9` and `max_overlap: 1` this is
+GenEval's procedure; its weights were trained by other people, so scores differ where a detection
+is uncertain. The default detectors, OWLv2 and Grounding DINO, know classes by name and give boxes
+and no masks, and there these differ:
 
 - Only the classes of the prompt are looked for.
 - Scores of such detectors are lower than Mask2Former's: `threshold` is GenEval's 0.3, but its 0.9
@@ -14,19 +16,24 @@ and these differ:
 - They find an object several times: boxes that overlap a better one of their class by more than
   `max_overlap` are dropped (GenEval's 1.0 drops none, its detector has done so), and that before
   the best `max_objects` are taken.
-- Colours are judged on the box as it is; GenEval greys what lies outside the mask.
+- Colours are judged on the box as it is; with a mask what lies outside is grey, as in GenEval.
+
+`mode: continuous` is flow_grpo's reward (`rewards.detection.continuous_credit`), `mode: strict`
+with `exact: true` its strict verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from PIL import Image
 
 from mmrl.config import check
 from mmrl.types import Sample
+from rewards.detection.continuous_credit import continuous_terms
 from rewards.detection.geneval_rules import (
     COLORS,
     Box,
@@ -39,14 +46,18 @@ from rewards.detection.geneval_rules import (
 from rewards.networks.dual_encoder import DualEncoder
 from rewards.networks.open_clip_encoder import load_encoder
 from rewards.networks.placement import NetworkOptions
+from rewards.networks.pretrained import load_part
 from rewards.parsing.images import image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rewards.detection.object_detectors import Found
+    from rewards.detection.instance_segmenter import InstanceSegmenter
+    from rewards.detection.object_detectors import Found, ObjectDetector
 
 _ATTRIBUTES = {"class": None, "color": COLORS}
+_OTHERS = "OWLv2 and Grounding DINO know others."
+_GREY = "#999"
 _COLOR_PROMPTS = ("a photo of a {} {}", "a photo of a {}-colored {}", "a photo of a {} object")
 
 
@@ -64,11 +75,16 @@ class CompositionalReward(NetworkOptions):
     needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
 
     model: str = "google/owlv2-base-patch16-ensemble"
-    """Hub id or directory of the detector: OWLv2, or Grounding DINO
-    (IDEA-Research/grounding-dino-base)."""
-    mode: Literal["strict", "partial"] = "strict"
+    """Hub id or directory of the detector: OWLv2, Grounding DINO
+    (IDEA-Research/grounding-dino-base), or GenEval's Mask2Former
+    (facebook/mask2former-swin-small-coco-instance)."""
+    mode: Literal["strict", "partial", "continuous"] = "strict"
     """`strict` is 1 where every condition holds and else 0; `partial` the share of the conditions
-    that hold."""
+    that hold; `continuous` flow_grpo's mean over clauses, which falls below 0 where far too many
+    objects are found."""
+    position_credit: bool = False
+    """Whether a wrong position earns half with `mode: continuous`, as flow_grpo's server pays by
+    mistake."""
     exact: bool = False
     """Whether more objects of a class than the prompt asks for are one more condition that fails.
     False is GenEval's rule, with which a policy may learn to fill its images; flow_grpo's is
@@ -92,8 +108,6 @@ class CompositionalReward(NetworkOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        from rewards.detection.object_detectors import ObjectDetector
-
         other = self.threshold if self.counting_threshold is None else self.counting_threshold
         self.thresholds = {"threshold": self.threshold, "counting_threshold": other}
         for key, value in self.thresholds.items():
@@ -106,7 +120,7 @@ class CompositionalReward(NetworkOptions):
         self.colors = ColorClassifier(
             load_encoder("compositional.clip_", model, pretrained, options)
         )
-        self.detector = ObjectDetector(self.model, "compositional.model", self)
+        self.detector = build_detector(self.model, "compositional.model", self)
 
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where metadata with `include` is not GenEval's."""
@@ -114,6 +128,8 @@ class CompositionalReward(NetworkOptions):
             check_metadata(metadata, _ATTRIBUTES)
             for name in list_classes(metadata):
                 check(not set(name) & set(".?"), "class", name, "a name without . and ?")
+                known = self.detector.names
+                check(known is None or name in known, "class", name, "a class of COCO", _OTHERS)
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Scores in [0, 1]; None for a sample whose metadata has no `include`."""
@@ -136,18 +152,28 @@ class CompositionalReward(NetworkOptions):
     ) -> float:
         key = "counting_threshold" if metadata["tag"] == "counting" else "threshold"
         objects = select_objects(found, self.thresholds[key], self.max_objects, self.max_overlap)
+        if self.mode == "continuous":
+            color, related = self._measures(image)
+            include, credit = metadata["include"], self.position_credit
+            return fmean(continuous_terms(include, objects, color, related, credit))
         holds = [holds for holds, _ in self._conditions(image, metadata, objects)]
         return float(all(holds)) if self.mode == "strict" else sum(holds) / len(holds)
 
-    def _conditions(
-        self, image: Image.Image, metadata: Mapping[str, Any], objects: Mapping[str, list[Found]]
-    ) -> list[Condition]:
+    def _measures(self, image: Image.Image) -> tuple[Any, Any]:
+        """What tells the colours of objects of a class, and where one lies relative to another."""
+
         def color(taken: Sequence[Found], name: str) -> list[str]:
-            return self.colors([crop(image, item.box) for item in taken], name)
+            return self.colors([crop(image, item.box, item.mask) for item in taken], name)
 
         def related(a: Found, b: Found) -> set[str]:
             return find_relations(a.box, b.box)
 
+        return color, related
+
+    def _conditions(
+        self, image: Image.Image, metadata: Mapping[str, Any], objects: Mapping[str, list[Found]]
+    ) -> list[Condition]:
+        color, related = self._measures(image)
         include = metadata["include"]
         conditions = list(include_conditions(include, objects, {"color": color}, related))
         conditions += exclude_conditions(metadata.get("exclude", ()), objects)
@@ -210,8 +236,25 @@ def compute_overlap(a: Box, b: Box) -> float:
     return shared / (area(*a) + area(*b) - shared)
 
 
-def crop(image: Image.Image, box: Box) -> Image.Image:
-    """What lies in a box, at least a pixel, nothing from outside the image."""
+def build_detector(
+    model: str, key: str, options: NetworkOptions
+) -> ObjectDetector | InstanceSegmenter:
+    """The detector of a checkpoint, by the `model_type` of its configuration; see both classes."""
+    from transformers import AutoConfig
+
+    from rewards.detection.instance_segmenter import InstanceSegmenter
+    from rewards.detection.object_detectors import ObjectDetector
+
+    kind = load_part(AutoConfig, model, key).model_type
+    return (InstanceSegmenter if kind == "mask2former" else ObjectDetector)(model, key, options)
+
+
+def crop(image: Image.Image, box: Box, mask: Any = None) -> Image.Image:
+    """What lies in a box, at least a pixel, nothing from outside the image; grey outside the mask
+    [H, W], if there is one."""
+    if mask is not None:
+        grey = Image.new("RGB", image.size, _GREY)
+        image = Image.composite(image, grey, Image.fromarray(mask))
     left, top = (min(max(round(box[n]), 0), image.size[n] - 1) for n in (0, 1))
     right, bottom = (
         min(max(round(box[n + 2]), start + 1), image.size[n]) for n, start in ((0, left), (1, top))

@@ -6,7 +6,7 @@ A new family is a class with `inputs` and `scores` here and a line in `FAMILIES`
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,11 +21,13 @@ from rewards.networks.pretrained import load_network, load_part
 
 @dataclass(frozen=True)
 class Found:
-    """One object: the class asked for, its box in pixels, the detector's confidence in (0, 1)."""
+    """One object: the class asked for, its box in pixels, the detector's confidence in (0, 1), and
+    where the detector has one its mask, [H, W] bool."""
 
     name: str
     box: Box
     score: float
+    mask: Any = field(default=None, compare=False, repr=False)
 
 
 class DetectorFamily(ABC):
@@ -126,6 +128,9 @@ class ObjectDetector:
         ValueError: a model that is not there, not complete or of no known family; NotHereError
             where it is to come from the hub.
     """
+
+    names: tuple[str, ...] | None = None
+    """The classes it knows; None for any."""
 
     def __init__(self, model: str, key: str, options: NetworkOptions) -> None:
         from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor

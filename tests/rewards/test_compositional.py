@@ -1,5 +1,9 @@
-"""The compositional reward: tiny detectors of both families, colours by CLIP, and the verdicts."""
+"""The compositional reward: tiny detectors of three families, colours by CLIP, and the verdicts."""
 
+import copy
+import functools
+import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +13,7 @@ import open_clip
 import pytest
 import torch
 from PIL import Image
+from torch.nn import functional as F
 from transformers import (
     AutoModelForZeroShotObjectDetection,
     AutoProcessor,
@@ -18,6 +23,9 @@ from transformers import (
     GroundingDinoForObjectDetection,
     GroundingDinoImageProcessor,
     GroundingDinoProcessor,
+    Mask2FormerConfig,
+    Mask2FormerForUniversalSegmentation,
+    Mask2FormerImageProcessorPil,
     Owlv2Config,
     Owlv2ForObjectDetection,
     Owlv2ImageProcessor,
@@ -27,6 +35,8 @@ from transformers import (
 from mmrl.types import Sample
 from rewards import build_reward
 from rewards.compositional import ColorClassifier, CompositionalReward, crop
+from rewards.detection import instance_segmenter as segmenter
+from rewards.detection.coco_names import COCO_NAMES
 from rewards.detection.geneval_rules import COLORS
 from rewards.detection.object_detectors import Found, ObjectDetector
 from rewards.networks.open_clip_encoder import load_encoder
@@ -96,6 +106,40 @@ def grounding_dino(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = randomised(GroundingDinoForObjectDetection(config), seed=1)
     network.save_pretrained(directory)
     return directory
+
+
+def tiny_mask2former(classes: int) -> Mask2FormerConfig:
+    labels = dict(enumerate(COCO_NAMES[:classes]))
+    return Mask2FormerConfig(
+        backbone_config={
+            "model_type": "swin",
+            "embed_dim": 8,
+            "depths": [1, 1, 1, 1],
+            "image_size": 64,
+            "num_heads": [1, 1, 1, 1],
+            "window_size": 4,
+            "out_features": ["stage1", "stage2", "stage3", "stage4"],
+        },
+        feature_size=32,
+        mask_feature_size=32,
+        hidden_dim=32,
+        encoder_feedforward_dim=16,
+        encoder_layers=1,
+        decoder_layers=2,
+        num_attention_heads=2,
+        dim_feedforward=16,
+        num_queries=12,
+        id2label=labels,
+        label2id={name: n for n, name in labels.items()},
+    )
+
+
+@pytest.fixture
+def mask2former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
+    network = randomised(Mask2FormerForUniversalSegmentation(tiny_mask2former(80)), seed=1)
+    network.save_pretrained(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
@@ -218,11 +262,27 @@ CATS = [Found("cat", (10.0 * n, 0, 10.0 * n + 8, 8), 0.9 - n / 10) for n in rang
 
 def seeing(entry: dict, found: list[Found], **options: Any) -> CompositionalReward:
     """The reward with a detector that finds the same in every image."""
-    reward = build_reward({**entry, **options})
+    reward = built(json.dumps(entry))
+    if {"mode", "exact", "position_credit"} >= set(options):
+        reward = copy.copy(reward)
+        for key, value in options.items():
+            setattr(reward, key, value)
+    else:
+        reward = built(json.dumps({**entry, **options}))
+
+    def detect(images: list, names: Sequence[str], least: float) -> list[list[Found]]:
+        mine = [item for item in found if item.name in names and item.score > least]
+        return [mine for _ in images]
+
+    detect.names = reward.detector.names  # type: ignore[attr-defined]
+    reward.detector = detect  # type: ignore[assignment]
+    return reward
+
+
+@functools.cache
+def built(entry: str) -> CompositionalReward:
+    reward = build_reward(json.loads(entry))
     assert isinstance(reward, CompositionalReward)
-    reward.detector = lambda images, names, least: [  # type: ignore[assignment]
-        [item for item in found if item.name in names and item.score > least] for _ in images
-    ]
     return reward
 
 
@@ -247,6 +307,39 @@ def test_clauses_are_judged_on_what_the_detector_finds(entry: dict) -> None:
         0.5,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        ([{"class": "cat", "count": 4}], 1.0),
+        ([{"class": "cat", "count": 3}], 1 - 1 / 3),
+        ([{"class": "cat", "count": 1}], -2.0),  # three too many
+        ([{"class": "dog", "count": 2}], 0.5),
+        ([{"class": "cat", "count": 4}, {"class": "dog", "count": 1}], 1.0),
+        ([{"class": "dog", "count": 1, "color": "blue"}], 1.0),
+        ([{"class": "dog", "count": 1, "color": "red"}], 0.5),
+        ([{"class": "dog", "count": 2, "color": "red"}], 0.25),  # a wrong count pays no colour
+    ],
+)
+def test_continuous_credit_is_flow_grpos(entry: dict, clauses: list[dict], expected: float) -> None:
+    dog = Found("dog", (50.0, 0.0, 58.0, 8.0), 0.8)
+    reward = seeing(entry, [*CATS, dog], mode="continuous")
+    reward.colors = lambda crops, name: ["blue"] * len(crops)  # type: ignore[assignment]
+    assert reward([sample("counting", *clauses)]) == [pytest.approx(expected)]
+
+
+def test_a_wrong_position_earns_half_only_as_published(entry: dict) -> None:
+    dog = Found("dog", (50.0, 0.0, 58.0, 8.0), 0.8)
+    cat = {"class": "cat", "count": 1}
+    left = [cat, {"class": "dog", "count": 1, "position": ["left of", 0]}]
+    right = [cat, {"class": "dog", "count": 1, "position": ["right of", 0]}]
+    nowhere = [{"class": "cat", "count": 2}, right[1]]
+    rows = [sample("position", *each) for each in (left, right, nowhere)]
+    reward = seeing(entry, [CATS[0], dog], mode="continuous")
+    assert reward(rows) == pytest.approx([2 / 3, 1.0, 0.5])
+    reward = seeing(entry, [CATS[0], dog], mode="continuous", position_credit=True)
+    assert reward(rows) == pytest.approx([3 / 4, 1.0, 0.5])
 
 
 def test_counting_has_its_own_threshold(entry: dict) -> None:
@@ -301,6 +394,61 @@ def test_pictures_of_several_sizes_and_prompts_score_as_they_do_alone(
 def test_a_wrong_option_names_key_and_value(entry: dict, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_reward({**entry, **options})
+
+
+def test_mask2former_finds_objects_with_masks_by_genevals_formula(
+    mask2former: Path, clip_directory: Path, alike: list[Image.Image]
+) -> None:
+    models = {"model": str(mask2former), "clip_model": str(clip_directory)}
+    options = {"device": "cpu", "max_overlap": 1.0, "batch_size": 3, "mode": "continuous"}
+    reward = build_reward({"name": "compositional", **models, **options})
+    assert isinstance(reward, CompositionalReward)
+    names = COCO_NAMES[:40]
+    found = reward.detector(alike, names, 0.001)
+    network = Mask2FormerForUniversalSegmentation.from_pretrained(mask2former).eval()
+    processor = Mask2FormerImageProcessorPil(size=segmenter.EDGES, size_divisor=32)
+    for image, mine in zip(alike, found, strict=True):
+        with torch.no_grad():
+            output = network(**processor(images=[image], return_tensors="pt"))
+        expected = []
+        classes = output.class_queries_logits[0].softmax(-1)[:, :80]
+        least = classes.flatten().sort(descending=True)[0][99]
+        masks = F.interpolate(output.masks_queries_logits, (64, 96), mode="bilinear")
+        masks = F.interpolate(masks, (48, 80), mode="bilinear")[0]
+        for query, name in itertools.product(range(12), names):
+            chance, inside = classes[query, COCO_NAMES.index(name)], masks[query] > 0
+            if chance < least or not inside.any():
+                continue
+            score = (chance * masks[query][inside].sigmoid().mean()).item()
+            rows, columns = inside.nonzero().T
+            box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+            expected.append((name, tuple(map(int, box)), int(inside.sum()), score))
+        expected = sorted(row for row in expected if row[3] > 0.001)
+        shown = sorted((item.name, item.box, item.mask.sum(), item.score) for item in mine)
+        assert [row[:3] for row in shown] == [row[:3] for row in expected]
+        assert [row[3] for row in shown] == pytest.approx([row[3] for row in expected], rel=1e-4)
+        assert mine == sorted(mine, key=lambda item: -item.score)
+    assert sum(map(len, found)) > 50, "random weights must find something"
+    assert len({item.mask.sum() for mine in found for item in mine}) > 10, "and tell masks apart"
+    rows = [sample("colors", {"class": "dog", "count": 1, "color": "red"}) for _ in range(2)]
+    assert all(score is not None for score in reward(rows))
+    with pytest.raises(ValueError, match="class is 'unicorn'; it must be a class of COCO. OWLv2"):
+        reward.check({"tag": "colors", "include": [{"class": "unicorn", "count": 1}]})
+
+
+def test_what_lies_outside_a_mask_is_grey() -> None:
+    image, mask = Image.new("RGB", (8, 6), "red"), np.zeros((6, 8), bool)
+    mask[1:3, 2:5] = True
+    part = crop(image, (1.0, 0.0, 6.0, 4.0), mask)
+    assert part.size == (5, 4)
+    assert part.getpixel((0, 0)) == (153, 153, 153) and part.getpixel((1, 1)) == (255, 0, 0)
+    assert sorted(part.getcolors() or []) == [(6, (255, 0, 0)), (14, (153, 153, 153))]
+
+
+def test_a_mask2former_of_other_classes_is_refused(entry: dict, tmp_path: Path) -> None:
+    Mask2FormerForUniversalSegmentation(tiny_mask2former(3)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="compositional.model .* has 3 classes.*COCO's 80"):
+        build_reward({**entry, "model": str(tmp_path)})
 
 
 def test_a_model_of_another_family_is_refused(entry: dict, tmp_path: Path) -> None:
