@@ -109,12 +109,18 @@ def check_checkpoints(model: ModelConfig) -> None:
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
     from models.image_tokenizers.image_tokenizer import outline_vq
-    from models.loading import outline
+    from models.policy import outline_policy
 
     if model.train_vision_tower:
         check_sight(model, "to train its vision tower")
+    names = {item.name for item in fields(LayoutConfig)}
+    options = LayoutConfig(**{name: v for name, v in vars(model).items() if name in names})
     for key, path, look in (
-        ("model.path", model.path, lambda found: check_patterns(outline(found), model)),
+        (
+            "model.path",
+            model.path,
+            lambda found: check_patterns(outline_policy(found, options), model),
+        ),
         ("model.vq", model.vq, outline_vq),
     ):
         directory = Path(path or "").expanduser()

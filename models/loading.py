@@ -66,8 +66,14 @@ def outline(directory: Path) -> MaskedTokenModel:
     rows = tensors.get(family.KEYS["embed.weight"])
     if rows is not None and rows.ndim == 2:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
-    with torch.device("meta"):
-        model = build_network(config)
+    try:
+        with torch.device("meta"):
+            model = build_network(config)
+    except ValueError as error:
+        raise ValueError(
+            f"'{directory}' cannot be loaded: {error}. Check that config.json belongs to its"
+            " weights, or take a checkpoint without this variant."
+        ) from error
     names = public_names(model.state_dict(), model.core, family.KEYS)
     expected = {names[key]: tensor for key, tensor in model.state_dict().items() if key in names}
     if model.core.tied_head:

@@ -1,7 +1,7 @@
 """A policy: the network with its tokenizer, layouts and decoding."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,8 @@ def load_policy(
     images = None
     if vq is not None and any(layout.needs_vq for layout in family.LAYOUTS.values()):
         images = load_vq(vq, device=str(device))
-    layouts = build_layouts(network, tokenizer, choices, images)
+    with _naming(directory):
+        layouts = build_layouts(network, tokenizer, choices, images)
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(directory, dtype, device, attn_implementation)
     if isinstance(network.vision, Vision):
@@ -167,8 +168,41 @@ def build_layouts(
             f"the tokenizer has {len(tokenizer)} tokens and the checkpoint"
             f" {network.core.vocab_size} vocabulary rows: they do not belong together"
         )
-    family = get_family(network.public_config)
-    return family.layouts(network, tokenizer, options, vq)
+    layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
+    given, mask = (
+        network.public_config.get("mask_token_id"),
+        next(iter(layouts.values())).ids["mask"],
+    )
+    if given not in (None, mask):
+        raise ValueError(
+            f"mask_token_id of config.json is {given!r} and the tokenizer's mask is {mask}: they do"
+            " not belong together"
+        )
+    return layouts
+
+
+def outline_policy(directory: Path, options: LayoutConfig) -> MaskedTokenModel:
+    """The network of a directory without its weights, when its tokenizer belongs to it.
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
+            read to find them.
+    """
+    network = outline(directory)
+    tokenizer = load_tokenizer(directory, get_family(network.public_config))
+    with _naming(directory):
+        build_layouts(network, tokenizer, options)
+    return network
+
+
+@contextmanager
+def _naming(directory: Path) -> Iterator[None]:
+    """Put the directory into an error about what is in it."""
+    try:
+        yield
+    except ValueError as error:
+        advice = "Copy or download its config.json and tokenizer.json again."
+        raise ValueError(f"'{directory}': {error}. {advice}") from error
 
 
 def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedTokenizerBase:

@@ -138,6 +138,12 @@ def _shards(index: Path) -> list[Path]:
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
     except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(_unreadable(index, error)) from error
+    outside = [name for name in names if Path(name).name != name]
+    if outside:
+        raise ValueError(
+            f"'{index}' names {_first(outside)}: a shard must be a file beside it. Copy or"
+            " download the index again."
+        )
     absent = [name for name in names if not (index.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(

@@ -91,6 +91,17 @@ def test_a_missing_shard_is_named(saved: Path) -> None:
         load_model(saved)
 
 
+def test_an_index_leads_to_no_file_outside_its_folder(saved: Path) -> None:
+    save_torch_state_dict(load_file(saved / "model.safetensors"), saved, max_shard_size=20_000)
+    index = saved / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    for name in ("../secret.safetensors", "/etc/passwd", ""):
+        content["weight_map"][HEAD] = name
+        index.write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=r"a shard must be a file beside it"):
+            load_model(saved)
+
+
 def test_the_vocabulary_is_as_large_as_the_tensors_whatever_the_configuration_says(
     saved: Path,
 ) -> None:
@@ -203,8 +214,9 @@ def test_pickled_weights_of_a_language_model_are_not_opened(saved: Path) -> None
 )
 def test_bad_configurations_are_named(saved: Path, text: str, named: str) -> None:
     (saved / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=named) as raised:
         load_model(saved)
+    assert str(saved) in str(raised.value)
 
 
 def test_an_unknown_dtype_is_named_with_those_there_are(saved: Path) -> None:

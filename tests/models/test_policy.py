@@ -1,5 +1,6 @@
 """A policy from prompt to image: canvases, padding, decoding, and the way to disk and back."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmrl.model_config import ModelConfig, check_checkpoints
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy
 from models.image_tokenizers.image_tokenizer import save_vq
@@ -188,3 +190,25 @@ def test_a_vocabulary_without_room_for_the_codes_is_refused(
     save_model(model, tmp_path)
     with pytest.raises(ValueError, match="32 image codes"):
         load_policy(tmp_path, vq=checkpoint / "vq")
+
+
+@pytest.mark.parametrize("damage", ["mask", "tokens"])
+def test_a_tokenizer_of_another_checkpoint_is_refused_before_weights_load(
+    damage: str, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    if damage == "mask":
+        (tmp_path / "config.json").write_text(json.dumps({**config, "mask_token_id": 5}))
+    else:
+        text = (tmp_path / "tokenizer.json").read_text().replace("<|mdm_mask|>", "<|other|>")
+        (tmp_path / "tokenizer.json").write_text(text)
+    monkeypatch.setattr("models.policy.load_model", lambda *_: pytest.fail("network loaded"))
+    named = {"mask": "mask_token_id of config.json is 5", "tokens": r"lacks .*<\|mdm_mask\|>"}
+    for check in (
+        lambda: load_policy(tmp_path, vq=None),
+        lambda: check_checkpoints(ModelConfig(path=str(tmp_path), vq=None)),  # of a dry run
+    ):
+        with pytest.raises(ValueError, match=named[damage]) as raised:
+            check()
+        assert str(tmp_path) in str(raised.value)
