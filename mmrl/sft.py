@@ -9,6 +9,7 @@ The loop does not know what it trains: an objective (`mmrl.objectives`) brings d
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
 
 from mmrl.config.command import Usage
@@ -49,9 +50,11 @@ def train(config: SFTConfig) -> Path:
         open_log(config, accelerator, run, kernel),
     ):
         with activity("loading the model and the data"):
-            objective = build(
-                options, seed=config.seed, batch_size=config.per_device_train_batch_size
+            place = (
+                {"device": accelerator.device} if "device" in signature(build).parameters else {}
             )
+            size = config.per_device_train_batch_size
+            objective = build(options, seed=config.seed, batch_size=size, **place)
             trainer = SupervisedTrainer(config, objective, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)

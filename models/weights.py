@@ -61,7 +61,7 @@ def read_weights(
     return {
         name: tensor.to(device, dtype)
         for path in _files(directory, pickled)
-        for name, tensor in _read_tensors(path)
+        for name, tensor in _read_tensors(path, device)
     }
 
 
@@ -153,13 +153,16 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _read_tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """One tensor at a time, so that a conversion never holds two copies of a file."""
+def _read_tensors(path: Path, device: torch.device | str) -> Iterator[tuple[str, Tensor]]:
+    """One tensor at a time, so that a conversion never holds two copies of a file. Safetensors are
+    read straight to a GPU."""
     if path.name == PICKLED_NAME:
         yield from _read_pickled(path).items()
         return
+    # of other devices safetensors knows some by other names than torch: cpu:0
+    place = str(device) if torch.device(device).type == "cuda" else "cpu"
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt", device=place) as file:
             for name in file.keys():  # noqa: SIM118
                 yield name, file.get_tensor(name)
     except (SafetensorError, OSError) as error:

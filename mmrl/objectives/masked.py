@@ -52,20 +52,20 @@ class Masked:
 
     Config = MaskedConfig
 
-    def __init__(self, config: MaskedConfig, seed: int, batch_size: int) -> None:
+    def __init__(
+        self, config: MaskedConfig, seed: int, batch_size: int, device: torch.device | str = "cpu"
+    ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         self.images = load_images(config.data, config.image_column, config.image_size)
         self.texts = load_texts(config.data, config.text_column)
-        self.policy = outline_start(config, load_vq(config.vq))
-        load_start(self.policy, config.model, seed)
+        self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
+        network = load_start(self.policy, config, seed, device)
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage)
         self.task, self.sources = task, load_sources(config, self.policy, seed)
         self.vocabs = {part: source.layouts.text.vocab for part, source in self.sources.items()}
         self.vocabs["text_to_image"] = task.vocab
-        self.policy.network.float().train().requires_grad_(True)
-        self.policy.network.set_attention(config.attn_implementation)
-        self.module: nn.Module = self.policy.network
+        self.module: nn.Module = network.requires_grad_(True)
 
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:

@@ -16,15 +16,16 @@ class Objective(Protocol):
     """Data, network and loss of one kind of supervised training.
 
     An implementation is a class with a keyword-only dataclass `Config`, built as `cls(config,
-    seed=…, batch_size=…)` with `batch_size` examples per device and micro-batch; see
+    seed=…, batch_size=…)` with `batch_size` examples per device and micro-batch, and with
+    `device=…` where it has such a parameter, for one that loads its network onto the device; see
     `mmrl.objectives.find_objective`. Building it leaves the global generator as it was: new weights
     depend on `seed` only.
     """
 
     Config: type[Any]
     module: nn.Module
-    """The trained network, on the CPU in float32 after construction. Parameters with
-    `requires_grad=False` stay as they are."""
+    """The trained network, on the CPU or on the device after construction. Parameters with
+    `requires_grad=False` stay as they are; the others are float32, or become so."""
 
     @staticmethod
     def outline(config: Any) -> tuple[nn.Module | None, str]:

@@ -14,6 +14,7 @@ from models.families import get_family
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from models.layouts.layout_config import LayoutConfig
 from models.loading import build_network, load_model, new_model, outline
+from models.network.core import MaskedTokenModel
 from models.policy import Policy, build_layouts, load_tokenizer
 from models.source import find_directory
 
@@ -46,11 +47,26 @@ def outline_policy(
     return Policy(network, tokenizer, build_layouts(network, tokenizer, options, vq), network)
 
 
-def load_start(policy: Policy, model: str, seed: int) -> None:
-    """Load the weights of an outlined policy, or draw new ones from `seed`."""
-    config, draw = policy.network.public_config, generator(seed, "initial weights")
-    policy.network = load_model(model) if model else new_model(config, draw)
-    policy.model = policy.network
+def load_start(
+    policy: Policy, config: StartConfig, seed: int, device: torch.device | str
+) -> MaskedTokenModel:
+    """Load the weights of an outlined policy onto a device, or draw new ones from `seed`.
+
+    Weights are read tensor by tensor in `config.dtype`, so that no process holds a copy of them in
+    the memory of the host.
+
+    Returns:
+        The network, in training mode.
+    """
+    if config.model:
+        network = load_model(config.model, config.dtype, device)
+    else:
+        draw = generator(seed, "initial weights")
+        network = new_model(policy.network.public_config, draw).to(device)
+    network.set_attention(config.attn_implementation)
+    network.gradient_checkpointing = config.gradient_checkpointing
+    policy.network = policy.model = network
+    return network.train()
 
 
 def outline_tokenizer(path_or_hub_id: str) -> ImageTokenizer:

@@ -46,6 +46,12 @@ class StartConfig:
     """Directory of the tokenizer of a new network."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """Sizes of a new network; unused when `model` is given."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights that are not trained, where the run computes in bfloat16; elsewhere they are
+    float32. What is trained is float32 in any case, as accelerate's mixed precision and peft's
+    adapters are."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass, also those of a trained vision tower."""
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"

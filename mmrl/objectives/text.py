@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
@@ -50,20 +51,24 @@ class Completions:
 
     Config = CompletionConfig
 
-    def __init__(self, config: CompletionConfig, seed: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        config: CompletionConfig,
+        seed: int,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        self.policy = outline_start(config, load_vq(config.vq) if config.vq else None)
+        vq = load_vq(config.vq, device=str(device)) if config.vq else None
+        self.policy = outline_start(config, vq)
         layouts = AnswerLayouts(self.policy)
         self.text, self.source = layouts.text, Source(config, layouts, seed)
         self.eval_examples: list[Example] = []
         if config.eval_data:
             held_out = load_examples(config, layouts, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
-        load_start(self.policy, config.model, seed)
-        network = self.policy.network.float().train()
+        network = load_start(self.policy, config, seed, device)
         freeze_parts(network, config)
-        network.set_attention(config.attn_implementation)
-        network.gradient_checkpointing = config.gradient_checkpointing
         if isinstance(network.vision, Vision):
             network.vision.one_by_one = False
         self.module: nn.Module = network

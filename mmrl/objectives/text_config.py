@@ -32,8 +32,6 @@ class CompletionConfig(StartConfig, SourceConfig):
     modules_to_train: list[str] | None = None
     """Parts to train, as patterns of names: `vision.projector`, `blocks.*.attn`. Null trains
     everything but the vision tower."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass, also those of a trained vision tower."""
 
     def __post_init__(self) -> None:
         SourceConfig.__post_init__(self)

@@ -108,6 +108,20 @@ def warn_of_change(before: bool | None, now: bool) -> None:
         )
 
 
+def widen(network: nn.Module, everything: bool = False) -> None:
+    """Hold the trained weights of a network in float32, where optimisers sum small updates.
+
+    Args:
+        network: with weights of lower precision, one tensor of which is converted at a time.
+        everything: whether to convert the others too, for a run that does not compute under
+            autocast.
+    """
+    for parameter in network.parameters():
+        half = parameter.dtype in (torch.bfloat16, torch.float16)
+        if half and (everything or parameter.requires_grad):
+            parameter.data = parameter.data.float()
+
+
 def _on_cuda(device: torch.device) -> tuple[bool, str]:
     name = torch.cuda.get_device_name(device)
     if torch.version.hip:  # compute capabilities are not those of CUDA

@@ -15,6 +15,7 @@ from mmrl.objectives.objective import Objective
 from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
+from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding import keep_pace, like, load_moments, prepare, shard, use_state, whole
 from mmrl.sft_config import SFTConfig
 from mmrl.training.ema import ExponentialAverage
@@ -32,6 +33,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         super().__init__(config, accelerator)
         config, self.objective = self.config, objective
         self.network = objective.module.to(accelerator.device)
+        widen(self.network, everything=not self.config.bf16)
         for line in trained_counts(self.network):
             logger.info("trained: %s", line)
         self.modules = [self.network]
@@ -119,25 +121,34 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
                     self.objective.save(folder)
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimisers, schedules and average."""
+        """Trained weights, optimisers, schedules and average."""
+        frozen = self._frozen()
+        weights = self.network.state_dict()
         return {
-            "network": self.network.state_dict(),
+            "network": {name: value for name, value in weights.items() if name not in frozen},
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],
             "ema": None if self.ema is None else self.ema.state_dict(),
         }
 
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
-        """Continue from `state`; the checkpoint has nothing else."""
+        """Continue from `state`. What is not trained is as the objective loaded it."""
         own = self.network.state_dict()
         parts = {n: like(t, own[n]) if n in own else t for n, t in state["network"].items()}
-        self.network.load_state_dict(parts)
+        found = self.network.load_state_dict(parts, strict=False)
+        wrong = [*(set(found.missing_keys) - self._frozen()), *found.unexpected_keys]
+        if wrong:
+            raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             load_moments(optimizer, saved)
         for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
             schedule.load_state_dict(saved)
         if self.ema is not None:
             self.ema.load_state_dict(state["ema"])
+
+    def _frozen(self) -> set[str]:
+        named = self.network.named_parameters(remove_duplicate=False)
+        return {name for name, parameter in named if not parameter.requires_grad}
 
     def _batch(self, micro: int) -> Any:
         index = self.step * self.config.gradient_accumulation_steps + micro

@@ -219,6 +219,10 @@ def test_bad_configurations_are_named(saved: Path, text: str, named: str) -> Non
     assert str(saved) in str(raised.value)
 
 
+def test_a_device_may_have_the_number_that_launched_processes_give_it(saved: Path) -> None:
+    assert load_model(saved, device=torch.device("cpu", 0)).device.type == "cpu"
+
+
 def test_an_unknown_dtype_is_named_with_those_there_are(saved: Path) -> None:
     with pytest.raises(ValueError, match="'fp8'.*float32, bfloat16, float16"):
         load_model(saved, dtype="fp8")

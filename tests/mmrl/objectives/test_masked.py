@@ -164,6 +164,17 @@ def test_compiled_blocks_give_the_same_loss_and_the_same_tensor_names(pairs: Pat
     assert plain.module.state_dict().keys() == compiled.module.state_dict().keys()
 
 
+def test_gradient_checkpointing_changes_no_gradient(pairs: Path, answers: dict[str, Any]) -> None:
+    found = []
+    for checkpointing in (False, True):
+        masked = objective(pairs, 8, gradient_checkpointing=checkpointing, **answers)
+        assert masked.policy.network.gradient_checkpointing is checkpointing
+        loss, _ = masked.loss(masked.batch(0, 0, 1))
+        loss.backward()
+        found.append([p.grad for p in masked.module.parameters()])
+    assert all(torch.equal(plain, again) for plain, again in zip(*found, strict=True))
+
+
 def test_a_folder_of_parquets_is_read_as_one(pairs: Path, tmp_path: Path) -> None:
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / name).write_bytes(pairs.read_bytes())

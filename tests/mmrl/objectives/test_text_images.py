@@ -112,6 +112,15 @@ def test_patterns_name_what_is_trained(data: Path, tmp_path: Path) -> None:
         seeing(data, model=str(tmp_path), modules_to_train=["vison"])
 
 
+def test_gradient_checkpointing_of_a_trained_tower_changes_no_gradient(data: Path) -> None:
+    found = []
+    for checkpointing in (False, True):
+        objective = seeing(data, gradient_checkpointing=checkpointing)
+        assert objective.policy.network.gradient_checkpointing is checkpointing
+        found.append(gradients(objective, [objective.batch(0, 0, 1)])[1])
+    assert torch.equal(*found)
+
+
 def test_words_alone_leave_every_trained_weight_with_a_gradient(tmp_path: Path) -> None:
     rows = [ROWS[0], {"question": "how many", "answer": "red"}]
     objective = seeing(write(tmp_path / "rows.jsonl", rows), batch_size=1)
