@@ -100,6 +100,17 @@ class LazyImage:
             return [str(self.source), state.st_size, state.st_mtime_ns]
         return [hashlib.sha256(self.source).hexdigest()]
 
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the file; equal for copies of it.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        with self._stream() as stream:
+            stream.seek(0)
+            return hashlib.sha256(stream.read()).digest()
+
     @contextmanager
     def _stream(self) -> Iterator[Any]:
         """The file of the image; every error inside names the row."""

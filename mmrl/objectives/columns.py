@@ -15,6 +15,7 @@ from torch import Tensor
 from mmrl.config import ConfigError
 from mmrl.data.arrow_bytes import holds_bytes
 from mmrl.data.image_sources import find_image
+from mmrl.data.lazy_images import LazyImage
 from models.layouts.pixels import image_to_pixels
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ImageRows:
-    """Random access to the images of a data set as pixels in [-1, 1].
+    """Random access to the images of a data set, as they are or as pixels in [-1, 1].
 
     Args:
         rows: the data set, which does not decode the images.
@@ -38,18 +39,22 @@ class ImageRows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def images(self, indices: list[int]) -> list[LazyImage]:
+        """Return the images of some rows, not open."""
+        values = self.rows[indices][self.column]
+        return [
+            find_image(value, self.root, f"{self.path}, row {n}", "the folder of the file")
+            for n, value in zip(indices, values, strict=True)
+        ]
+
     def pixels(self, indices: list[int]) -> Tensor:
         """Return images [len(indices), 3, size, size] float32 in [-1, 1].
 
         Raises:
             ConfigError: an image that cannot be read, see `LazyImage.open`; it names the row.
         """
-        squares = []
-        for n, value in zip(indices, self.rows[indices][self.column], strict=True):
-            place = f"{self.path}, row {n}"
-            image = find_image(value, self.root, place, "the folder of the file")
-            squares.append(image_to_pixels(image.open(), self.size))
-        return torch.stack(squares)
+        opened = (image.open() for image in self.images(indices))
+        return torch.stack([image_to_pixels(image, self.size) for image in opened])
 
 
 def load_images(path: str, column: str, size: int) -> ImageRows:

@@ -16,7 +16,6 @@ of an image prompt is really masked when the checkpoint says `mask_policy: key_p
 """
 
 import math
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.objectives.columns import load_images, load_texts
+from mmrl.objectives.image_codes import ImageCodes
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
@@ -63,6 +63,7 @@ class Masked:
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage)
         self.task, self.sources = task, load_sources(config, self.policy, seed)
+        self.codes = ImageCodes(task.vq, config.image_size, "crop", config)
         self.vocabs = {part: source.layouts.text.vocab for part, source in self.sources.items()}
         self.vocabs["text_to_image"] = task.vocab
         self.module: nn.Module = network.requires_grad_(True)
@@ -79,15 +80,9 @@ class Masked:
         counts = (f"{len(s.examples)} completions of {s.config.data}" for s in sources)
         return policy.network, ", ".join([said, *counts])
 
-    @cached_property
-    def codes(self) -> Tensor:
-        """[rows, n] int64, image-code token ids of every training image, encoded once."""
-        vq, count = self.task.vq.to(self.policy.device), len(self.images)
-        pixels = (
-            self.images.pixels(list(range(i, min(i + 256, count)))) for i in range(0, count, 256)
-        )
-        codes = torch.cat([vq.get_code(chunk.to(self.policy.device)) for chunk in pixels])
-        return codes.cpu() + self.task.rows.code_offset
+    def encode(self, rows: list[int]) -> Tensor:
+        """[len(rows), n] int64, the image-code token ids of training images."""
+        return self.codes.encode(self.images.images(rows)) + self.task.rows.code_offset
 
     def batch(self, step: int, rank: int, world_size: int) -> dict[str, Rows]:
         """This rank's rows of micro-batch `step`, corrupted, part by part."""
@@ -127,7 +122,7 @@ class Masked:
         return {}
 
     def _text_to_image(self, rows: list[int], draw: Generator) -> Rows:
-        codes = self.codes[rows]
+        codes = self.encode(rows)
         drop = torch.rand(len(rows), generator=draw) < self.config.cond_dropout_prob
         texts = [self.texts[row] for row in rows]
         ids, mask = self.task.rows.text_to_image(texts, codes, drop.tolist())
@@ -143,7 +138,7 @@ class Masked:
         messages = [{"role": "user", "content": self.config.instruction}]
         asked = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
         turns = [f"{asked}{self.texts[row]}" for row in rows]
-        ids, prompt = self.task.rows.image_to_text(turns, self.codes[rows])
+        ids, prompt = self.task.rows.image_to_text(turns, self.encode(rows))
         return self._mask_answers(ids, prompt == 0, draw)
 
     def _text(self, rows: list[int], draw: Generator) -> Rows:
@@ -179,7 +174,7 @@ def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
 
 def load_sources(config: MaskedConfig, policy: Policy, seed: int) -> dict[str, Source]:
     """Load the answers that parts learn instead of captions."""
-    layouts = AnswerLayouts(policy)
+    layouts = AnswerLayouts(policy, config)
     given = {"image_to_text": config.questions, "text": config.completions}
     return {
         part: Source(source, layouts, stable_seed(seed, part))

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from mmrl.config import check
+from mmrl.objectives.image_codes_config import ImageCodesConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
 from models.layouts.layout_config import ImageFit
@@ -26,7 +27,7 @@ class CompletionsConfig(SourceConfig):
 
 
 @dataclass(kw_only=True)
-class MaskedConfig(StartConfig):
+class MaskedConfig(StartConfig, ImageCodesConfig):
     """Mixed training of a MMaDA-type model: text to image, image to text, and text."""
 
     data: str = ""
@@ -61,7 +62,8 @@ class MaskedConfig(StartConfig):
     """Data that the text part learns instead of captions: rows with a prompt and a completion."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        StartConfig.__post_init__(self)
+        ImageCodesConfig.__post_init__(self)
         check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")
         check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
         for key in ("image_size", "max_prompt_length"):

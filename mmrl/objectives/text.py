@@ -61,7 +61,7 @@ class Completions:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         vq = load_vq(config.vq, device=str(device)) if config.vq else None
         self.policy = outline_start(config, vq)
-        layouts = AnswerLayouts(self.policy)
+        layouts = AnswerLayouts(self.policy, config)
         self.text, self.source = layouts.text, Source(config, layouts, seed)
         self.eval_examples: list[Example] = []
         if config.eval_data:
@@ -79,7 +79,7 @@ class Completions:
         if config.model and find_outline("objective.model", config.model, outline) is None:
             return None, f"completions of {config.data}"  # nor is its tokenizer here
         policy = outline_start(config, outline_tokenizer(config.vq) if config.vq else None)
-        layouts = AnswerLayouts(policy)
+        layouts = AnswerLayouts(policy, config)
         sources = ((config.data, config.data_split), (config.eval_data, config.eval_split))
         counts = [_count(config, layouts, source, split) for source, split in sources if source]
         return policy.network, ", ".join(counts)

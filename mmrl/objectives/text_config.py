@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from mmrl.config import check
+from mmrl.objectives.image_codes_config import ImageCodesConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
 from mmrl.objectives.vision_config import VisionConfig
@@ -10,7 +11,7 @@ from models.layouts.layout_config import ImageFit
 
 
 @dataclass(kw_only=True)
-class CompletionConfig(StartConfig, SourceConfig):
+class CompletionConfig(StartConfig, SourceConfig, ImageCodesConfig):
     """Training of a LLaDA-, MMaDA- or LLaDA-V-type model on completions of prompts."""
 
     eval_data: str = ""
@@ -36,6 +37,7 @@ class CompletionConfig(StartConfig, SourceConfig):
     def __post_init__(self) -> None:
         SourceConfig.__post_init__(self)
         StartConfig.__post_init__(self)
+        ImageCodesConfig.__post_init__(self)
         check(self.eval_examples >= 1, "objective.eval_examples", self.eval_examples, "at least 1")
         check(
             bool(self.model) or not self.vq,

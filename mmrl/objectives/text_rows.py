@@ -6,7 +6,7 @@ would. Images are not opened; the sizes in their headers give the positions that
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -19,10 +19,13 @@ from mmrl.data.image_sources import find_image_root
 from mmrl.data.lazy_images import LazyImages, check_images
 from mmrl.data.rows import read_rows
 from mmrl.objectives.corruptions import CORRUPTIONS
+from mmrl.objectives.image_codes import ImageCodes
+from mmrl.objectives.image_codes_config import ImageCodesConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
 from mmrl.types import Prompt
+from models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
 from models.layouts.question_layout import Album, QuestionLayout
 from models.layouts.text_layout import TextLayout
 from models.policy import Policy
@@ -31,24 +34,40 @@ logger = logging.getLogger(__name__)
 
 
 class AnswerLayouts:
-    """Layouts of a policy for completions of text and for answers about images."""
+    """Layouts of a policy for completions of text and for answers about images.
 
-    def __init__(self, policy: Policy) -> None:
+    Args:
+        policy: its weights are not needed.
+        config: how images become codes, for a network that reads those.
+    """
+
+    def __init__(self, policy: Policy, config: ImageCodesConfig) -> None:
         text, questions = policy.layouts["text"], policy.layouts.get("image_to_text")
         assert isinstance(text, TextLayout)
         assert questions is None or isinstance(questions, QuestionLayout)
-        self.text, self.image_to_text = text, questions
+        self.text, self.image_to_text, self.config = text, questions, config
 
     @cached_property
-    def codes(self) -> Album | None:
-        """Image codes, which never change, so that each image is encoded once in a run."""
+    def codes(self) -> ImageCodes | None:
+        """Codes of the images seen so far; None for a network that reads none."""
         layout = self.image_to_text
-        return layout.album() if layout is not None and layout.needs_vq else None
+        if not isinstance(layout, ImageCodesChat):
+            return None
+        size = layout.grid[0] * layout.vq.downsample
+        return ImageCodes(layout.vq, size, layout.image_fit, self.config)
 
-    def album(self) -> Album | None:
-        """The album for the images of a micro-batch; None for a network that reads no images."""
+    def album(self, examples: Sequence[Example]) -> Album | None:
+        """The album for the images of a micro-batch, which images that become codes are in already;
+        None for a network that reads no images."""
         layout = self.image_to_text
-        return self.codes if layout is None or layout.needs_vq else layout.album()
+        album = None if layout is None else layout.album()
+        shown = [e.images for e in examples if isinstance(e.images, LazyImages)]
+        if shown and isinstance(album, CodesAlbum) and self.codes is not None:
+            codes = self.codes.encode([image for each in shown for image in each.sources])
+            places = [(each, n) for each in shown for n in range(len(each))]
+            for (images, number), row in zip(places, codes, strict=True):
+                album.put(images, number, row)
+        return album
 
 
 def load_examples(

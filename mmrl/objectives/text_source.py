@@ -45,7 +45,7 @@ class Source:
             examples: of one micro-batch.
             names: of the generators of their masks.
         """
-        ids, album = self.layouts.text.ids, self.layouts.album()
+        ids, album = self.layouts.text.ids, self.layouts.album(examples)
         pieces = []
         padded = pad_completions(examples, self.config)
         for n, (example, name) in enumerate(zip(padded, names, strict=True)):

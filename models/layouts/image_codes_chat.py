@@ -100,10 +100,16 @@ class CodesAlbum:
         """The row of an image: its tokens."""
         key = image_key(images, number)
         if key not in self.images:
-            codes = self.chat.codes(images[number]).cpu()
-            self.images[key] = self.chat.rows.show(codes[None])[0].int()
+            self._show(key, self.chat.codes(images[number]).cpu())
         ids = self.images[key].tolist()
         return ids, [-1] * len(ids)
+
+    def put(self, images: Sequence[Image.Image], number: int, codes: Tensor) -> None:
+        """Add an image that is encoded already: codes [n] of its tokenizer."""
+        self._show(image_key(images, number), codes + self.chat.rows.code_offset)
+
+    def _show(self, key: Hashable, ids: Tensor) -> None:
+        self.images[key] = self.chat.rows.show(ids[None])[0].int()
 
     def features(self, at: Tensor) -> None:
         """None: no embedding replaces a token."""
