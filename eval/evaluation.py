@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +22,7 @@ from mmrl.randomness import generator
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Rollout, Sample
+from rewards.registry.interface import Item, Itemised
 from rewards.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -51,11 +52,16 @@ class Batch:
 
 @dataclass
 class Evaluation:
-    """Completions of prompts (`num_samples` of each, prompt by prompt) and their raw scores."""
+    """Completions of prompts (`num_samples` of each, prompt by prompt) and their raw scores.
+
+    `items` has the items of each sample of the rewards that have them, [] where one failed; see
+    `rewards.registry.interface.Itemised`.
+    """
 
     prompts: list[Prompt]
     completions: list[str | Image.Image]
     scores: dict[str, list[float]]
+    items: dict[str, list[list[Item]]] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, float]:
         """`<reward>`, `<reward>/<tag>` and, beside each, its standard error `…/stderr`."""
@@ -147,9 +153,23 @@ def score_batches(
 ) -> Evaluation:
     """Score the completions of all rows; errors of `evaluate`."""
     completions = [completion for batch in batches for completion in batch.completions]
+    prompts, samples = [prompt for prompt, _ in rows], _samples(rows, completions)
+    if scorer is None:
+        return Evaluation(prompts, completions, {})
+    itemised = {term.key: term.reward for term in scorer.terms if isinstance(term.reward, Itemised)}
+    for reward in itemised.values():
+        reward.record = []
     with activity("scoring"):
-        scores = {} if scorer is None else scorer.score(_samples(rows, completions)).components
-    return Evaluation([prompt for prompt, _ in rows], completions, scores)
+        scores = scorer.score(samples).components
+    items = {key: _items(samples, reward.record or []) for key, reward in itemised.items()}
+    return Evaluation(prompts, completions, scores, items)
+
+
+def _items(
+    samples: Sequence[Sample], record: Sequence[tuple[Sample, list[Item]]]
+) -> list[list[Item]]:
+    found = {id(sample): items for sample, items in record}
+    return [found.get(id(sample), []) for sample in samples]
 
 
 def _samples(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from eval.eval_config import EvalConfig
 from eval.means import Table, mean_by_tag
+from eval.question_categories import format_categories, mean_by_category
 from eval.results import Report, Results, finite_scores, format_table
 from mmrl.types import Prompt
 
@@ -28,8 +29,11 @@ def report(config: EvalConfig, results: Results) -> Report:
         {"id": prompt.id, **finite_scores(evaluation, n)}
         for n, prompt in enumerate(evaluation.prompts)
     ]
-    text = format_tags(tables) if tables else "no rewards, no scores\n"
-    return Report(text, tables, {"tables": tables, "samples": samples})
+    questions = {k: mean_by_category(evaluation, k) for k in evaluation.items}
+    parts = [format_tags(tables) if tables else "no rewards, no scores\n"]
+    parts += [format_categories(key, columns) for key, columns in questions.items()]
+    content = {"tables": tables, **({"categories": questions} if questions else {})}
+    return Report("\n".join(parts), tables, {**content, "samples": samples})
 
 
 def format_tags(tables: Mapping[str, Table]) -> str:

@@ -9,10 +9,12 @@ cannot read. A new format is one such function and one line in `FORMATS`. Questi
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from mmrl.config import ConfigError
 from mmrl.data import questions
+from mmrl.data.dpg_bench import dpg_bench, group_questions
 from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
 from rewards.countdown import read_whole_number, read_whole_numbers
@@ -170,6 +172,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "livecodebench": livecodebench,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
+    "dpg_bench": dpg_bench,
     "seed_bench": questions.seed_bench,
     "mmmu": questions.mmmu,
     "mmmu_interleaved": questions.mmmu_interleaved,
@@ -178,6 +181,11 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "d1_countdown": d1_countdown,
     "d1_sudoku": d1_sudoku,
 }
+
+GROUPED: dict[str, Callable[[Iterable[tuple[str, Any]]], Iterator[tuple[str, Row]]]] = {
+    "dpg_bench": group_questions,
+}
+"""Formats whose files have several rows per prompt: what makes one of them."""
 
 
 def _check_geneval(row: Row) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from mmrl.config import ConfigError, check
 from mmrl.data.data_config import DataConfig
-from mmrl.data.formats import adapt_row
+from mmrl.data.formats import GROUPED, adapt_row
 from mmrl.data.image_sources import IMAGE_KEYS, find_image, find_image_root, read_image_values
 from mmrl.data.lazy_images import LazyImages, check_images
 from mmrl.data.messages import assign_images, message_text, read_messages, user_message
@@ -55,7 +55,10 @@ def load_prompts(
     data = data or DataConfig()
     root = find_image_root(path_or_hub_id, data.image_root)
     stem, prompts = Path(path_or_hub_id).stem, []
-    for n, (place, row) in enumerate(read_rows(path_or_hub_id, data.config, data.split)):
+    rows = read_rows(path_or_hub_id, data.config, data.split)
+    if data.format in GROUPED:
+        rows = GROUPED[data.format](rows)
+    for n, (place, row) in enumerate(rows):
         if _is_wanted(row, data.where):
             row = _rename_columns(row, place, data)
             prompts.append(_read_prompt(row, place, task, f"{stem}-{n}", data, root))

@@ -1,7 +1,7 @@
 """What a reward is, and what else it may be."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from mmrl.types import Cutting, Sample
 
@@ -53,6 +53,25 @@ class InStep(Protocol):
     """
 
     in_step: bool
+
+
+class Item(NamedTuple):
+    """A question that is a part of a sample's score: its category, such as `attribute - color`, its
+    own answer, and what it counts for in the score."""
+
+    category: str
+    answer: float
+    score: float
+
+
+@runtime_checkable
+class Itemised(Protocol):
+    """A reward whose score of a sample is the mean over items, which benchmarks report by category.
+
+    Where `record` is a list, the items of every sample that is scored are appended to it.
+    """
+
+    record: list[tuple[Sample, list[Item]]] | None
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ REWARDS: dict[str, str] = {
     "compositional": "rewards.compositional:CompositionalReward",
     "countdown": "rewards.countdown:CountdownReward",
     "cycle": "rewards.cycle:CycleReward",
+    "dsg": "rewards.dsg:DSGReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
     "hpsv3": "rewards.hpsv3:HPSv3Reward",

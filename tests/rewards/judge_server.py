@@ -5,7 +5,9 @@ so before it is answered well (`busy-2`). `GET /counts` tells how often each mod
 many connections there were, and how many requests were under way at most.
 """
 
+import base64
 import contextlib
+import io
 import json
 import re
 import socket
@@ -19,6 +21,8 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 MODELS = ["right"]
 REPLIES = {
@@ -109,6 +113,16 @@ class Chat(BaseHTTPRequestHandler):
             score = allowed[(score - 1) % len(allowed)]
         time.sleep(0.01)
         self.say(json.dumps({"reason": "vowels", "score": score}))
+
+    def colours(self, request: dict[str, Any]) -> None:
+        """Yes or no: the question names the colour of the image's first pixel."""
+        image, question = request["messages"][-1]["content"]
+        data = base64.b64decode(image["image_url"]["url"].partition(",")[2])
+        pixel = Image.open(io.BytesIO(data)).convert("RGB").getpixel((0, 0))
+        named = {"red": (255, 0, 0), "blue": (0, 0, 255)}
+        [words] = re.findall(r"<prompt \w+>\n(.*?)\n</prompt ", question["text"], re.DOTALL)
+        score = int(any(name in words and pixel == colour for name, colour in named.items()))
+        self.say(json.dumps({"reason": "pixel", "score": score}))
 
     def busy(self, request: dict[str, Any]) -> None:
         self.answer(429, {"error": "slowly"}, Retry_After="0")

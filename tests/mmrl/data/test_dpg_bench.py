@@ -1,0 +1,57 @@
+"""DPG-Bench's CSV: questions are gathered by prompt."""
+
+from pathlib import Path
+
+import pytest
+
+from mmrl.config import ConfigError
+from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.types import Prompt
+from rewards.dsg import read_questions
+
+HEAD = "item_id,text,keywords,proposition_id,dependency,category_broad,category_detailed,tuple,"
+HEAD += "question_natural_language\n"
+ROWS = [
+    '1,"A car, red.",,1,0,entity,whole,entity - whole (car),Is there a car?\n',
+    '1,"A car, red.",,2,1,attribute,color,"attribute - color (car, red)",Is the car red?\n',
+    'stanford0,Two dogs.,,1,0,entity,whole,entity - whole (dogs),Are there dogs?\n',
+    'stanford0,Two dogs.,,2,"1",other,count,other - count (dogs ==2),Are there two dogs?\n',
+    'stanford0,Two dogs.,,3,"1, 2",relation,spatial,relation - spatial (x),Side by side?\n',
+]  # fmt: skip
+
+
+def read(folder: Path, *rows: str, head: str = HEAD, limit: int | None = None) -> list[Prompt]:
+    (folder / "dpg_bench.csv").write_text(head + "".join(rows), encoding="utf-8")
+    data = DataConfig(format="dpg_bench")
+    return load_prompts(str(folder / "dpg_bench.csv"), "text_to_image", data, limit)
+
+
+def test_every_question_of_a_prompt_is_kept_with_its_parents_and_category(tmp_path: Path) -> None:
+    first, second = read(tmp_path, *ROWS)
+    assert (first.id, first.text) == ("1", "A car, red.")
+    assert [q.text for q in read_questions(first.facts)] == ["Is there a car?", "Is the car red?"]
+    assert (second.id, second.text) == ("stanford0", "Two dogs.")
+    last = read_questions(second.facts)[-1]
+    assert (last.number, last.parents, last.category) == (3, (1, 2), "relation - spatial")
+
+
+def test_a_limit_counts_prompts_and_not_questions(tmp_path: Path) -> None:
+    [prompt] = read(tmp_path, *ROWS, limit=1)
+    assert len(prompt.metadata["questions"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["1,A car.,,x,0,entity,whole,t,Is it?\n"], "line 2: invalid literal"),
+        ([ROWS[0], '1,A bike.,,2,1,entity,whole,t,Is it?\n'], "line 3: item_id '1' has another"),
+    ],
+)  # fmt: skip
+def test_a_row_that_does_not_fit_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path, *rows)
+
+
+def test_another_csv_is_refused_with_its_columns(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no 'text', which data\.format dpg_bench reads"):
+        read(tmp_path, "1,A car.\n", head="item_id,prompt\n")

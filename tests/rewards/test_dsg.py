@@ -1,0 +1,96 @@
+"""Questions with dependencies against a real server that looks at the image."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mmrl.config import ConfigError
+from mmrl.types import Sample
+from rewards import PartialFailure, build_reward
+from rewards.dsg import follow_parents, read_questions
+from rewards.registry.interface import Item
+from tests.rewards.judge_server import counts, judge_server
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with judge_server() as address:
+        yield address
+
+
+def dsg(url: str, model: str = "colours", **options: Any) -> Any:
+    return build_reward({"name": "dsg", "model": model, "urls": [url], **options})
+
+
+def question(number: int, text: str, *parents: int, category: str = "entity - whole") -> dict:
+    return {"number": number, "question": text, "parents": [*parents], "category": category}
+
+
+def sample(color: str, *questions: dict) -> Sample:
+    image = Image.new("RGB", (8, 8), color)
+    return Sample("the words of the prompt", image, {"questions": [*questions]})
+
+
+SCENE = [
+    question(1, "is it red?"),
+    question(2, "is it blue?"),
+    question(3, "is it red or blue?", 2, category="attribute - color"),
+    question(4, "is it neither?"),
+]
+
+
+def test_the_judge_sees_image_and_question_and_the_score_is_their_share(url: str) -> None:
+    reward = dsg(url)
+    assert reward([sample("red", *SCENE), sample("blue", *SCENE)]) == [0.25, 0.5]
+    message = counts(url)["last"]["messages"][-1]["content"]
+    assert [part["type"] for part in message] == ["image_url", "text"]
+    assert "the words of the prompt" not in message[1]["text"] and "\nis it " in message[1]["text"]
+
+
+def test_a_question_counts_as_no_where_a_parent_does_and_is_recorded_as_it_was_answered(
+    url: str,
+) -> None:
+    reward, red = dsg(url), sample("red", *SCENE)
+    reward.record = []
+    assert reward([red, Sample("x", red.completion, {})]) == [0.25, None]
+    [(recorded, items)] = reward.record
+    assert recorded is red and items[2] == Item("attribute - color", 1.0, 0.0)
+
+
+def test_no_answer_is_a_failure_of_its_sample(url: str) -> None:
+    with pytest.raises(PartialFailure, match="no JSON"):
+        dsg(url, "prose", reasks=0)([sample("red", *SCENE)])
+    with pytest.raises(ValueError, match="'dsg' scores images"):
+        dsg(url)([Sample("x", "a text", {"questions": SCENE})])
+
+
+def test_a_chain_of_parents_falls_with_its_first() -> None:
+    chain = [question(3, "c", 2), question(2, "b", 1), question(1, "a")]
+    questions = read_questions({"questions": chain})
+    assert follow_parents(questions, {1: False, 2: True, 3: True}) == {3: 0.0, 2: 0.0, 1: 0.0}
+    assert follow_parents(questions, {1: True, 2: True, 3: False}) == {3: 0.0, 2: 1.0, 1: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("none", "questions is 'none'"),
+        ([{"question": "a?"}], "is no question"),
+        ([question(1, " ")], "is no question"),
+        ([question(1, "a?"), question(1, "b?")], "one twice"),
+        ([question(1, "a?", 7)], r"question 1 depends on \[7\]"),
+        ([question(1, "a?", 2), question(2, "b?", 1)], r"\[1, 2\] depend on each other"),
+    ],
+)
+def test_questions_that_cannot_be_asked_are_refused(url: str, rows: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dsg(url).check({"questions": rows})
+
+
+def test_chunks_and_a_template_with_another_scale_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"dsg\.chunk_size is 3"):
+        dsg(url, chunk_size=3)
+    with pytest.raises(ConfigError, match=r"lowest and highest of general is \[1"):
+        dsg(url, template="general")
