@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.checks import is_hub_id
@@ -33,17 +33,30 @@ ROLES |= {role: f"mlp.{role}" for role in ("gate", "up", "down")}
 class LoraConfig:
     """Low-rank adapters; peft's names."""
 
+    where: ClassVar[str] = "model.lora"
+
     r: int = 16
     """Rank."""
     lora_alpha: int = 32
     """Scale: the update is alpha / r times the product."""
     target_modules: list[str] = field(default_factory=lambda: list(ROLES))
     """Layers by role: q, k, v, o, gate, up, down."""
+    lora_dropout: float = 0.0
+    """Probability of dropping an entry of an adapter's input where gradients are taken. New and old
+    log-probs share the draws, see `mmrl.training.adapter_dropout`."""
+    use_rslora: bool = False
+    """Divide alpha by the root of the rank instead of the rank (arXiv 2312.03732)."""
+    use_dora: bool = False
+    """Train the length of each row of a weight apart from its direction (arXiv 2402.09353)."""
 
     def __post_init__(self) -> None:
-        check(1 <= self.r <= LARGEST_RANK, "model.lora.r", self.r, f"from 1 to {LARGEST_RANK}")
-        for role in self.target_modules:
-            check_choice("model.lora.target_modules", role, ROLES)
+        check(1 <= self.r <= LARGEST_RANK, f"{self.where}.r", self.r, f"from 1 to {LARGEST_RANK}")
+        p = self.lora_dropout
+        check(0 <= p < 1, f"{self.where}.lora_dropout", p, "from 0 to below 1")
+        chosen = self.target_modules
+        check(bool(chosen), f"{self.where}.target_modules", chosen, f"some of {', '.join(ROLES)}")
+        for role in chosen:
+            check_choice(f"{self.where}.target_modules", role, ROLES)
 
 
 @dataclass(kw_only=True)
@@ -51,7 +64,7 @@ class ModelConfig:
     """The policy's checkpoint, its precision, and which of its weights are trained."""
 
     path: str = ""
-    """Directory or hub id of the policy."""
+    """Directory or hub id of the policy, or of a PEFT adapter of one."""
     vq: str | None = PUBLIC_VQ
     """Directory or hub id of its image tokenizer; null for text only."""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
@@ -76,7 +89,8 @@ class ModelConfig:
     """Recompute blocks, and layers of a vision tower that is trained, in the backward pass: less
     memory, more time."""
     lora: LoraConfig | None = None
-    """Train a low-rank adapter instead of all weights."""
+    """Train a low-rank adapter instead of all weights. Where `path` is an adapter it is continued;
+    without `lora` it is merged into the weights, which are trained."""
     train_vision_tower: bool = False
     """Whether the vision tower of a model that has one is trained as well."""
     modules_to_train: list[str] | None = None
@@ -98,7 +112,7 @@ def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
     names = {"vq", "dtype", "train_vision_tower", *(item.name for item in fields(LayoutConfig))}
     options = {name: value for name, value in vars(model).items() if name in names}
-    return {"path_or_hub_id": model.path, **options}
+    return {"path_or_hub_id": model.path, "merge_adapter": model.lora is None, **options}
 
 
 def check_checkpoints(model: ModelConfig) -> None:
@@ -115,6 +129,7 @@ def check_checkpoints(model: ModelConfig) -> None:
         check_sight(model, "to train its vision tower")
     names = {item.name for item in fields(LayoutConfig)}
     options = LayoutConfig(**{name: v for name, v in vars(model).items() if name in names})
+    check_continued(model)
     for key, path, look in (
         (
             "model.path",
@@ -128,6 +143,39 @@ def check_checkpoints(model: ModelConfig) -> None:
         check(here, key, path, "an existing directory or a hub id", "There is neither.")
         if path is not None and directory.is_dir():
             look(directory)
+
+
+def check_continued(model: ModelConfig, where: str = "model") -> None:
+    """Compare `lora` with the adapter that `path` is, if it is one on this machine.
+
+    Raises:
+        ConfigError: it has another rank, scale or variant, or is of other layers.
+    """
+    from models.adapter_source import ADAPTER_CONFIG, read_adapter_config
+    from models.adapter_weights import read_adapter
+    from models.loading import names_of, outline
+
+    directory = adapter_directory(model.path)
+    if model.lora is None or directory is None:
+        return
+    stored, file = read_adapter_config(directory), directory / ADAPTER_CONFIG
+    layers = read_adapter(directory, names_of(outline(directory)), headers=True).layers
+    found = {key: stored.get(key) or False for key in ("r", "lora_alpha", "use_rslora", "use_dora")}
+    ends = {role for role, end in ROLES.items() if any(n.endswith("." + end) for n in layers)}
+    found["target_modules"] = [role for role in ROLES if role in ends]
+    for key, value in found.items():
+        given = getattr(model.lora, key)
+        same = set(given) == ends if key == "target_modules" else given == value
+        advice = "Take that, or merge the adapter first: python scripts/merge_adapter.py."
+        check(same, f"{where}.lora.{key}", given, f"{value!r}, which {file} has", advice)
+
+
+def adapter_directory(path_or_hub_id: str) -> Path | None:
+    """The directory of an adapter that is here or cached; None for anything else."""
+    from models.adapter_source import ADAPTER_CONFIG, is_adapter
+
+    file = known_file(path_or_hub_id, ADAPTER_CONFIG)
+    return file.parent if file is not None and is_adapter(file.parent) else None
 
 
 def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "model") -> None:
@@ -258,23 +306,38 @@ def patch_size(vq: str | None) -> int | None:
 
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
-    """`config.json` of a checkpoint on this machine, a directory or cached; None if neither.
+    """`config.json` of a checkpoint on this machine, a directory or cached, that of the base for an
+    adapter; None if neither.
 
     Raises:
         ConfigError: it is not JSON.
     """
+    from models.adapter_source import find_base
+
+    file, adapter = known_file(path_or_hub_id, "config.json"), adapter_directory(path_or_hub_id)
+    if adapter is not None:
+        try:
+            file = known_file(str(find_base(adapter)), "config.json")
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    if file is None:
+        return None
+    try:
+        return json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"'{file}' is not JSON ({error}). Copy or download it again.") from error
+
+
+def known_file(path_or_hub_id: str, name: str) -> Path | None:
+    """A file of a checkpoint on this machine, a directory or cached; None where it has none."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
-    file: Any = Path(path_or_hub_id).expanduser() / "config.json"
-    if not file.is_file():
-        try:
-            file = try_to_load_from_cache(path_or_hub_id, "config.json")
-        except HFValidationError:
-            return None
-    if not isinstance(file, str | Path):
-        return None
+    file = Path(path_or_hub_id).expanduser() / name
+    if file.is_file():
+        return file
     try:
-        return json.loads(Path(file).read_text())
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"'{file}' is not JSON ({error}). Copy or download it again.") from error
+        cached = try_to_load_from_cache(path_or_hub_id, name)
+    except HFValidationError:
+        return None
+    return Path(cached) if isinstance(cached, str) else None

@@ -79,6 +79,9 @@ class RunConfig:
     """Steps between checkpoints; 0 writes only the final model."""
     save_total_limit: int | None = 2
     """Checkpoints to keep; null keeps all."""
+    merge_adapter: bool = False
+    """Write the whole model, with the adapter added to its weights, into `final/` of a run with
+    LoRA; false writes the adapter. Checkpoints hold the adapter."""
     resume_from_checkpoint: str | None = None
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
     resume_with_changes: bool = False

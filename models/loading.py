@@ -12,11 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
+from models.adapter_weights import (
+    check_adapter,
+    has_adapter,
+    merge_into,
+    read_adapter,
+    split_adapter,
+    write_adapter,
+)
 from models.families import get_family
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
 from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, resolve_dtype, write_weights
+
+VALUE_HEAD = "value_head."
 
 
 def load_model(
@@ -24,14 +35,17 @@ def load_model(
     dtype: str | torch.dtype = "float32",
     device: str | torch.device = "cpu",
     attn_implementation: str = "sdpa",
+    merge_adapter: bool = True,
 ) -> MaskedTokenModel:
     """The network of a checkpoint; no tokenizer needed.
 
     Args:
-        path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory.
+        path_or_hub_id: a directory, or a Hugging Face hub id when there is no such directory. It
+            may hold a PEFT adapter, whose `adapter_config.json` names its base.
         dtype: of the weights: float32, bfloat16, float16 or float64.
         device: where they go.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
+        merge_adapter: whether an adapter is added to the weights; false loads its base alone.
 
     Returns:
         `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of
@@ -39,15 +53,16 @@ def load_model(
 
     Raises:
         FileNotFoundError: no such directory, or it lacks config.json or weights.
-        ValueError: an unknown family, a truncated file, or tensors missing, unexpected or of the
-            wrong shape.
+        ValueError: an unknown family, a truncated file, tensors missing, unexpected or of the
+            wrong shape, or an adapter of another base.
     """
     kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
     model = outline(directory)
-    keys = get_family(model.public_config).KEYS
-    names = public_names(model.state_dict(), model.core, keys)
-    tensors = read_weights(directory, kind, device)
+    names = names_of(model)
+    tensors = read_weights(find_whole(directory), kind, device)
     state = {key: tensors.pop(name) for key, name in names.items()}
+    if merge_adapter and is_adapter(directory):
+        state = merge_into(state, read_adapter(directory, names))
     model.load_state_dict(state, assign=True, strict=not model.core.tied_head)
     if model.core.tied_head:
         model.head.weight = model.embed.weight
@@ -55,12 +70,41 @@ def load_model(
     return model.eval()
 
 
+def find_whole(directory: Path) -> Path:
+    """The directory of a whole checkpoint: the given one, or that of the base of an adapter.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such base, or it is an adapter too.
+    """
+    if not is_adapter(directory):
+        return directory
+    base, file = find_base(directory), directory / ADAPTER_CONFIG
+    try:
+        found = find_directory(base)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{file}: base_model_name_or_path is '{base}', the model that the adapter belongs to."
+            f" {error} Write where it is into that file."
+        ) from error
+    if is_adapter(found):
+        raise ValueError(
+            f"{file}: base_model_name_or_path is '{base}', which is an adapter too. Merge that one"
+            " with scripts/merge_adapter.py and write the merged model into that file."
+        )
+    return found
+
+
 def outline(directory: Path) -> MaskedTokenModel:
-    """The network of a directory without its weights, on the meta device.
+    """The network of a directory without its weights, on the meta device; that of the base for an
+    adapter, which is compared with it.
 
     Raises:
         FileNotFoundError, ValueError: see `load_model`; no tensor is read to find them.
     """
+    if is_adapter(directory):
+        model = outline(find_whole(directory))
+        check_adapter(directory, names_of(model), model.state_dict())
+        return model
     config, tensors = read_config(directory), read_headers(directory)
     family = get_family(config)
     rows = tensors.get(family.KEYS["embed.weight"])
@@ -106,11 +150,58 @@ def save_model(
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     state = model.state_dict() if state is None else state
-    names = public_names(state, model.core, get_family(model.public_config).KEYS)
     kind = None if dtype is None else resolve_dtype(dtype)
+    if has_adapter(state):
+        save_adapter(model, directory, kind, state)
+        return
+    names = public_names(state, model.core, get_family(model.public_config).KEYS)
     write_weights({name: state[key].to("cpu", kind) for key, name in names.items()}, directory)
     text = json.dumps(model.public_config, indent=2, sort_keys=True)
     (directory / "config.json").write_text(text + "\n")
+
+
+def save_adapter(
+    model: MaskedTokenModel, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
+) -> None:
+    """Write the adapter of a network as a PEFT directory, with what is trained in full besides.
+
+    Args:
+        model: with peft's layers.
+        directory: existing.
+        dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
+        state: tensors of the network, peft's names included.
+    """
+    config = _peft_config(model)
+    named = model.named_parameters()
+    trained = {name for name, p in named if p.requires_grad and not name.startswith(VALUE_HEAD)}
+    base, adapter = split_adapter(state, config, trained)
+    full = {name: tensor.to("cpu", dtype) for name, tensor in adapter.full.items()}
+    names = public_names(base, model.core, get_family(model.public_config).KEYS)
+    write_adapter(adapter._replace(full=full), base, config, model, names, directory)
+
+
+def merge_state(model: MaskedTokenModel, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a network without its adapter, which is added to the weights.
+
+    Args:
+        model: with peft's layers.
+        state: its whole tensors.
+    """
+    if not has_adapter(state):
+        return dict(state)
+    config = _peft_config(model)
+    return merge_into(*split_adapter(state, config))
+
+
+def _peft_config(model: Any) -> Any:
+    """What peft built the layers of a network with."""
+    [config] = model.peft_config.values()
+    return config
+
+
+def names_of(model: MaskedTokenModel) -> dict[str, str]:
+    """Core tensor name -> public tensor name of a network without peft's layers."""
+    return public_names(model.state_dict(), model.core, get_family(model.public_config).KEYS)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -142,7 +233,7 @@ def public_names(
     """Core tensor name -> public tensor name for every tensor of the network but its value head."""
     names = {}
     for name in state:
-        if name.startswith("value_head.") or (name == "head.weight" and core.tied_head):
+        if name.startswith(VALUE_HEAD) or (name == "head.weight" and core.tied_head):
             continue
         parts = name.split(".")
         block = parts[1] if parts[0] == "blocks" else ""

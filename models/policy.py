@@ -17,7 +17,7 @@ from models.families.family import add_missing_tokens
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
-from models.loading import load_model, outline, save_model
+from models.loading import find_whole, load_model, outline, save_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
 from models.source import find_directory
@@ -93,7 +93,8 @@ class Policy:
         dtype: str | None = None,
         state: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Write network and tokenizer as one public checkpoint directory; see `save_model`."""
+        """Write network and tokenizer as one public checkpoint directory, or the adapter and the
+        tokenizer as one of PEFT; see `save_model`."""
         save_model(self.network, directory, dtype, state)
         self.tokenizer.save_pretrained(directory)
 
@@ -114,6 +115,7 @@ def load_policy(
     device: str | torch.device = "cpu",
     attn_implementation: str = "sdpa",
     train_vision_tower: bool = False,
+    merge_adapter: bool = True,
     **options: Any,
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
@@ -129,6 +131,7 @@ def load_policy(
         device: of both.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `models.network.attention`.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
+        merge_adapter: see `load_model`.
         **options: of the layouts, see `LayoutConfig`.
 
     Raises:
@@ -150,7 +153,7 @@ def load_policy(
     with _naming(directory):
         layouts = build_layouts(network, tokenizer, choices, images)
     # last, because it takes longest: what is wrong with the rest is known by now
-    network = load_model(directory, dtype, device, attn_implementation)
+    network = load_model(directory, dtype, device, attn_implementation, merge_adapter)
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
     return Policy(network, tokenizer, layouts, network)
@@ -209,7 +212,8 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
     """The tokenizer of a checkpoint directory.
 
     Args:
-        directory: of the checkpoint, or of a tokenizer alone.
+        directory: of the checkpoint, or of a tokenizer alone. An adapter without one has that of
+            its base.
         family: of the checkpoint, whose special tokens are added where the published tokenizer
             lacks them.
 
@@ -217,6 +221,8 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
         FileNotFoundError: it has none; `load_model` loads the network alone.
         ValueError: it cannot be read, or its special tokens have other ids than the family's.
     """
+    if not (directory / "tokenizer.json").is_file():
+        directory = find_whole(directory)
     if not (directory / "tokenizer.json").is_file():
         raise FileNotFoundError(
             f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"

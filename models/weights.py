@@ -61,7 +61,7 @@ def read_weights(
     return {
         name: tensor.to(device, dtype)
         for path in _files(directory, pickled)
-        for name, tensor in _read_tensors(path, device)
+        for name, tensor in read_tensors(path, device)
     }
 
 
@@ -80,7 +80,7 @@ def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     return {
         name: torch.empty(shape, device="meta")
         for path in _files(directory, pickled)
-        for name, shape in _read_shapes(path)
+        for name, shape in read_shapes(path)
     }
 
 
@@ -112,7 +112,7 @@ def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], s
         "unexpected": sorted(given.keys() - expected.keys()),
         "of the wrong shape": shapes,
     }
-    problems = [f"{len(keys)} {kind}: {_first(keys)}" for kind, keys in found.items() if keys]
+    problems = [f"{len(keys)} {kind}: {list_first(keys)}" for kind, keys in found.items() if keys]
     if problems:
         raise ValueError(
             f"The tensors of '{source}' do not fit the network of its config.json: "
@@ -147,15 +147,19 @@ def _shards(index: Path) -> list[Path]:
     absent = [name for name in names if not (index.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(
-            f"'{index}' names {len(absent)} shards that are not there: {_first(absent)}."
+            f"'{index}' names {len(absent)} shards that are not there: {list_first(absent)}."
             " Copy or download them again."
         )
     return [index.parent / name for name in names]
 
 
-def _read_tensors(path: Path, device: torch.device | str) -> Iterator[tuple[str, Tensor]]:
-    """One tensor at a time, so that a conversion never holds two copies of a file. Safetensors are
-    read straight to a GPU."""
+def read_tensors(path: Path, device: torch.device | str = "cpu") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a file, one at a time, so that a conversion never holds two copies of it.
+    Safetensors are read straight to a GPU.
+
+    Raises:
+        ValueError: it is truncated or not what its name says.
+    """
     if path.name == PICKLED_NAME:
         yield from _read_pickled(path).items()
         return
@@ -169,7 +173,8 @@ def _read_tensors(path: Path, device: torch.device | str) -> Iterator[tuple[str,
         raise ValueError(_unreadable(path, error)) from error
 
 
-def _read_shapes(path: Path) -> list[tuple[str, Sequence[int]]]:
+def read_shapes(path: Path) -> list[tuple[str, Sequence[int]]]:
+    """Names and shapes of the tensors of a file; arguments and errors of `read_tensors`."""
     if path.name == PICKLED_NAME:
         return [(name, tensor.shape) for name, tensor in _read_pickled(path).items()]
     try:
@@ -196,6 +201,7 @@ def _unreadable(path: Path, error: Exception) -> str:
     )
 
 
-def _first(names: list[str], limit: int = 8) -> str:
+def list_first(names: list[str], limit: int = 8) -> str:
+    """The first of some names, and how many more there are."""
     rest = f", and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest

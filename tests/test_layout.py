@@ -75,7 +75,7 @@ mmrl.estimators
 mmrl.algorithms
 mmrl.model_config
 mmrl.run
-mmrl.training.lora_layer
+mmrl.training.lora_layer mmrl.training.adapter_dropout
 mmrl.training.adapter
 mmrl.training.trainable
 mmrl.objectives eval

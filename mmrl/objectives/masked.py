@@ -24,6 +24,7 @@ from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.data.stream import stream_positions, stream_rows
+from mmrl.model_config import ModelConfig, check_continued
 from mmrl.objectives.columns import load_images, load_texts
 from mmrl.objectives.image_codes import ImageCodes
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
@@ -37,6 +38,7 @@ from mmrl.objectives.policy_start import (
 from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.objectives.text_source import Source
 from mmrl.randomness import generator, stable_seed
+from mmrl.training.trainable import train_parts
 from models.families import mmada
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
@@ -66,7 +68,8 @@ class Masked:
         self.codes = ImageCodes(task.vq, config.image_size, "crop", config)
         self.vocabs = {part: source.layouts.text.vocab for part, source in self.sources.items()}
         self.vocabs["text_to_image"] = task.vocab
-        self.module: nn.Module = network.requires_grad_(True)
+        add_lora(self.policy, config, seed)
+        self.module: nn.Module = network
 
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
@@ -76,6 +79,7 @@ class Masked:
         if config.model and find_outline("objective.model", config.model, outline) is None:
             return None, said
         policy = outline_start(config, outline_tokenizer(config.vq))
+        add_lora(policy, config)
         sources = load_sources(config, policy, 0).values()
         counts = (f"{len(s.examples)} completions of {s.config.data}" for s in sources)
         return policy.network, ", ".join([said, *counts])
@@ -170,6 +174,14 @@ def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
         return mmada.public_config(core, tokenizer, vq, config.image_size, config.mask_policy)
 
     return outline_policy(config, options, new_config, vq)
+
+
+def add_lora(policy: Policy, config: MaskedConfig, seed: int = 0) -> None:
+    """Train the adapter alone where one is wanted, and everything else."""
+    policy.network.requires_grad_(True)
+    wanted = ModelConfig(path=config.model, lora=config.lora)
+    check_continued(wanted, "objective")
+    train_parts(policy.network, wanted, seed)
 
 
 def load_sources(config: MaskedConfig, policy: Policy, seed: int) -> dict[str, Source]:

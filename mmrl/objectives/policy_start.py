@@ -59,7 +59,8 @@ def load_start(
         The network, in training mode.
     """
     if config.model:
-        network = load_model(config.model, config.dtype, device)
+        merged = config.lora is None  # or the adapter that `model` may be is continued
+        network = load_model(config.model, config.dtype, device, merge_adapter=merged)
     else:
         draw = generator(seed, "initial weights")
         network = new_model(policy.network.public_config, draw).to(device)

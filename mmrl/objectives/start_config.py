@@ -1,9 +1,10 @@
 """The network that supervised training of a policy starts from, and how it is saved."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from mmrl.config import check
+from mmrl.model_config import LoraConfig
 from models.network.core_config import CoreConfig
 
 
@@ -37,6 +38,13 @@ class NetworkConfig:
 
 
 @dataclass(kw_only=True)
+class ObjectiveLora(LoraConfig):
+    """Low-rank adapters of a supervised run; peft's names."""
+
+    where: ClassVar[str] = "objective.lora"
+
+
+@dataclass(kw_only=True)
 class StartConfig:
     """Options of the objectives that train a policy."""
 
@@ -52,10 +60,12 @@ class StartConfig:
     adapters are."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass, also those of a trained vision tower."""
+    lora: ObjectiveLora | None = None
+    """Train a low-rank adapter of `model` instead of all weights."""
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Stored precision of the saved weights."""
+    """Stored precision of the saved weights; the factors of an adapter keep theirs."""
 
     def __post_init__(self) -> None:
         check(
@@ -64,3 +74,5 @@ class StartConfig:
             (self.model, self.tokenizer),
             "a checkpoint to continue from, or a tokenizer for a new network",
         )
+        allowed = "null for a new network, whose random weights would stay"
+        check(self.lora is None or bool(self.model), "objective.lora", "given", allowed)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.config import NotHereError, check
-from mmrl.model_config import ModelConfig, check_patterns
+from mmrl.model_config import ModelConfig, check_continued, check_patterns
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
 from mmrl.objectives.policy_start import (
@@ -68,7 +68,7 @@ class Completions:
             held_out = load_examples(config, layouts, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
         network = load_start(self.policy, config, seed, device)
-        freeze_parts(network, config)
+        freeze_parts(network, config, seed)
         if isinstance(network.vision, Vision):
             network.vision.one_by_one = False
         self.module: nn.Module = network
@@ -143,8 +143,8 @@ def new_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> 
     return llada_v.public_config(core, tokenizer, longest, tower.tower, grids, tiles)
 
 
-def freeze_parts(network: MaskedTokenModel, config: CompletionConfig) -> None:
-    """Freeze what is not trained.
+def freeze_parts(network: MaskedTokenModel, config: CompletionConfig, seed: int = 0) -> None:
+    """Freeze what is not trained, and put the adapter on the network where one is wanted.
 
     Raises:
         ConfigError: a tower is to be trained that does not exist, or a pattern matches nothing.
@@ -153,6 +153,7 @@ def freeze_parts(network: MaskedTokenModel, config: CompletionConfig) -> None:
         path=config.model,
         train_vision_tower=config.train_vision_tower,
         modules_to_train=config.modules_to_train,
+        lora=config.lora,
     )
     check(
         network.vision is not None or not config.train_vision_tower,
@@ -160,11 +161,12 @@ def freeze_parts(network: MaskedTokenModel, config: CompletionConfig) -> None:
         True,
         "false for a network without a vision tower",
     )
+    check_continued(wanted, "objective")
     check_patterns(network, wanted, "objective")
     network.requires_grad_(True)
     if isinstance(network.vision, Vision):
         network.vision.train_tower(False)
-    train_parts(network, wanted, seed=0)
+    train_parts(network, wanted, seed)
 
 
 def _count(config: CompletionConfig, layouts: AnswerLayouts, source: str, split: str | None) -> str:

@@ -32,7 +32,8 @@ class CompletionConfig(StartConfig, SourceConfig, ImageCodesConfig):
     """Train the vision tower too; its projector always is."""
     modules_to_train: list[str] | None = None
     """Parts to train, as patterns of names: `vision.projector`, `blocks.*.attn`. Null trains
-    everything but the vision tower."""
+    everything but the vision tower; with `lora` nothing, and what is named is trained in full
+    besides the adapter."""
 
     def __post_init__(self) -> None:
         SourceConfig.__post_init__(self)

@@ -19,6 +19,7 @@ FREE = (
     "max_steps",
     "eval_*",
     "save_*",
+    "merge_adapter",
     "logging_steps",
     "log_completions",
     "report_to",

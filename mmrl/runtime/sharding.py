@@ -196,10 +196,14 @@ def load_moments(optimizer: Any, state: dict[str, Any]) -> None:
 
 @contextmanager
 def use_state(module: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
-    """Make the module's `state_dict()` return these tensors inside the context."""
-    hook = module.register_state_dict_post_hook(
-        lambda _, own, prefix, __: own.update({prefix + name: t for name, t in state.items()})
-    )
+    """Make the module's `state_dict()` return these tensors alone inside the context."""
+
+    def replace(_: nn.Module, own: dict[str, Tensor], prefix: str, __: Any) -> None:
+        for name in [name for name in own if name.startswith(prefix)]:
+            del own[name]
+        own.update({prefix + name: tensor for name, tensor in state.items()})
+
+    hook = module.register_state_dict_post_hook(replace)
     try:
         yield
     finally:

@@ -1,60 +1,102 @@
 """LoRA by peft, on layers named by their role (arXiv 2106.09685)."""
 
-import torch
-from torch import Tensor, nn
+from pathlib import Path
+from typing import Any
 
-from mmrl.model_config import ROLES, LoraConfig
+import torch
+from torch import nn
+
+from mmrl.model_config import ROLES, LoraConfig, adapter_directory
 from mmrl.randomness import generator
-from mmrl.runtime.sharding import whole
+from mmrl.training.adapter_dropout import replace_dropout
+from models.adapter_source import find_base
+from models.adapter_weights import LORA, read_adapter
+from models.families import get_family
+from models.loading import public_names
 from models.network.core import MaskedTokenModel
 
+PEFT_OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
+"""Options of `LoraConfig` that peft's has under the same names."""
 
-def add_adapter(network: MaskedTokenModel, settings: LoraConfig, seed: int) -> nn.Module:
+
+def add_adapter(
+    network: MaskedTokenModel, settings: LoraConfig, seed: int, path: str = ""
+) -> nn.Module:
     """Freeze the network (but a value head) and put an adapter on every layer of the chosen roles.
 
     Roles are mapped to the core's own layer names, so no checkpoint dialect can leave some out.
     The first factor is drawn from a generator named by the seed; the second is zero, so the policy
     starts as it was.
+
+    Args:
+        network: of the checkpoint, or of the base of the adapter that is continued.
+        settings: of the adapter.
+        seed: of the run.
+        path: directory or hub id of the checkpoint, which the adapter names as its base, or of the
+            adapter that is continued.
     """
     import peft
 
     from mmrl.training.lora_layer import InPlaceLora
 
+    options = {name: getattr(settings, name) for name in PEFT_OPTIONS}
     names = [ROLES[role] for role in settings.target_modules]
-    config = peft.LoraConfig(r=settings.r, lora_alpha=settings.lora_alpha, target_modules=names)
+    continued = adapter_directory(path)
+    config = peft.LoraConfig(**options, target_modules=names)
     config._register_custom_module({nn.Linear: InPlaceLora})
     model = peft.get_peft_model(network, config)  # type: ignore[arg-type]
+    [config] = model.peft_config.values()  # type: ignore[assignment]
+    config.base_model_name_or_path = name_base(path, continued)
     if network.value_head is not None:
         network.value_head.requires_grad_(True)
+    if settings.lora_dropout:
+        replace_dropout(network, settings.lora_dropout)
+    draw_adapter(network, seed)
+    if continued is not None:
+        copy_adapter(network, continued)
+    return model
+
+
+def name_base(path: str, continued: Path | None) -> str | None:
+    """What an adapter names as its base: the whole path of a directory, a hub id as it is.
+
+    Args:
+        path: of the checkpoint; empty for a network of none.
+        continued: directory of the adapter that is continued, whose base it keeps.
+    """
+    base = path if continued is None else str(find_base(continued))
+    local = Path(base).expanduser()
+    return str(local.resolve()) if base and local.is_dir() else base or None
+
+
+@torch.no_grad()
+def draw_adapter(network: nn.Module, seed: int) -> None:
+    """Draw the first factors of an adapter from a generator named by the seed."""
     draw = generator(seed, "adapter")
-    for name, parameter in model.named_parameters():
+    for name, parameter in network.named_parameters():
         if "lora_A" in name:
             bound = (3.0 / parameter.shape[1]) ** 0.5
             start = torch.empty(parameter.shape).uniform_(-bound, bound, generator=draw)
             parameter.data.copy_(start)
-    return model
+        elif "lora_magnitude_vector" in name:
+            # peft has rounded it to the precision of the weight, which would move the policy
+            layer: Any = network.get_submodule(name.partition(LORA)[0])
+            weight = layer.get_base_layer().weight
+            parameter.data = weight.to(parameter.dtype).norm(dim=1)
 
 
 @torch.no_grad()
-def plain_state(network: nn.Module, keep: bool = True) -> dict[str, Tensor]:
-    """The network's whole tensors under their own names, adapters' products added to the weights.
-
-    The weights in memory stay as they are: adding and subtracting would round them.
-
-    Args:
-        network: with or without adapters; where it is sharded, all processes call this.
-        keep: whether this process wants the tensors, see `whole`.
-    """
-    from peft.tuners.lora import Linear
-
-    state = {}
-    for name, tensor in network.state_dict().items():
-        if ".lora_" not in name:
-            state[name.replace(".base_layer.", ".")] = tensor
-    for layer, module in network.named_modules():
-        if isinstance(module, Linear):
-            weight = state[f"{layer}.weight"]
-            deltas = [module.get_delta_weight(name).float() for name in module.active_adapters]
-            # on the CPU, one layer at a time: a second copy of the weights need not fit the device
-            state[f"{layer}.weight"] = whole(sum(deltas, weight.float()).to(weight.dtype), keep)
-    return whole(state, keep)
+def copy_adapter(network: MaskedTokenModel, directory: Path) -> None:
+    """Give a network with peft's layers the tensors of an adapter on disk."""
+    state = {name.replace(".base_layer.", "."): p for name, p in network.named_parameters()}
+    own = {name: p for name, p in state.items() if LORA not in name}
+    keys = get_family(network.public_config).KEYS
+    adapter = read_adapter(directory, public_names(own, network.core, keys))
+    for name, tensor in adapter.full.items():
+        own[name].copy_(tensor)
+    for layer, parts in adapter.layers.items():
+        module: Any = network.get_submodule(layer)
+        module.lora_A["default"].weight.copy_(parts["A"])
+        module.lora_B["default"].weight.copy_(parts["B"])
+        if "magnitude" in parts:
+            module.lora_magnitude_vector["default"].weight.copy_(parts["magnitude"])

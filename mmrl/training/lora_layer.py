@@ -23,7 +23,8 @@ class InPlaceLora(Linear):
         # flat, because adding in place to a view would copy its gradient
         rows = x.reshape(-1, x.shape[-1])
         result = self.base_layer(rows)
-        low = self.lora_A[name](self.lora_dropout[name](rows)).to(result.dtype)
+        kept = self.lora_dropout[name](x).reshape(rows.shape)
+        low = self.lora_A[name](kept).to(result.dtype)
         weight = self.lora_B[name].weight.to(result.dtype)
         result.addmm_(low, weight.T, alpha=self.scaling[name])
         return result.view(*x.shape[:-1], -1)

@@ -65,8 +65,9 @@ class RunTrainer(ABC, Generic[Config]):
         self.step, self.window = 0, MetricWindow()
 
     @abstractmethod
-    def write_model(self, folder: Path) -> None:
-        """Write the model in its public format; rank 0 writes what all gather."""
+    def write_model(self, folder: Path, merge: bool) -> None:
+        """Write the model in its public format, with the adapter added to it where `merge`; rank 0
+        writes what all gather."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -103,22 +104,26 @@ class RunTrainer(ABC, Generic[Config]):
             )
         return norm
 
-    def save_model(self, folder: Path) -> None:
+    def save_model(self, folder: Path, merge: bool | None = None) -> None:
         """Write the model in its public format. Rank 0 writes.
+
+        Args:
+            folder: existing.
+            merge: whether to write the whole model of an adapter; None follows `merge_adapter`.
 
         Raises:
             DivergenceError: weights or the state of the optimisers are not finite.
         """
         check_finite(self.step, self._saved_tensors())
         if takes_part(self.accelerator):
-            self.write_model(folder)
+            self.write_model(folder, self.settings.merge_adapter if merge is None else merge)
 
     def save(self, folder: Path) -> None:
         """Write model and trainer state; `load` continues exactly. Rank 0 writes.
 
         Tensors are whole, so a run continues with any number of processes, sharded or not.
         """
-        self.save_model(folder)
+        self.save_model(folder, merge=False)
         if takes_part(self.accelerator):
             state = {
                 "step": self.step,

@@ -18,10 +18,13 @@ from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding import keep_pace, like, load_moments, prepare, shard, use_state, whole
 from mmrl.sft_config import SFTConfig
+from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import trained_counts
+from models.loading import merge_state
+from models.network.core import MaskedTokenModel
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +86,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             for micro in range(accumulation):
                 reduced = self.sharded or micro == accumulation - 1
                 with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
-                    loss, metrics = self.objective.loss(self._batch(micro))
+                    batch = self._batch(micro)
+                    with adapter_dropout(self.network, self.config.seed, "dropout", self.step):
+                        loss, metrics = self.objective.loss(batch)
                     self.accelerator.backward(loss / accumulation)
                 found.append(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
                 if micro < accumulation - 1:  # at the end it may be left anyway
@@ -111,12 +116,14 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
                 metrics = self.objective.evaluate(folder, self.step)
         return metrics
 
-    def write_model(self, folder: Path) -> None:
-        """Write the model in its public format, averaged if there is an average."""
+    def write_model(self, folder: Path, merge: bool) -> None:
+        """Write the model in its public format, averaged if there is an average, or its adapter."""
         main = self.accelerator.is_main_process
         with self._saved_weights():
             state = whole(self.network.state_dict(), main)
             if main:
+                if merge and isinstance(self.network, MaskedTokenModel):
+                    state = merge_state(self.network, state)
                 with use_state(self.network, state):
                     self.objective.save(folder)
 

@@ -43,7 +43,7 @@ def train_parts(network: MaskedTokenModel, model: ModelConfig, seed: int) -> nn.
         The network, wrapped where it has an adapter.
     """
     full = trained_in_full(network, model)  # names change with an adapter
-    module = network if model.lora is None else add_adapter(network, model.lora, seed)
+    module = network if model.lora is None else add_adapter(network, model.lora, seed, model.path)
     own = {id(p) for p in full.values()}
     for name, parameter in network.named_parameters():
         if ADAPTER not in name:

@@ -10,11 +10,11 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from mmrl.model_config import adapter_directory
 from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
 from mmrl.runtime.launch import takes_part
-from mmrl.runtime.sharding import assign, load_moments, prepare, shard_policy
-from mmrl.training.adapter import plain_state
+from mmrl.runtime.sharding import assign, load_moments, prepare, shard_policy, whole
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import (
@@ -26,6 +26,7 @@ from mmrl.training.trainable import (
 )
 from mmrl.training.value_model import ValueModel
 from models import Policy
+from models.loading import merge_state
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +38,9 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         trained: the policy's model, not wrapped for several processes.
         frozen: a copy of it as it was, the reference; None with an adapter, or without a KL.
         follows: whether the reference follows the policy.
+        off: whether the reference of a run with an adapter is the model without it.
         start: what an adapter's run trains in full, as it was, where there is a KL; the adapter
-            too where the reference follows the policy.
+            too where the reference has one.
         value: the value model, if there is one.
     """
 
@@ -66,7 +68,9 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             )
         shard_policy(policy, accelerator)
         keeps_start = config.needs_reference and model.lora is not None
-        self.start = copy_start(policy.network, self.follows) if keeps_start else {}
+        # where an adapter is continued, the reference is the policy with it as it was
+        self.off = not self.follows and adapter_directory(model.path) is None
+        self.start = copy_start(policy.network, not self.off) if keeps_start else {}
         [optimizer] = build_optimizers(policy.model, config)
         self.modules = [self.trained]
         if self.value is not None:
@@ -83,7 +87,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         in its place, or else the adapter off or at its former values."""
         if self.frozen is None:
             adapter_off: Any = self.trained.disable_adapter
-            without = nullcontext if self.follows else adapter_off
+            without = adapter_off if self.off else nullcontext
             with without(), swap_values(self.policy.network, self.start):
                 yield
             return
@@ -102,10 +106,12 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         for name, value in self._reference_tensors().items():
             value.copy_((1 - alpha) * value.float() + alpha * present[name].float())
 
-    def write_model(self, folder: Path) -> None:
-        """Write the policy in its public format, the adapter merged into it."""
-        state = plain_state(self.policy.network, self.accelerator.is_main_process)
+    def write_model(self, folder: Path, merge: bool) -> None:
+        """Write the policy in its public format, or its adapter in PEFT's."""
+        network = self.policy.network
+        state = whole(network.state_dict(), self.accelerator.is_main_process)
         if self.accelerator.is_main_process:
+            state = merge_state(network, state) if merge else state
             self.policy.save(folder, self.config.save_dtype, state)
 
     def save(self, folder: Path) -> None:

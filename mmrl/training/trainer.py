@@ -22,6 +22,7 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
+from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.micro_batches import Part, Prepared, split_parts
 from mmrl.training.trained_policy import TrainedPolicy
 from mmrl.types import Canvas, Passes
@@ -215,7 +216,9 @@ class Trainer(TrainedPolicy):
         """Score some rows; `seen` is the canvas of all rows, with its images encoded."""
         algorithm = item.task.algorithm
         canvas = item.batch.rollout.canvas if seen is None else seen
-        return score(self.policy, canvas[rows], passes, algorithm.cfg_scale, algorithm.temperature)
+        guidance, names = algorithm.cfg_scale, ("dropout", self.step, item.iteration)
+        with adapter_dropout(self.policy.network, self.config.seed, *names):
+            return score(self.policy, canvas[rows], passes, guidance, algorithm.temperature)
 
     def _micro_batches(self, rows: int) -> list[slice]:
         size = self.micro_batch_size

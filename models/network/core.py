@@ -12,13 +12,14 @@ vocabulary, and skips the queries and the MLP of the last block everywhere else.
 the same without logits; a value head (`models.network.value_head`) reads them as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from models.network.attention import (
     ATTENTION,
@@ -97,6 +98,8 @@ class MaskedTokenModel(nn.Module):
         self.vision: nn.Module | None
         self.register_module("vision", None)
         self.gradient_checkpointing = False
+        self.recompute: Callable[[], Any] = noop_context_fn
+        """Contexts of a checkpointed block: `context_fn` of `torch.utils.checkpoint`."""
 
     @property
     def device(self) -> torch.device:
@@ -235,7 +238,8 @@ class MaskedTokenModel(nn.Module):
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if self.gradient_checkpointing and torch.is_grad_enabled():
-            return torch.utils.checkpoint.checkpoint(block, *inputs, use_reentrant=False)  # type: ignore[return-value]
+            again = {"use_reentrant": False, "context_fn": self.recompute}
+            return checkpoint(block, *inputs, **again)  # type: ignore[return-value]
         return block(*inputs)
 
     def _logits(self, x: Tensor, columns: tuple[int, int] | None) -> Tensor:

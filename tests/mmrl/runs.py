@@ -168,8 +168,8 @@ def metrics(output: Path) -> list[dict[str, float]]:
 
 
 def same_weights(one: Path, other: Path) -> bool:
-    """Whether two model directories hold the same tensors, bit by bit."""
-    left, right = (load_file(folder / "model.safetensors") for folder in (one, other))
+    """Whether two directories of models or adapters hold the same tensors, bit by bit."""
+    left, right = (load_file(*folder.glob("*model.safetensors")) for folder in (one, other))
     return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
 
 

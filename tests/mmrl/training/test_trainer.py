@@ -249,13 +249,16 @@ def test_the_first_draw_of_an_adapter_depends_on_the_seed_alone(
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_saved_adapter_is_merged_and_loads_as_an_ordinary_policy(
-    world: SimpleNamespace, tmp_path: Path
+@pytest.mark.parametrize("merge", [True, False])
+def test_a_saved_adapter_loads_as_an_ordinary_policy_merged_or_not(
+    world: SimpleNamespace, tmp_path: Path, merge: bool
 ) -> None:
-    config = run_config(world, tmp_path, lora=LORA)
+    config = run_config(world, tmp_path, lora=LORA, merge_adapter=merge)
     trainer, _ = updated(config)
     kept = weights(trainer)
+    (tmp_path / "model").mkdir()
     trainer.save_model(tmp_path / "model")
+    assert (tmp_path / "model" / "adapter_config.json").exists() != merge
     assert all(torch.equal(tensor, kept[name]) for name, tensor in weights(trainer).items())
     merged = load_policy(tmp_path / "model", VQ, max_prompt_length=24)
     canvas = merged.canvas(rollouts(config, trainer)["shapes"][1].prompts[:2])
@@ -272,7 +275,7 @@ def test_an_adapter_on_half_precision_weights_is_saved_in_their_precision(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     trainer = trainer_of(run_config(world, tmp_path, lora=LORA, model={"dtype": "bfloat16"}))
-    trainer.save_model(tmp_path / "model")
+    trainer.save_model(tmp_path / "model", merge=True)
     saved, start = (
         load_policy(path, VQ, dtype="bfloat16").network.state_dict()
         for path in (tmp_path / "model", world.policy)

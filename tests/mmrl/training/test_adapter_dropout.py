@@ -1,0 +1,125 @@
+"""Dropout of an adapter: what is dropped, and that it depends on the row and the step alone."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from peft import PeftModel
+from torch import Generator, Tensor
+
+from mmrl.model_config import LoraConfig
+from mmrl.rl_config import RLConfig
+from mmrl.training.adapter import add_adapter
+from mmrl.training.adapter_dropout import RowDraws, RowDropout, adapter_dropout
+from mmrl.training.trainer import Trainer
+from tests.mmrl.runs import rollouts, run_config, trainer_of
+from tests.models.networks import small_network
+
+IDS = torch.randint(40, (4, 12), generator=Generator().manual_seed(1))
+DROPOUT = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.3}
+
+
+def move(model: torch.nn.Module) -> None:
+    """Move the adapter from its start, where dropout has no effect."""
+    draw = Generator().manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1, generator=draw)
+
+
+def adapted(**changes: object) -> PeftModel:
+    model = add_adapter(small_network(), LoraConfig(**{**DROPOUT, **changes}), seed=0).eval()
+    move(model)
+    return model  # type: ignore[return-value]
+
+
+def logits(model: PeftModel, ids: Tensor, *names: int | str) -> Tensor:
+    with adapter_dropout(model, *names), torch.no_grad():
+        return model(input_ids=ids).logits
+
+
+def test_as_many_entries_are_dropped_as_was_asked_and_the_mean_stays() -> None:
+    draws = RowDraws([])
+    draws.rows = torch.tensor([5, 6], dtype=torch.int32)
+    ones = torch.ones(2, 40, 500)
+    found = [RowDropout(0.3, number, draws)(ones) for number in (0, 200)]
+    for each in found:
+        assert each.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+        assert float((each == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
+    kept = [(each != 0).flatten().float() for each in (*found[0], *found[1])]
+    assert torch.corrcoef(torch.stack(kept)).fill_diagonal_(0).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("variant", [{}, {"use_dora": True}, {"use_rslora": True}])
+def test_a_row_is_dropped_alike_in_every_batch_and_otherwise_in_another_step(
+    variant: dict,
+) -> None:
+    model = adapted(**variant)
+    whole = logits(model, IDS, 0, "step", 1)
+    assert torch.equal(whole, logits(model, IDS, 0, "step", 1))
+    torch.testing.assert_close(logits(model, IDS[2:3], 0, "step", 1), whole[2:3])
+    torch.testing.assert_close(logits(model, IDS.flip(0), 0, "step", 1), whole.flip(0))
+    others = [logits(model, IDS, 0, "step", 2), logits(model, IDS)]
+    with torch.no_grad():
+        others.append(model(input_ids=IDS).logits)  # outside, nothing is dropped
+    assert all((other - whole).abs().max() > 1e-3 for other in others)
+    assert not model.training and not any(module.training for module in model.modules())
+
+
+def test_the_scored_positions_of_a_row_have_the_same_draws_with_fuller_rows_beside_it() -> None:
+    model, asked = adapted(), torch.zeros(4, 12, dtype=torch.bool)
+    asked[0, :3], asked[1:, :9] = True, True
+    with adapter_dropout(model, 1), torch.no_grad():
+        together = model(input_ids=IDS, positions=asked).logits[:3]
+        alone = model(input_ids=IDS[:1], positions=asked[:1]).logits
+    torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("variant", [{}, {"use_dora": True}])
+def test_recomputed_blocks_drop_the_same_entries(variant: dict) -> None:
+    found = []
+    for checkpointing in (False, True):
+        model = adapted(**variant)
+        model.get_base_model().gradient_checkpointing = checkpointing  # type: ignore[union-attr]
+        losses = []
+        for step in range(2):  # both graphs are alive when the first goes backward
+            with adapter_dropout(model, step):
+                losses.append(model(input_ids=IDS).logits.square().mean())
+        sum(losses).backward()  # type: ignore[union-attr]
+        found.append([p.grad for p in model.parameters() if p.requires_grad])
+    for plain, again in zip(*found, strict=True):
+        assert plain is not None and torch.equal(plain, again)
+
+
+def still(world: SimpleNamespace, output: Path, **changes: object) -> RLConfig:
+    """A run whose policy does not move."""
+    values = {"warmup_steps": 1000, "learning_rate": 1e-30, "lora": DROPOUT}
+    return run_config(world, output, **{**values, **changes})
+
+
+def first_update(config: RLConfig) -> tuple[Trainer, dict[str, float]]:
+    trainer = trainer_of(config)
+    work = rollouts(config, trainer)
+    move(trainer.trained)
+    return trainer, trainer.update(work)
+
+
+def test_ratios_are_one_and_a_synchronised_reference_has_no_divergence(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    algorithm = {"num_iterations": 2, "beta": 0.1, "num_draws": 2}
+    changes = {"sync_ref_model": True, "ref_model_mixup_alpha": 1.0, "ref_model_sync_steps": 1}
+    config = still(world, tmp_path, algorithm=algorithm, **changes)
+    trainer, values = first_update(config)
+    assert (values["ratio"], values["approx_kl"]) == (1.0, 0.0) and values["kl"] > 0
+    values = trainer.update(rollouts(config, trainer))
+    assert (values["ratio"], values["kl"]) == (1.0, 0.0)
+
+
+def test_micro_batches_change_nothing_but_rounding(world: SimpleNamespace, tmp_path: Path) -> None:
+    norms = []
+    for size in (8, 2):
+        changes = {"per_device_train_batch_size": size, "model": {"dtype": "float64"}}
+        norms.append(first_update(still(world, tmp_path, **changes))[1]["grad_norm"])
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
