@@ -141,7 +141,7 @@ def _shards(index: Path) -> list[Path]:
     outside = [name for name in names if Path(name).name != name]
     if outside:
         raise ValueError(
-            f"'{index}' names {_first(outside)}: a shard must be a file beside it. Copy or"
+            f"'{index}' names {list_first(outside)}: a shard must be a file beside it. Copy or"
             " download the index again."
         )
     absent = [name for name in names if not (index.parent / name).is_file()]

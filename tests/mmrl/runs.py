@@ -48,7 +48,7 @@ def write_world(folder: Path) -> SimpleNamespace:
         network=NetworkConfig(d_model=32, n_layers=2, n_heads=2, mlp_hidden_size=64),
     )
     policy = outline_start(options, load_vq(VQ))
-    load_start(policy, "", seed=0)
+    load_start(policy, options, seed=0, device="cpu")
     for name, parameter in policy.network.named_parameters():
         if parameter.ndim == 2 and "embed" not in name:
             parameter.data *= 4.0  # far from uniform, so that errors show

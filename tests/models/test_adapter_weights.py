@@ -15,6 +15,7 @@ from models import load_model
 from models.adapter_weights import name_targets
 from models.loading import build_network, names_of, outline, save_model
 from models.network.core import MaskedTokenModel
+from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.networks import LLADA_V, small_network
 
 IDS = torch.randint(40, (2, 9), generator=Generator().manual_seed(1))
@@ -32,7 +33,7 @@ def move(network: nn.Module) -> None:
 def write(folder: Path, kind: str = "llada", **options: object) -> tuple[MaskedTokenModel, Path]:
     """A base in `folder/base`, and a moved adapter of it in `folder/adapter`."""
     if not (folder / "base").is_dir():
-        network = small_network()
+        network = small_network(vocab_size=130)
         if kind != "llada":
             network = build_network({**LLADA_V, "vocab_size": 40})
             torch.nn.init.normal_(network.vision.newline, generator=Generator().manual_seed(0))
@@ -130,6 +131,7 @@ def test_layers_that_end_as_others_do_are_named_by_an_expression() -> None:
 def test_an_adapter_is_continued_where_it_was_left(tmp_path: Path) -> None:
     options = {"use_dora": True, "modules_to_train": ["norm"]}
     trained, folder = write(tmp_path, **options)
+    small_tokenizer().save_pretrained(tmp_path / "base")
     network = load_model(folder, merge_adapter=False)
     lora = LoraConfig(r=3, lora_alpha=5, use_dora=True)
     model = ModelConfig(path=str(folder), vq=None, lora=lora, modules_to_train=["norm"])
