@@ -34,6 +34,7 @@ def write(folder: Path, kind: str = "llada", **options: object) -> tuple[MaskedT
     """A base in `folder/base`, and a moved adapter of it in `folder/adapter`."""
     if not (folder / "base").is_dir():
         network = small_network(vocab_size=130)
+        network.public_config["mask_token_id"] = 115  # of the small tokenizer
         if kind != "llada":
             network = build_network({**LLADA_V, "vocab_size": 40})
             torch.nn.init.normal_(network.vision.newline, generator=Generator().manual_seed(0))
