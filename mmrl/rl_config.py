@@ -45,6 +45,10 @@ class RLConfig(RunConfig):
     ref_model_sync_steps: int = 512
     """Optimiser steps after which the reference follows; the next rollouts are the first to see
     it."""
+    ema_decay: float | None = None
+    """Decay of an exponential moving average of what is trained, per optimiser step. It is what
+    evaluations sample from and what checkpoints and `final/` hold; rollouts and updates use the
+    weights themselves, which the state of the trainer keeps. Null is off."""
     overlap_rewards: bool = True
     """Call rewards in background threads while the next groups are sampled; false calls them when
     all groups are sampled. The scores are the same."""
@@ -65,6 +69,8 @@ class RLConfig(RunConfig):
         alpha, every = self.ref_model_mixup_alpha, self.ref_model_sync_steps
         check(0 < alpha <= 1, "ref_model_mixup_alpha", alpha, "above 0, at most 1")
         check(every >= 1, "ref_model_sync_steps", every, "at least 1")
+        decay = self.ema_decay
+        check(decay is None or 0 <= decay < 1, "ema_decay", decay, "null, or from 0 to below 1")
         check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:

@@ -68,9 +68,9 @@ def estimate(
         world_size: number of processes; several keep a second copy of the gradients to reduce.
 
     Returns:
-        `weights`, `adapter`, `gradients`, `optimiser`, `reference`, `value` (a value model with its
-        gradients and moments), `update` (of a micro-batch) and `sampling` (of a batch of rollouts);
-        the last two are never held at once.
+        `weights`, `adapter`, `gradients`, `optimiser`, `reference`, `average` where there is one,
+        `value` (a value model with its gradients and moments), `update` (of a micro-batch) and
+        `sampling` (of a batch of rollouts); the last two are never held at once.
     """
     core = get_family(raw).core_config(raw)
     with torch.device("meta"):
@@ -90,6 +90,7 @@ def estimate(
         "gradients": trained * reduced,
         "optimiser": trained * moments,
         "reference": (full + adapter * 4 * config.sync_ref_model) * config.needs_reference,
+        **({} if config.ema_decay is None else {"average": (full / size + adapter) * 4}),
         "value": _value(config, network, adapter) * (1 + reduced + moments),
         "update": max(micro) * config.micro_batch_size(world_size),
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),

@@ -36,6 +36,7 @@ class RLProgress(Progress):
 
     def __init__(self, run: RunDirectory, trainer: Trainer, tasks: Mapping[str, Task]) -> None:
         super().__init__(run, trainer, self._evaluate, at_ends=True)
+        self.averaged = trainer.averaged
         self.policy, self.tasks, self.images = trainer.policy, tasks, trainer.config.eval_images
         self.batches: Mapping[str, RolloutBatch] = {}
 
@@ -69,7 +70,12 @@ class RLProgress(Progress):
                 self._track(f"samples/{name}", result)
 
     def _evaluate(self) -> list[Mapping[str, float]]:
-        """Evaluate all tasks, or keep nothing of it where a stop is requested."""
+        """Evaluate all tasks under the averaged weights, where there is an average, or keep nothing
+        of it where a stop is requested."""
+        with self.averaged():
+            return self._evaluate_tasks()
+
+    def _evaluate_tasks(self) -> list[Mapping[str, float]]:
         if self.trainer.step == 0:
             self._draw_first_images()
         results: dict[str, tuple[Evaluation, float]] = {}

@@ -159,6 +159,8 @@ class Trainer(TrainedPolicy):
                     advance()
             self._learn(work[-1], scale, sums, alone=len(plan) == 1)
         self.schedule.step()
+        if self.ema is not None:
+            self.ema.update()
 
     def _learn(self, part: Part, scale: float, sums: dict[str, Tensor], alone: bool) -> None:
         """Add the gradient of a part; the last of an inner iteration takes the optimiser step."""
