@@ -1,10 +1,12 @@
 """Benchmarks of images: a column per reward, a row per tag, as GenEval reports them."""
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from eval.eval_config import EvalConfig
+from eval.evaluation import Evaluation
 from eval.means import Table, mean_by_tag
 from eval.question_categories import format_categories, mean_by_category
 from eval.results import Report, Results, finite_scores, format_table
@@ -32,8 +34,28 @@ def report(config: EvalConfig, results: Results) -> Report:
     questions = {k: mean_by_category(evaluation, k) for k in evaluation.items}
     parts = [format_tags(tables) if tables else "no rewards, no scores\n"]
     parts += [format_categories(key, columns) for key, columns in questions.items()]
+    correct = share_with_correct(evaluation, config.num_images_per_prompt)
+    if correct:
+        shares = ", ".join(f"{key} {share:.3f}" for key, share in correct.items())
+        parts.append(f"share of prompts with an image that scores 1: {shares}\n")
     content = {"tables": tables, **({"categories": questions} if questions else {})}
+    content |= {"prompts_with_correct": correct} if correct else {}
     return Report("\n".join(parts), tables, {**content, "samples": samples})
+
+
+def share_with_correct(evaluation: Evaluation, each: int) -> dict[str, float]:
+    """Share of prompts of which an image scores 1, GenEval's "correct prompts"; of rewards that
+    score every image 0 or 1, where prompts have several.
+
+    Args:
+        evaluation: of a benchmark.
+        each: images per prompt.
+    """
+    return {
+        key: statistics.fmean(max(scores[n : n + each]) for n in range(0, len(scores), each))
+        for key, scores in evaluation.scores.items()
+        if each > 1 and all(score in (0, 1) for score in scores)
+    }
 
 
 def format_tags(tables: Mapping[str, Table]) -> str:

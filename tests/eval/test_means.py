@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from eval.image_benchmark import format_tags
+from eval.evaluation import Evaluation
+from eval.image_benchmark import format_tags, share_with_correct
 from eval.means import mean_by_tag
 from mmrl.types import Prompt
 
@@ -43,3 +44,11 @@ def test_the_text_names_every_tag_and_reward() -> None:
     text = format_tags({"strict": table, "partial": table})
     assert "colors" in text and "mean over tags" in text and "1.000 ± 0.000" in text
     assert len({len(line) for line in text.splitlines()}) == 1
+
+
+def test_a_prompt_is_correct_if_one_of_its_images_is() -> None:
+    prompts = [prompt for prompt in _prompts(["colors"] * 3) for _ in range(2)]
+    scores = {"geneval": [0.0, 1.0, 0.0, 0.0, 1.0, 1.0], "partial": [0.5, 1, 0, 0, 1, 1]}
+    evaluation = Evaluation(prompts, [], scores)
+    assert share_with_correct(evaluation, 2) == {"geneval": pytest.approx(2 / 3)}
+    assert share_with_correct(evaluation, 1) == {}

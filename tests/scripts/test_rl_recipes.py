@@ -20,7 +20,6 @@ from PIL import Image
 from mmrl.config import load_config
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from tests import by_path
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
@@ -63,17 +62,7 @@ CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints
 NOT_HERE = ("hps", "hpsv3", "compositional")
 """Rewards whose networks cannot be had without a download."""
 
-script = by_path.load(ROOT / "scripts", "make_skeleton")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def skeletons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("skeletons")
-    for family in (*FAMILIES.values(), "magvitv2"):
-        sizes = {"layers": 2, "width": 32 if family == "magvitv2" else 128, "tower": "small"}
-        script.make_skeleton(script.Config(family=family, out=str(folder / family), **sizes))
-    return {path.name: path for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,21 @@
+"""Checkpoints that have everything but the weights of the published ones."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import by_path
+
+ROOT = Path(__file__).resolve().parents[2]
+FAMILIES = ("llada", "llava_llada", "mmada", "magvitv2")
+
+
+@pytest.fixture(scope="session")
+def skeletons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Skeletons of two blocks by family, with the public vocabulary."""
+    script = by_path.load(ROOT / "scripts", "make_skeleton")
+    folder = tmp_path_factory.mktemp("skeletons")
+    for family in FAMILIES:
+        sizes = {"layers": 2, "width": 32 if family == "magvitv2" else 128, "tower": "small"}
+        script.make_skeleton(script.Config(family=family, out=str(folder / family), **sizes))
+    return {path.name: path for path in folder.iterdir()}

@@ -1,0 +1,176 @@
+"""Every evaluation of a public checkpoint runs on a skeleton of that checkpoint.
+
+The vocabulary, the layouts, the columns of the data, the rewards and the sandbox are the
+evaluation's; lengths and steps are few, and the rows of hub data sets are written here.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import Mask2FormerForUniversalSegmentation
+
+from eval.eval_config import EvalConfig, load_settings
+from mmrl import eval as text
+from mmrl import eval_v as vision
+from rewards.detection import instance_segmenter as segmenter
+from tests.mmrl.data.test_dpg_bench import HEAD
+from tests.mmrl.question_sets import (
+    MMMU,
+    MMMU_TYPES,
+    OPEN,
+    SEED,
+    SEED_TYPES,
+    VISTA_TYPES,
+    VISTAS,
+    image,
+    on_the_hub,
+)
+from tests.rewards.conftest import randomised
+from tests.rewards.judge_server import judge_server
+from tests.rewards.test_compositional import tiny_mask2former
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted(
+    path
+    for path in (ROOT / "configs" / "eval").glob("*.yaml")
+    if re.match("(llada|mmada)v?_", path.name)
+)
+FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/": "mmada"}
+ROWS: dict[str, dict[str, Any]] = {
+    "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
+    "ankner/math-500": {"problem": "1 + 2?", "solution": r"It is $\boxed{3}$.", "answer": "3"},
+    "google-research-datasets/mbpp": {
+        "task_id": 1,
+        "text": "Add one.",
+        "code": "def f(x):\n    return x + 1",
+        "test_list": ["assert f(1) == 2"],
+        "test_setup_code": "",
+    },
+    "openai/openai_humaneval": {
+        "task_id": "HumanEval/0",
+        "prompt": 'def f(x):\n    """Add one."""\n',
+        "canonical_solution": "    return x + 1\n",
+        "test": "def check(candidate):\n    assert candidate(1) == 2\n",
+        "entry_point": "f",
+    },
+    "Gen-Verse/LiveCodeBench": {
+        "question": "Read a number and print it.",
+        "test_method": "stdio",
+        "test_input": ["1\n"],
+        "test_output": ["1\n"],
+        "test_time_limit": 5,
+    },
+    "Gen-Verse/AIME2024": {"question": "What is 1 + 2?", "ground_truth_answer": "003"},
+}
+"""A row of each set of texts, with the columns it has on the hub."""
+QUESTIONS = {
+    "lmms-lab/SEED-Bench": ([{**SEED, "image": [image(1)]}], SEED_TYPES),
+    "lmms-lab/MMMU": ([MMMU, OPEN], MMMU_TYPES),
+    "AI4Math/MathVista": (VISTAS, VISTA_TYPES),
+}
+"""Rows and types of the columns of the sets of questions about images."""
+GENEVAL = [
+    {"tag": "counting", "include": [{"class": "dog", "count": 2}], "prompt": "two dogs"},
+    {"tag": "colors", "include": [{"class": "cow", "count": 1, "color": "red"}], "prompt": "cow"},
+]
+DPG = "a,a red circle,,1,0,entity,whole,t,is it red?\n"
+CLIP = str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def read_recipe(path: Path) -> tuple[Callable[[list[str]], int], EvalConfig]:
+    """The command of an evaluation, and its settings."""
+    images = re.search("v_|geneval|dpg", path.stem)
+    command = vision if images else text
+    tasks = ("text_to_image", "image_to_text") if images else ("text",)
+    return command.main, load_settings([f"config={path}"], tasks)
+
+
+def write_prompts(config: EvalConfig, folder: Path) -> list[str]:
+    """Rows of the data set, and the words that read them."""
+    if config.prompts in QUESTIONS:
+        rows, types = QUESTIONS[config.prompts]
+        return [f"prompts={on_the_hub(folder, rows, types, config.data.split or 'train')}"]
+    if config.data.format == "dpg_bench":
+        (folder / "dpg_bench.csv").write_text(HEAD + DPG)
+        return [f"prompts={folder / 'dpg_bench.csv'}"]
+    if config.prompts.startswith("datasets/"):
+        return ["limit=2"]
+    rows = GENEVAL if config.geneval_dir else [ROWS[config.prompts]]
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [f"prompts={path}", "data.config=null", "data.split=null"]
+
+
+def shrink(config: EvalConfig) -> list[str]:
+    """The words for few positions and steps."""
+    if config.task == "text_to_image":
+        return ["sampler.steps=2", "num_images_per_prompt=2"]
+    block = config.sampler.block_size
+    length = 2 * block if block else config.max_completion_length
+    few = {"max_completion_length": length, "steps": min(4, length)}
+    if config.settings:
+        return [f"settings=[{json.dumps(few)}]"]
+    return [f"max_completion_length={length}", f"sampler.steps={few['steps']}"]
+
+
+@pytest.fixture(scope="module")
+def segmenter_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mask2former")
+    network = Mask2FormerForUniversalSegmentation(tiny_mask2former(80))
+    randomised(network, seed=1).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_an_evaluation_runs_on_a_skeleton(
+    path: Path,
+    tmp_path: Path,
+    skeletons: dict[str, Path],
+    segmenter_checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
+    main, config = read_recipe(path)
+    family = next(own for start, own in FAMILIES.items() if config.model.path.startswith(start))
+    words = [
+        f"config={path}",
+        f"output_dir={tmp_path / 'out'}",
+        f"model.path={skeletons[family]}",
+        "model.dtype=float32",
+        "model.max_prompt_length=2048",
+        *write_prompts(config, tmp_path),
+        *shrink(config),
+    ]
+    words += [f"model.vq={skeletons['magvitv2']}"] if config.model.vq else []
+    words += ["model.image_size=64"] if config.model.image_size else []
+    words += [f"geneval_dir={tmp_path / 'folders'}"] if config.geneval_dir else []
+    entries = [dict(entry) for entry in config.rewards]
+    with judge_server() as url:
+        for entry in entries:
+            if entry["name"] == "compositional":
+                entry |= {"model": str(segmenter_checkpoint), "clip_model": CLIP}
+            if entry["name"] == "dsg":
+                entry |= {"model": "colours", "urls": [url], "cache_dir": str(tmp_path / "cache")}
+        assert main([*words, f"rewards={json.dumps(entries)}"]) == 0
+    scores = json.loads((tmp_path / "out" / "scores.json").read_text())
+    key = entries[0].get("key") or entries[0]["name"]
+    if config.task == "text_to_image":
+        found = [sample[key] for sample in scores["samples"]]
+    else:
+        assert scores["left_out"] == 0
+        found = [s["scores"][key] for own in scores["samples"].values() for s in own]
+    assert found and all(score is not None and math.isfinite(score) for score in found)
+    if config.geneval_dir:
+        assert (tmp_path / "folders" / "00001" / "samples" / "00001.png").is_file()
