@@ -2,23 +2,31 @@
 
     {name: judge, model: Qwen/Qwen3-VL-8B-Instruct, urls: ["http://127.0.0.1:8000/v1"]}
 
-It answers behind OpenAI's chat completions (`backend: openai`) or in this process (`backend:
-transformers`, the Qwen-VL family). Text and images, of prompts and completions, are shown as they
-are; the answer of a prompt only where a template says {answer}. With `chunk_size` the chunks of a
-text are judged, each with the text before it (process reward); that judge never sees the
-answer. The score is the raw one of the template's scale. A reply without one is a failure of that
-sample, after `reasks` more requests, and so is a server that gives none before the deadline.
+It answers behind OpenAI's chat completions (`backend: openai`), in this process (`backend:
+transformers`, the Qwen-VL family), or from vLLM on separate devices (`backend: vllm`). Text and
+images, of prompts and completions, are shown as they are; the answer of a prompt only where a
+template says {answer}. With `chunk_size` the chunks of a text are judged, each with the text before
+it (process reward); that judge never sees the answer. The score is the raw one of the template's
+scale. A reply without one is a failure of that sample, after `reasks` more requests, and so is a
+server that gives none before the deadline.
+
+With `num_votes` a request is drawn several times at `temperature`, each time with another seed, and
+`votes` says what the scores become. dLLM-RL's process reward is `votes: firm_agreement` (text:
+`agreement`) with `fallback: outcome`; there a reply without a score is a 0, here it is asked for
+again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from PIL import Image
+
 from mmrl.config import ConfigError, check
 from mmrl.types import Chunk, Cutting, Sample
-from rewards import PartialFailure
+from rewards import PartialFailure, build_reward
 from rewards.http.errors import Unreadable
 from rewards.http.service import Deadline
 from rewards.http.service_options import ServiceOptions
@@ -26,6 +34,7 @@ from rewards.judging.cache import ReplyCache, hash_request
 from rewards.judging.endpoint import Endpoint
 from rewards.judging.reply import ReplyError, read_score
 from rewards.judging.template import Template, load_template
+from rewards.judging.votes import Jury
 from rewards.parsing.images import Files, data_url
 
 AGAIN = (ReplyError, Unreadable)
@@ -56,11 +65,11 @@ class JudgeReward(ServiceOptions):
     needs: ClassVar[tuple[str, ...]] = ("prompt",)
 
     model: str
-    """Name under which the server has it, or directory or hub id (backend: transformers)."""
+    """Name under which the server has it, or directory or hub id (backend: transformers, vllm)."""
     urls: list[str] | None = None
     """Addresses that `/chat/completions` is appended to; several take turns."""
-    backend: Literal["openai", "transformers"] = "openai"
-    """A server, or a model in this process."""
+    backend: Literal["openai", "transformers", "vllm"] = "openai"
+    """A server, a model in this process, or vLLM's offline engine beside it."""
     template: str | None = None
     """Name in `configs/judge/` or path of a YAML; null takes `general`, for chunks `process`."""
     chunk_size: int | None = None
@@ -71,6 +80,19 @@ class JudgeReward(ServiceOptions):
     """Environment variable that holds the server's key; empty for none."""
     max_tokens: int = 512
     """Longest reply."""
+    temperature: float = 0.0
+    """Of the reply; 0 is greedy."""
+    top_p: float = 1.0
+    """Smallest probability of the tokens that a reply is drawn from."""
+    num_votes: int = 1
+    """Replies to each request, with the seeds 0, 1, …; several need a temperature."""
+    votes: Literal["mean", "majority", "agreement", "firm_agreement"] = "mean"
+    """What their scores become: the mean; the most frequent; or the score that all have. For
+    `firm_agreement` a common 0 is none."""
+    fallback: Literal["zero", "outcome"] = "zero"
+    """The score without agreement: 0, or that of the completion by `outcome`, from -1 to 1."""
+    outcome: dict[str, Any] | None = None
+    """Entry of a reward from 0 to 1 (fallback: outcome); null is {name: answer}."""
     structured: bool = True
     """Send the JSON schema of the reply along, which servers that know it then keep to."""
     extra_body: dict[str, Any] | None = None
@@ -83,14 +105,32 @@ class JudgeReward(ServiceOptions):
     """Folder for replies, by everything that was asked; empty keeps none."""
     max_pixels: int = 1048576
     """Larger images are scaled down to this."""
+    min_pixels: int = 0
+    """Smaller images are scaled up to this (image_size: qwen_vl); 0 is the four tokens of
+    qwen-vl-utils."""
+    image_size: Literal["fit", "qwen_vl"] = "fit"
+    """How images are scaled: `fit` keeps those within `max_pixels`; `qwen_vl` gives them the size
+    at which a Qwen-VL reads them (qwen-vl-utils, sides multiples of two patches), so that neither a
+    server nor a processor scales them again."""
+    patch_size: int = 14
+    """Side of a patch (image_size: qwen_vl): 14 for Qwen2-VL and Qwen2.5-VL, 16 for Qwen3-VL."""
     max_characters: int = 20000
     """Longer texts lose their middle."""
     device: str = "auto"
-    """Of the model (backend: transformers)."""
+    """Of the model (backend: transformers); with vllm its own, such as cuda:1 or cuda:2,3, where
+    auto takes the last."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Of its weights."""
     batch_size: int = 4
-    """Requests it answers at once."""
+    """Requests it answers at once (backend: transformers)."""
+    tensor_parallel_size: int = 1
+    """Devices of the engine (backend: vllm)."""
+    gpu_memory_utilization: float = 0.9
+    """Share of the memory of its devices that the engine takes (backend: vllm)."""
+    max_model_len: int | None = None
+    """Longest request with its reply, in tokens; null is the model's (backend: vllm)."""
+    engine: dict[str, Any] | None = None
+    """Further arguments of `vllm.LLM`, such as {limit_mm_per_prompt: {image: 1}}."""
 
     def __post_init__(self) -> None:
         for key in ("max_tokens", "deadline_s", "max_pixels", "max_characters", "batch_size"):
@@ -100,6 +140,8 @@ class JudgeReward(ServiceOptions):
         check(size is None or size > 0, "judge.chunk_size", size, "null or above 0")
         fixed = sorted({"model", "messages", "stream"} & set(self.extra_body or {}))
         check(not fixed, "judge.extra_body", fixed, "of other fields, these are set here")
+        self._check_votes()
+        self._encode = self._build_encoder()
         self.cutting = None if size is None else Cutting(size, self.chunk_at)
         self._template = self._checked_template()
         self._cache = ReplyCache(Path(self.cache_dir).expanduser() if self.cache_dir else None)
@@ -113,14 +155,17 @@ class JudgeReward(ServiceOptions):
             judged as a single one. None where a template shows the answer and there is none, and
             where a completion has no chunks.
         """
-        files = Files(partial(data_url, max_pixels=self.max_pixels))
+        files = Files(self._encode)
         asked = [
-            [(hash_request(request), request) for request in self._requests(sample, files)]
+            [self._draws(request) for request in self._requests(sample, files)]
             for sample in samples
         ]
-        scores = self._scores({key: request for own in asked for key, request in own})
+        scores = self._scores({k: r for own in asked for draws in own for k, r in draws.items()})
         results = [
-            _result([scores[key] for key, _ in own], self._is_cut(sample))
+            _result(
+                [self._jury.decide([scores[key] for key in draws], sample) for draws in own],
+                self.cutting is not None and sample.chunks is not None,
+            )
             for own, sample in zip(asked, samples, strict=True)
         ]
         if any(isinstance(result, Exception) for result in results):
@@ -135,11 +180,12 @@ class JudgeReward(ServiceOptions):
         """A score for each request, from the cache or the judge."""
         found = {key: self._parse(self._cache.get(key)) for key in requests}
         deadline = Deadline(self.deadline_s)
-        for _ in range(1 + self.reasks):
+        for time in range(1 + self.reasks):
             wanted = [key for key, score in found.items() if isinstance(score, AGAIN)]
             if not wanted:
                 break
-            replies = self._backend.ask([requests[key] for key in wanted], deadline)
+            again = [self._reseed(requests[key], time) for key in wanted]
+            replies = self._backend.ask(again, deadline)
             for key, reply in zip(wanted, replies, strict=True):
                 found[key] = self._parse(reply)
                 if isinstance(reply, str) and isinstance(found[key], float):
@@ -178,8 +224,9 @@ class JudgeReward(ServiceOptions):
         request = {
             "model": self.model,
             "messages": messages,
-            "temperature": 0,
+            "temperature": self.temperature or 0,
             "max_tokens": self.max_tokens,
+            **({"top_p": self.top_p} if self.top_p < 1 else {}),
             **(self.extra_body or {}),
         }
         if self.structured and self._template.reply == "json":
@@ -187,8 +234,33 @@ class JudgeReward(ServiceOptions):
             request["response_format"] = {"type": "json_schema", "json_schema": schema}
         return request
 
-    def _is_cut(self, sample: Sample) -> bool:
-        return self.cutting is not None and sample.chunks is not None
+    def _draws(self, request: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """The requests of all votes, by the keys of their replies."""
+        seeds = range(self.num_votes) if self.temperature else [None]
+        drawn = [request if seed is None else {**request, "seed": seed} for seed in seeds]
+        return {hash_request(each): each for each in drawn}
+
+    def _reseed(self, request: dict[str, Any], time: int) -> dict[str, Any]:
+        """A request that is asked again: another seed, because the same would get the same."""
+        if not self.temperature:
+            return request
+        return {**request, "seed": request["seed"] + time * self.num_votes}
+
+    def _check_votes(self) -> None:
+        check(self.temperature >= 0, "judge.temperature", self.temperature, "0 or above")
+        check(0 < self.top_p <= 1, "judge.top_p", self.top_p, "above 0, up to 1")
+        check(self.num_votes >= 1, "judge.num_votes", self.num_votes, "at least 1")
+        same = self.num_votes > 1 and self.temperature == 0
+        advice = "Greedy replies are all the same: set judge.temperature, for instance to 0.6."
+        check(not same, "judge.num_votes", self.num_votes, "1 with temperature 0", advice)
+        drawn = sorted({"seed", "n"} & set(self.extra_body or {})) if self.temperature else []
+        check(not drawn, "judge.extra_body", drawn, "of other fields, num_votes sets these")
+        given = self.outcome is None or self.fallback == "outcome"
+        check(given, "judge.outcome", self.outcome, "null unless judge.fallback is outcome")
+        outcome = None
+        if self.fallback == "outcome":
+            outcome = build_reward(self.outcome or {"name": "answer"}, "judge.outcome")
+        self._jury = Jury(self.votes, outcome)
 
     def _check_shown(self, sample: Sample) -> None:
         is_text = isinstance(sample.completion, str)
@@ -227,15 +299,45 @@ class JudgeReward(ServiceOptions):
                 )
         return template
 
+    def _build_encoder(self) -> Callable[[Image.Image], str]:
+        """What makes a data URL of an image."""
+        if self.image_size == "fit":
+            allowed, advice = "0 with image_size: fit", "Set judge.image_size to qwen_vl."
+            check(self.min_pixels == 0, "judge.min_pixels", self.min_pixels, allowed, advice)
+            return partial(data_url, max_pixels=self.max_pixels)
+        from rewards.judging.qwen_images import QwenImages
+
+        return QwenImages(self.min_pixels, self.max_pixels, self.patch_size)
+
     def _build_backend(self) -> Backend:
         if self.backend == "transformers":
             from rewards.judging.local import LocalJudge
 
             return LocalJudge(self.model, self.device, self.dtype, self.batch_size)
+        if self.backend == "vllm":
+            return self._build_offline_judge()
         advice = "For instance [http://127.0.0.1:8000/v1]."
         check(bool(self.urls), "judge.urls", self.urls, "a list of addresses", advice)
         keys = ("judge.urls", "judge.api_key_env")
         return Endpoint(self.open_service(self.urls or [], self.api_key_env, keys))
+
+    def _build_offline_judge(self) -> Backend:
+        from rewards.judging.offline import OfflineJudge
+
+        share, places = self.gpu_memory_utilization, self.tensor_parallel_size
+        check(0 < share <= 1, "judge.gpu_memory_utilization", share, "above 0, up to 1")
+        check(places >= 1, "judge.tensor_parallel_size", places, "at least 1")
+        longest = {} if self.max_model_len is None else {"max_model_len": self.max_model_len}
+        settings = {
+            "model": self.model,
+            "dtype": self.dtype,
+            "tensor_parallel_size": places,
+            "gpu_memory_utilization": share,
+            **longest,
+        }
+        twice = sorted(settings.keys() & (self.engine or {}).keys())
+        check(not twice, "judge.engine", twice, "of other arguments, these have options")
+        return OfflineJudge({**settings, **(self.engine or {})}, self.device)
 
 
 def _result(

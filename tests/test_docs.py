@@ -76,6 +76,10 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+VLLM_FLAGS = {"--port", "--max-model-len", "--limit-mm-per-prompt"}
+"""Of `vllm serve` 0.33, as far as the pages have them."""
+
+
 def check_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise, or fail an assertion, unless the command names real files and valid settings."""
     program, *rest = words
@@ -95,6 +99,8 @@ def check_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         assert rest[0] == "launch" and arguments.module
         assert Path(arguments.config_file).is_file()
         assert load_settings(arguments.training_script, arguments.training_script_args)
+    elif program == "vllm":
+        assert rest[0] == "serve" and {word for word in rest if word.startswith("--")} <= VLLM_FLAGS
     elif words == ["python", "-m", "mmrl"]:
         assert importlib.import_module("mmrl.__main__")
     elif program == "python" and rest[0] == "-m":

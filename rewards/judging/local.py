@@ -12,6 +12,8 @@ import torch
 from mmrl.config import import_extra
 from rewards.http import stop
 from rewards.http.service import Deadline
+from rewards.judging.cache import hash_request
+from rewards.judging.seeded_draws import SeededDraws
 from rewards.networks.placement import resolve_device
 from rewards.networks.pretrained import load_part
 
@@ -20,7 +22,7 @@ PATCH_SIZE = 14
 
 
 class LocalJudge:
-    """Generates replies greedily.
+    """Generates replies, greedily or with the temperature and seed of each request.
 
     Args:
         model: directory or hub id of a Qwen2-VL, Qwen2.5-VL or Qwen3-VL checkpoint.
@@ -69,7 +71,10 @@ class LocalJudge:
             text=texts, images=images, padding=True, padding_side="left", return_tensors="pt"
         ).to(self.device)
         limit = max(request["max_tokens"] for request in requests)
-        written = self.network.generate(**inputs, do_sample=False, max_new_tokens=limit)
+        draws = SeededDraws(requests, [int(hash_request(r)[:15], 16) for r in requests])
+        written = self.network.generate(
+            **inputs, do_sample=False, max_new_tokens=limit, logits_processor=[draws]
+        )
         new = written[:, inputs["input_ids"].shape[1] :]
         return list(self.processor.batch_decode(new, skip_special_tokens=True))
 

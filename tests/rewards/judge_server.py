@@ -124,6 +124,17 @@ class Chat(BaseHTTPRequestHandler):
         score = int(any(name in words and pixel == colour for name, colour in named.items()))
         self.say(json.dumps({"reason": "pixel", "score": score}))
 
+    def voter(self, request: dict[str, Any]) -> None:
+        """Scores by the seed; without a score where the completion says so and the seed is 1."""
+        content = request["messages"][-1]["content"]
+        words = "".join(part.get("text", "") for part in content)
+        allowed = request["response_format"]["json_schema"]["schema"]["properties"]["score"]["enum"]
+        if "stumble" in words and request["seed"] == 1:
+            return self.say("hm")
+        spread = 0 if "agree" in words else request["seed"]
+        score = allowed[(allowed.index(0) if 0 in allowed else 1) + spread % 2]
+        self.say(json.dumps({"reason": "", "score": score}))
+
     def busy(self, request: dict[str, Any]) -> None:
         self.answer(429, {"error": "slowly"}, Retry_After="0")
 

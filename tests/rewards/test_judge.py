@@ -101,6 +101,35 @@ def test_images_of_the_prompt_come_first_and_an_image_that_was_made_last(url: st
     assert "(the last image)" in words["text"]
 
 
+@pytest.mark.parametrize(
+    ("size", "options", "expected"),
+    [
+        ((512, 300), {}, (504, 308)),
+        ((512, 300), {"max_pixels": 50176}, (280, 168)),
+        ((20, 20), {"min_pixels": 12544}, (112, 112)),
+        ((512, 300), {"patch_size": 16}, (512, 288)),
+    ],
+)
+def test_images_may_be_sent_at_the_size_at_which_a_qwen_reads_them(
+    url: str, size: tuple[int, int], options: dict, expected: tuple[int, int]
+) -> None:
+    qwen_vl_utils = pytest.importorskip("qwen_vl_utils")
+    made = Image.effect_noise(size, 60).convert("RGB")
+    judge(url, image_size="qwen_vl", **options)([Sample("noise", made)])
+    sent = picture(shown(url)[0])
+    assert sent.size == expected
+    # what a server, or the processor here, makes of it: nothing
+    turn = [{"role": "user", "content": [{"type": "image", "image": sent}]}]
+    patch = options.get("patch_size", 14)
+    [read], _ = qwen_vl_utils.process_vision_info(turn, image_patch_size=patch)
+    assert read.tobytes() == sent.tobytes()
+    wrong = {"min_pixels": 10**7, "image_size": "qwen_vl"}
+    with pytest.raises(ConfigError, match="judge.min_pixels is 10000000; .*max_pixels"):
+        judge(url, **wrong)
+    with pytest.raises(ConfigError, match="judge.min_pixels is 9; .*judge.image_size to qwen_vl"):
+        judge(url, min_pixels=9)
+
+
 def test_a_long_text_loses_its_middle(url: str) -> None:
     judge(url, max_characters=60)([text("begin " + "x" * 5000 + " end")])
     said = shown(url)[-1]["text"]
@@ -180,6 +209,74 @@ def test_a_server_that_does_not_is_a_counted_failure_before_the_deadline_is_long
     assert time.monotonic() - started < 3
     assert scores.failed == {"judge": [True] * 3} and scores.total == [None] * 3
     assert said in caplog.text
+
+
+def voter(url: str, **options: Any) -> Any:
+    return judge(url, "voter", **{"temperature": 0.6, "num_votes": 3, **options})
+
+
+@pytest.mark.parametrize(
+    ("votes", "disagreed", "agreed"),
+    [("mean", 7 / 3, 2.0), ("majority", 2.0, 2.0), ("agreement", 0.0, 2.0)],
+)
+def test_several_votes_become_one_score(
+    url: str, votes: str, disagreed: float, agreed: float
+) -> None:
+    reward = voter(url, votes=votes, top_p=0.95)  # the scores are 2, 3, 2 or 2, 2, 2
+    assert reward([text("bb"), text("agree")]) == [pytest.approx(disagreed), agreed]
+    request = counts(url)["last"]
+    assert (request["temperature"], request["top_p"]) == (0.6, 0.95)
+
+
+def test_where_votes_disagree_the_outcome_may_decide(url: str) -> None:
+    """dLLM-RL's process reward: for text a common 0 stays, for images the outcome replaces it."""
+    process = {"chunk_size": 4, "fallback": "outcome", "outcome": {"name": "answer"}}
+    chunks = [Chunk(0, "", "agree"), Chunk(1, "first", "differ")]
+    samples = [
+        Sample("q", said, {"answer": "5"}, chunks=list(chunks)) for said in ("\\boxed{5}", "4")
+    ]
+    reward = voter(url, votes="agreement", **process)
+    assert reward(samples) == [[0.0, 1.0], [0.0, -1.0]]
+    reward = voter(url, votes="firm_agreement", **process)
+    assert reward(samples) == [[1.0, 1.0], [-1.0, -1.0]]
+    with pytest.raises(PartialFailure, match=r"judge.outcome has no score of 'caption'.*fallback"):
+        reward([Sample("caption", "b", chunks=list(chunks))])
+    assert voter(url, votes="firm_agreement", chunk_size=4)(samples) == [[0.0, 0.0]] * 2
+
+
+def test_votes_are_kept_one_by_one_and_a_bad_one_is_drawn_with_another_seed(
+    url: str, tmp_path: Path
+) -> None:
+    cached = {"cache_dir": str(tmp_path)}
+    before = counts(url)["asked"].get("voter", 0)
+    assert voter(url, **cached)([text("stumble")]) == [pytest.approx(2.0)]  # seeds 0, 4, 2
+    assert counts(url)["asked"]["voter"] == before + 4
+    assert voter(url, **cached)([text("stumble")]) == [pytest.approx(2.0)]
+    assert counts(url)["asked"]["voter"] == before + 4, "all three are known"
+    for other in ({"num_votes": 4}, {"temperature": 0.7}, {"top_p": 0.9}, {"max_tokens": 9}):
+        asked = counts(url)["asked"]["voter"]
+        voter(url, **{**cached, **other})([text("agree")])
+        assert counts(url)["asked"]["voter"] == asked + other.get("num_votes", 3)
+    with pytest.raises(PartialFailure, match="is no JSON"):
+        voter(url, reasks=0)([text("stumble")])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_votes": 2}, "judge.num_votes is 2; it must be 1 with temperature 0.*all the same"),
+        ({"num_votes": 0}, "judge.num_votes is 0; it must be at least 1"),
+        ({"temperature": -0.1}, "judge.temperature is -0.1"),
+        ({"top_p": 0.0}, "judge.top_p is 0.0"),
+        ({"temperature": 1.0, "extra_body": {"seed": 3}}, r"judge.extra_body is \['seed'\]"),
+        ({"votes": "most"}, "votes"),
+        ({"outcome": {"name": "answer"}}, "judge.outcome is .* null unless judge.fallback"),
+        ({"fallback": "outcome", "outcome": {"name": "answr"}}, "judge.outcome.name is 'answr'"),
+    ],
+)
+def test_votes_that_cannot_be_are_refused(url: str, options: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        judge(url, **options)
 
 
 def test_one_bad_reply_costs_one_sample_and_above_the_limit_the_run_stops(

@@ -1,0 +1,70 @@
+"""A vLLM engine in its process: requests of chat completions in, texts out, as JSON lines.
+
+It is run by path, with the devices it may use in its environment (`rewards.judging.offline`). The
+first line of its input says how the engine is built; each further line is a batch. What vLLM prints
+goes to the error stream.
+"""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+NOT_SAMPLED = ("model", "messages", "response_format", "chat_template_kwargs")
+"""Fields of a request that are no sampling parameters."""
+
+
+def main() -> None:
+    """Build the engine, say so, and answer batches until the input ends."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    vllm: Any = importlib.import_module("vllm")
+    engine = vllm.LLM(**json.loads(sys.stdin.readline()))
+    _write(replies, {"id": None})
+    for line in sys.stdin:
+        batch = json.loads(line)
+        _write(replies, {"id": batch["id"], "replies": answer(engine, batch["requests"])})
+
+
+def answer(engine: Any, requests: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """The `text` or the `error` of each request. A request that vLLM refuses, such as one that is
+    too long, fails the batch there; then each is asked alone."""
+    try:
+        return _chat(engine, requests)
+    except (ValueError, TypeError) as error:
+        if len(requests) == 1:
+            return [{"error": f"{type(error).__name__}: {error}"}]
+    return [answer(engine, [request])[0] for request in requests]
+
+
+def _chat(engine: Any, requests: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    # of the configuration, so all requests have the same
+    template = requests[0].get("chat_template_kwargs")
+    outputs = engine.chat(
+        [request["messages"] for request in requests],
+        sampling_params=[read_sampling(request) for request in requests],
+        use_tqdm=False,
+        chat_template_kwargs=template,
+    )
+    return [{"text": output.outputs[0].text} for output in outputs]
+
+
+def read_sampling(request: dict[str, Any]) -> Any:
+    """vLLM's sampling parameters of a request."""
+    vllm: Any = importlib.import_module("vllm.sampling_params")
+    fields = {key: value for key, value in request.items() if key not in NOT_SAMPLED}
+    form = request.get("response_format")
+    if form is not None:
+        schema = form["json_schema"]["schema"]
+        fields["structured_outputs"] = vllm.StructuredOutputsParams(json=schema)
+    return vllm.SamplingParams(**fields)
+
+
+def _write(stream: Any, content: dict[str, Any]) -> None:
+    print(json.dumps(content), file=stream, flush=True)
+
+
+if __name__ == "__main__":
+    main()
