@@ -1,4 +1,5 @@
-"""Rows of JSONL, JSON, CSV, TSV, parquet and text files, and of data sets of the Hugging Face hub.
+"""Rows of JSONL, JSON, CSV, TSV, parquet and text files, of WebDataset archives and folders of
+images, and of data sets of the Hugging Face hub.
 
 Bytes in columns, such as images, are not read: a row has a `pyarrow.Buffer` of the data set that
 Hugging Face `datasets` maps into memory, so a set may be larger than the memory.
@@ -10,17 +11,28 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, NotHereError, check
 from mmrl.config.checks import is_hub_id
 from mmrl.data.arrow_bytes import buffer_values, holds_bytes
+from mmrl.data.image_folder import IMAGE_SUFFIXES, is_captioned, read_captioned
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, IterableDataset
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".jsonl": ("json", {}),
+    ".json": ("json", {}),
+    ".csv": ("csv", {}),
+    ".tsv": ("csv", {"sep": "\t"}),
+    ".parquet": ("parquet", {}),
+    ".tar": ("webdataset", {}),
+}
+"""How `datasets` reads files: those of a pattern, archives, and all that are streamed."""
 MAX_FIELD = 2**30
 """Longest value of a CSV or TSV file in characters; Python's own limit is too short for images."""
 
@@ -31,8 +43,9 @@ def read_rows(
     """Read every row with its place for messages, such as `rows.jsonl, line 3`.
 
     Args:
-        source: a file with one of `SUFFIXES`; otherwise a folder or hub id for
-            `datasets.load_dataset`.
+        source: a file with one of `SUFFIXES`; a `.tar` or a pattern such as `shards/*.tar`; a
+            folder of images with captions, see `mmrl.data.image_folder`; otherwise a folder or hub
+            id for `datasets.load_dataset`.
         config: configuration of a hub data set.
         split: of a hub data set, with slices as in `train[:-500]`; None is `train`.
 
@@ -42,11 +55,14 @@ def read_rows(
             configuration or split, or a configuration or split for a file.
     """
     path = Path(source)
-    if path.suffix not in SUFFIXES:
-        if path.is_file():
+    if path.suffix not in SUFFIXES or has_magic(source):
+        if path.is_dir() and is_captioned(path):
+            return _numbered(source, read_captioned(path))
+        if path.is_file() and path.suffix not in BUILDERS:
             kind = f"of the type {path.suffix}" if path.suffix else "a file without an ending"
             raise ConfigError(f"'{source}' is {kind}; what is read is {', '.join(SUFFIXES)}.")
-        return _numbered(source, _mapped(_dataset(source, config, split or "train")))
+        rows = _mapped(_dataset(source, config, split or "train"))
+        return _numbered(source, map(read_sample, rows))
     for key, value in (("data.config", config), ("data.split", split)):
         check(value is None, key, value, "null for a file", f"'{source}' holds one set of rows.")
     if not path.is_file():
@@ -60,6 +76,40 @@ def read_rows(
         ".txt": _lines,
     }
     return readers[path.suffix](path)
+
+
+def open_rows(source: str, config: str | None = None, split: str | None = None) -> IterableDataset:
+    """Open rows to be read one after the other, images as they are stored; see `read_rows`.
+
+    Raises:
+        NotHereError, ConfigError: see `read_rows`.
+    """
+    from datasets import IterableDataset
+
+    path = Path(source)
+    if path.suffix in SUFFIXES and not path.is_file() and not has_magic(source):
+        raise ConfigError(f"'{source}' is not a file; give a file of rows or a hub id.")
+    if path.is_dir() and is_captioned(path):
+        return IterableDataset.from_generator(read_captioned, gen_kwargs={"folder": path})  # type: ignore[return-value]
+    return _dataset(source, config, split or "train", streaming=True).decode(False)
+
+
+def read_row(row: Any) -> Any:
+    """A row of `open_rows` as `read_rows` gives it."""
+    return _without_nulls(read_sample(row))
+
+
+def read_sample(row: Any) -> Any:
+    """A sample of a WebDataset as a row: `image`, `text` and the keys of its JSON; other rows as
+    they are."""
+    if not isinstance(row, dict) or "__key__" not in row:
+        return row
+    kept = {k: v for k, v in row.items() if not k.startswith("__")}
+    image = next((kept.pop(suffix) for suffix in IMAGE_SUFFIXES if kept.get(suffix)), None)
+    text, fields = kept.pop("txt", None), kept.pop("json", None)
+    named = fields if isinstance(fields, dict) else {}
+    found = {"image": image, "text": text}
+    return {**kept, **named, **{key: value for key, value in found.items() if value}}
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:
@@ -151,13 +201,18 @@ def _mapped(rows: Dataset) -> Iterator[Any]:
             yield dict(zip(table.column_names, values, strict=True))
 
 
-def _dataset(source: str, config: str | None, split: str) -> Any:
+def _dataset(source: str, config: str | None, split: str, streaming: bool = False) -> Any:
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
     asked = f"'{source}' (data.config {config or 'null'}, data.split {split})"
+    files, path, builder = {}, Path(source), source
+    if path.suffix in BUILDERS and (path.is_file() or has_magic(source)):
+        check(config is None, "data.config", config, "null for files")
+        builder, options = BUILDERS[path.suffix]
+        files = {"data_files": source, **options}
     try:
-        return load_dataset(source, config, split=split)
+        return load_dataset(builder, config, split=split, streaming=streaming, **files)
     except OSError as error:
         kind = NotHereError if is_hub_id(source) else ConfigError
         raise kind(

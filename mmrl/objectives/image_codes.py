@@ -33,7 +33,8 @@ class ImageCodes:
     def __init__(
         self, vq: ImageTokenizer, size: int, fit: ImageFit, config: ImageCodesConfig
     ) -> None:
-        self.vq, self.size, self.fit, self.config = vq, size, fit, config
+        self.vq, self.size, self.config = vq, size, config
+        self.fit: ImageFit = fit
         folder = None
         if config.codes_cache is not None:
             name = f"{identify(vq)[:16]}-{size}-{fit}"

@@ -23,10 +23,12 @@ import torch
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.data.stream import stream_positions, stream_rows
+from mmrl.config import NotHereError
+from mmrl.data.row_stream import RowStream
+from mmrl.data.stream import stream_positions
 from mmrl.model_config import ModelConfig, check_continued
-from mmrl.objectives.columns import load_images, load_texts
 from mmrl.objectives.image_codes import ImageCodes
+from mmrl.objectives.image_pairs import Pair, StoredPairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
@@ -36,7 +38,7 @@ from mmrl.objectives.policy_start import (
     outline_tokenizer,
 )
 from mmrl.objectives.text_rows import AnswerLayouts
-from mmrl.objectives.text_source import Source
+from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.randomness import generator, stable_seed
 from mmrl.training.trainable import train_parts
 from models.families import mmada
@@ -58,8 +60,7 @@ class Masked:
         self, config: MaskedConfig, seed: int, batch_size: int, device: torch.device | str = "cpu"
     ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
-        self.images = load_images(config.data, config.image_column, config.image_size)
-        self.texts = load_texts(config.data, config.text_column)
+        self.pairs = open_pairs(config, seed)
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
         network = load_start(self.policy, config, seed, device)
         task = self.policy.layouts["text_to_image"]
@@ -74,24 +75,39 @@ class Masked:
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many pairs and answers there are."""
-        load_images(config.data, config.image_column, config.image_size)
-        said = f"{len(load_texts(config.data, config.text_column))} pairs of {config.data}"
+        said = _describe_pairs(config)
         if config.model and find_outline("objective.model", config.model, outline) is None:
             return None, said
         policy = outline_start(config, outline_tokenizer(config.vq))
         add_lora(policy, config)
         sources = load_sources(config, policy, 0).values()
-        counts = (f"{len(s.examples)} completions of {s.config.data}" for s in sources)
-        return policy.network, ", ".join([said, *counts])
+        return policy.network, ", ".join([said, *(source.describe() for source in sources)])
 
-    def encode(self, rows: list[int]) -> Tensor:
-        """[len(rows), n] int64, the image-code token ids of training images."""
-        return self.codes.encode(self.images.images(rows)) + self.task.rows.code_offset
+    @property
+    def examples_per_epoch(self) -> int | None:
+        """Pairs of the data; None for a stream."""
+        return len(self.pairs) if isinstance(self.pairs, StoredPairs) else None
+
+    def data_state(self) -> dict[str, Any]:
+        """Where streams are."""
+        own = {"": self.pairs.state_dict()} if isinstance(self.pairs, RowStream) else {}
+        return own | {part: source.data_state() for part, source in self.sources.items()}
+
+    def load_data_state(self, state: dict[str, Any]) -> None:
+        """Continue from `data_state()`."""
+        if isinstance(self.pairs, RowStream) and "" in state:
+            self.pairs.load_state_dict(state[""])
+        for part, source in self.sources.items():
+            source.load_data_state(state.get(part, {}))
+
+    def encode(self, pairs: list[Pair]) -> Tensor:
+        """[len(pairs), n] int64, the image-code token ids of training images."""
+        return self.codes.encode([pair.image for pair in pairs]) + self.task.rows.code_offset
 
     def batch(self, step: int, rank: int, world_size: int) -> dict[str, Rows]:
         """This rank's rows of micro-batch `step`, corrupted, part by part."""
         where = step, rank, world_size
-        rows = stream_rows(self.seed, stream_positions(*where, self.batch_size), len(self.texts))
+        pairs = self.pairs.take(stream_positions(*where, self.batch_size))
         draw = generator(self.seed, "corruption", *where)
         corrupt = {
             "text_to_image": self._text_to_image,
@@ -99,8 +115,8 @@ class Masked:
             "text": self._text,
         }
         parts = {}
-        for name, count in split_batch(self.config.shares, len(rows)).items():
-            mine, rows = rows[:count], rows[count:]
+        for name, count in split_batch(self.config.shares, len(pairs)).items():
+            mine, pairs = pairs[:count], pairs[count:]
             if mine and name in self.sources:
                 parts[name] = self.sources[name].batch(*where, len(mine))
             elif mine:
@@ -125,10 +141,10 @@ class Masked:
         """Nothing beyond the training losses; `mmrl.eval_v` scores samples."""
         return {}
 
-    def _text_to_image(self, rows: list[int], draw: Generator) -> Rows:
-        codes = self.encode(rows)
-        drop = torch.rand(len(rows), generator=draw) < self.config.cond_dropout_prob
-        texts = [self.texts[row] for row in rows]
+    def _text_to_image(self, pairs: list[Pair], draw: Generator) -> Rows:
+        codes = self.encode(pairs)
+        drop = torch.rand(len(pairs), generator=draw) < self.config.cond_dropout_prob
+        texts = [pair.text for pair in pairs]
         ids, mask = self.task.rows.text_to_image(texts, codes, drop.tolist())
         attend = None
         if self.task.mask_policy == "key_padding":
@@ -138,16 +154,16 @@ class Masked:
         hidden[:, -codes.shape[1] - 1 : -1] = draw_cosine_mask(len(codes), codes.shape[1], draw)
         return self._mask(ids, hidden, hidden / hidden.sum(), attend)
 
-    def _image_to_text(self, rows: list[int], draw: Generator) -> Rows:
+    def _image_to_text(self, pairs: list[Pair], draw: Generator) -> Rows:
         messages = [{"role": "user", "content": self.config.instruction}]
         asked = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
-        turns = [f"{asked}{self.texts[row]}" for row in rows]
-        ids, prompt = self.task.rows.image_to_text(turns, self.encode(rows))
+        turns = [f"{asked}{pair.text}" for pair in pairs]
+        ids, prompt = self.task.rows.image_to_text(turns, self.encode(pairs))
         return self._mask_answers(ids, prompt == 0, draw)
 
-    def _text(self, rows: list[int], draw: Generator) -> Rows:
+    def _text(self, pairs: list[Pair], draw: Generator) -> Rows:
         length = self.config.max_prompt_length
-        ids, _ = self.task.rows.language([self.texts[row] for row in rows], length)
+        ids, _ = self.task.rows.language([pair.text for pair in pairs], length)
         return self._mask_answers(ids, torch.ones_like(ids, dtype=torch.bool), draw)
 
     def _mask_answers(self, ids: Tensor, answer: Tensor, draw: Generator) -> Rows:
@@ -182,6 +198,17 @@ def add_lora(policy: Policy, config: MaskedConfig, seed: int = 0) -> None:
     wanted = ModelConfig(path=config.model, lora=config.lora)
     check_continued(wanted, "objective")
     train_parts(policy.network, wanted, seed)
+
+
+def _describe_pairs(config: MaskedConfig) -> str:
+    try:
+        pairs = open_pairs(config, 0)
+        if isinstance(pairs, StoredPairs):
+            return f"{len(pairs)} pairs of {config.data}"
+        pairs.read_first()
+    except NotHereError:
+        return f"pairs of {config.data}, {UNCHECKED}"
+    return f"pairs of {config.data}, streamed"
 
 
 def load_sources(config: MaskedConfig, policy: Policy, seed: int) -> dict[str, Source]:

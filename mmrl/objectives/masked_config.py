@@ -7,6 +7,7 @@ from mmrl.config import check
 from mmrl.objectives.image_codes_config import ImageCodesConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
+from mmrl.objectives.stream_config import StreamConfig
 from models.layouts.layout_config import ImageFit
 
 PARTS = ("text_to_image", "image_to_text", "text")
@@ -27,11 +28,17 @@ class CompletionsConfig(SourceConfig):
 
 
 @dataclass(kw_only=True)
-class MaskedConfig(StartConfig, ImageCodesConfig):
+class MaskedConfig(StartConfig, ImageCodesConfig, StreamConfig):
     """Mixed training of a MMaDA-type model: text to image, image to text, and text."""
 
     data: str = ""
-    """Parquet of training pairs, or a folder of them: an image and its prompt per row."""
+    """Training pairs, an image and its caption per row: a parquet file or a folder of them. With
+    `streaming` also a WebDataset `.tar`, a pattern such as `shards/*.tar`, a folder of images, or a
+    hub data set."""
+    data_config: str | None = None
+    """Configuration of a hub data set."""
+    data_split: str | None = None
+    """Split of a hub data set; null is `train`."""
     image_column: str = "image"
     """Column that holds the images."""
     text_column: str = "prompt"
@@ -64,6 +71,7 @@ class MaskedConfig(StartConfig, ImageCodesConfig):
     def __post_init__(self) -> None:
         StartConfig.__post_init__(self)
         ImageCodesConfig.__post_init__(self)
+        StreamConfig.__post_init__(self)
         check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")
         check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
         for key in ("image_size", "max_prompt_length"):

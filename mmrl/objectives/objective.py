@@ -20,6 +20,9 @@ class Objective(Protocol):
     `device=…` where it has such a parameter, for one that loads its network onto the device; see
     `mmrl.objectives.find_objective`. Building it leaves the global generator as it was: new weights
     depend on `seed` only.
+
+    Optional are `examples_per_epoch`, how many examples there are (None if that is not known), and
+    `data_state()` with `load_data_state(state)`, where the reading of a stream goes on.
     """
 
     Config: type[Any]

@@ -6,19 +6,18 @@ from typing import Any, ClassVar, Literal
 from mmrl.config import build_options, check, check_choice
 from mmrl.data.formats import FORMATS
 from mmrl.objectives.corruptions import CORRUPTIONS
+from mmrl.objectives.stream_config import StreamConfig
 
 
 @dataclass(kw_only=True)
-class SourceConfig:
+class SourceConfig(StreamConfig):
     """A data set of completions, and how they are corrupted."""
-
-    where: ClassVar[str] = "objective"
-    """Dotted key of these settings, for messages."""
 
     choices: ClassVar = {"format": FORMATS}
 
     data: str = ""
-    """.jsonl, .json or .parquet file, or a hub data set, of examples."""
+    """Examples: a .jsonl, .json or .parquet file, a WebDataset `.tar`, a pattern such as
+    `shards/*.parquet`, a folder, or a hub data set."""
     data_config: str | None = None
     """Configuration of a hub data set."""
     data_split: str | None = None
@@ -72,6 +71,7 @@ class SourceConfig:
     """Put several examples of a micro-batch into rows of up to `max_length` tokens."""
 
     def __post_init__(self) -> None:
+        StreamConfig.__post_init__(self)
         where, padding, length = self.where, self.trained_padding, self.completion_length
         check(self.data != "", f"{where}.data", self.data, "a file or data set of completions")
         check_choice(f"{where}.format", self.format, FORMATS)
@@ -96,9 +96,9 @@ class SourceConfig:
             "It has no unwritten rest.",
         )
         check(
-            self.normalization == "sequence" or self.fill != "batch",
+            self.normalization == "sequence" or (self.fill != "batch" and not self.streaming),
             f"{where}.normalization",
             self.normalization,
-            "sequence with fill: batch",
+            "sequence with fill: batch, and with streaming",
             "The mean length is not known beforehand.",
         )

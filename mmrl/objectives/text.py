@@ -14,6 +14,7 @@ nothing else in the batch. For LLaDA-V (arXiv 2505.16933) this is the loss of it
 `fill: none`, except that every turn of a conversation sees the whole prompt.
 """
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.config import NotHereError, check
+from mmrl.data.image_sources import find_image_root
+from mmrl.data.rows import open_rows, read_row
 from mmrl.model_config import ModelConfig, check_continued, check_patterns
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
@@ -33,8 +36,9 @@ from mmrl.objectives.policy_start import (
 )
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.objectives.text_examples import Example
+from mmrl.objectives.text_pairs import read_pairs
 from mmrl.objectives.text_rows import AnswerLayouts, load_examples
-from mmrl.objectives.text_source import Source
+from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.runtime.interrupt import check as check_stop
 from mmrl.training.trainable import train_parts
 from models.families import llada, llada_v
@@ -77,12 +81,27 @@ class Completions:
     def outline(config: CompletionConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many completions there are, where that is known."""
         if config.model and find_outline("objective.model", config.model, outline) is None:
-            return None, f"completions of {config.data}"  # nor is its tokenizer here
+            return None, _describe_columns(config)  # nor is its tokenizer here
         policy = outline_start(config, outline_tokenizer(config.vq) if config.vq else None)
         layouts = AnswerLayouts(policy, config)
-        sources = ((config.data, config.data_split), (config.eval_data, config.eval_split))
-        counts = [_count(config, layouts, source, split) for source, split in sources if source]
+        counts = [_describe(config, layouts, config.data, config.data_split)]
+        if config.eval_data:
+            held_out = replace(config, streaming=False)
+            counts.append(_describe(held_out, layouts, config.eval_data, config.eval_split))
         return policy.network, ", ".join(counts)
+
+    @property
+    def examples_per_epoch(self) -> int | None:
+        """Examples of the data; None for a stream."""
+        return self.source.examples_per_epoch
+
+    def data_state(self) -> dict[str, Any]:
+        """Where a stream is."""
+        return self.source.data_state()
+
+    def load_data_state(self, state: dict[str, Any]) -> None:
+        """Continue from `data_state()`."""
+        self.source.load_data_state(state)
 
     def batch(self, step: int, rank: int, world_size: int) -> Rows:
         """This rank's examples of micro-batch `step`, corrupted and in rows."""
@@ -169,8 +188,23 @@ def freeze_parts(network: MaskedTokenModel, config: CompletionConfig, seed: int 
     train_parts(network, wanted, seed)
 
 
-def _count(config: CompletionConfig, layouts: AnswerLayouts, source: str, split: str | None) -> str:
+def _describe(
+    config: CompletionConfig, layouts: AnswerLayouts, source: str, split: str | None
+) -> str:
     try:
-        return f"{len(load_examples(config, layouts, source, split))} completions of {source}"
+        named = replace(config, data=source, data_split=split, normalization="sequence")
+        return Source(named, layouts, 0).describe()
     except NotHereError:
-        return f"completions of {source}, which is not on this machine"
+        return f"completions of {source}, {UNCHECKED}"
+
+
+def _describe_columns(config: CompletionConfig) -> str:
+    """The data of a dry run without a tokenizer: the columns of its first row are checked."""
+    try:
+        rows = open_rows(config.data, config.data_config, config.data_split)
+        root = find_image_root(config.data, config.image_root, "objective.image_root")
+        for row in rows.take(1):
+            read_pairs(read_row(row), f"{config.data}, row 0", config, root)
+    except NotHereError:
+        return f"completions of {config.data}, {UNCHECKED}"
+    return f"completions of {config.data}"

@@ -70,6 +70,47 @@ class AnswerLayouts:
         return album
 
 
+class ExampleReader:
+    """Makes examples of the rows of a data set.
+
+    Args:
+        config: columns, ends and lengths.
+        layouts: layouts of the checkpoint.
+        source: file, folder or hub id.
+
+    Attributes:
+        left_out: how many were left out, by the reason.
+    """
+
+    def __init__(self, config: SourceConfig, layouts: AnswerLayouts, source: str) -> None:
+        self.config, self.layouts, self.source = config, layouts, source
+        self.root = find_image_root(source, config.image_root, f"{config.where}.image_root")
+        self.left_out = Counter[str]()
+
+    def read(self, place: str, row: Any) -> list[Example]:
+        """The examples of a row that can be learned.
+
+        Raises:
+            ConfigError: a row that is no example; the message names its place.
+        """
+        row, pairs = read_pairs(row, place, self.config, self.root)
+        examples = []
+        for pair in pairs:
+            example = _build_example(pair, row, place, self.config, self.layouts)
+            reason = _find_fault(example, self.config)
+            if reason:
+                self.left_out[reason] += 1
+            else:
+                examples.append(_truncate(example, self.config))
+        return examples
+
+    def report(self) -> None:
+        """Log how many were left out since the last report, and why."""
+        for reason, count in sorted(self.left_out.items()):
+            logger.warning("%s: %d examples left out, %s", self.source, count, reason)
+        self.left_out.clear()
+
+
 def load_examples(
     config: SourceConfig, layouts: AnswerLayouts, source: str, split: str | None
 ) -> list[Example]:
@@ -84,22 +125,12 @@ def load_examples(
     Raises:
         ConfigError: a row that is no example, with its place; or nothing is left.
     """
+    reader = ExampleReader(config, layouts, source)
     rows = read_rows(source, config.data_config, split)
-    root = find_image_root(source, config.image_root, f"{config.where}.image_root")
-    examples, left_out = [], Counter[str]()
-    for place, row in rows:
-        row, pairs = read_pairs(row, place, config, root)
-        for pair in pairs:
-            example = _build_example(pair, row, place, config, layouts)
-            reason = _find_fault(example, config)
-            if reason:
-                left_out[reason] += 1
-            else:
-                examples.append(_truncate(example, config))
-    for reason, count in sorted(left_out.items()):
-        logger.warning("%s: %d examples left out, %s", source, count, reason)
+    examples = [example for place, row in rows for example in reader.read(place, row)]
+    reasons = ", ".join(sorted(reader.left_out)) or "it has no rows"
+    reader.report()
     if not examples:
-        reasons = ", ".join(sorted(left_out)) or "it has no rows"
         raise ConfigError(f"'{source}' holds nothing to learn: {reasons}.")
     check_images([e.images for e in examples if isinstance(e.images, LazyImages)], source)
     return examples

@@ -130,8 +130,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     def state(self) -> dict[str, Any]:
         """Trained weights, optimisers, schedules and average."""
         frozen = self._frozen()
-        weights = self.network.state_dict()
+        weights, data = self.network.state_dict(), getattr(self.objective, "data_state", dict)
         return {
+            "data": data(),
             "network": {name: value for name, value in weights.items() if name not in frozen},
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedules": [schedule.state_dict() for schedule in self.schedules],
@@ -152,6 +153,8 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             schedule.load_state_dict(saved)
         if self.ema is not None:
             self.ema.load_state_dict(state["ema"])
+        if state.get("data"):
+            self.objective.load_data_state(state["data"])  # type: ignore[attr-defined]
 
     def _frozen(self) -> set[str]:
         named = self.network.named_parameters(remove_duplicate=False)

@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.objectives.image_pairs import StoredPairs
 from mmrl.objectives.masked import EPS, Masked, draw_cosine_mask
 from mmrl.objectives.masked_config import (
     CompletionsConfig,
@@ -179,7 +180,9 @@ def test_a_folder_of_parquets_is_read_as_one(pairs: Path, tmp_path: Path) -> Non
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / name).write_bytes(pairs.read_bytes())
     masked = objective(tmp_path)
-    assert masked.texts == PROMPTS * 2 and len(masked.images) == len(masked.texts)
+    stored = masked.pairs
+    assert isinstance(stored, StoredPairs)
+    assert stored.texts == PROMPTS * 2 and len(stored.images) == len(stored.texts)
 
 
 @pytest.mark.parametrize("column", ["caption", "image"])

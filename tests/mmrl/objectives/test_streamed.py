@@ -1,0 +1,120 @@
+"""Supervised runs on streamed data: the batches of any number of processes, and exact resume."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmrl.config import ConfigError
+from mmrl.objectives.masked import Masked
+from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.packed_rows import Rows
+from mmrl.objectives.text import Completions
+from mmrl.sft import SFTConfig, train
+from tests.mmrl.objectives.completions import SIZES, completions, options
+from tests.mmrl.objectives.test_masked import NETWORK, SHAPES
+from tests.mmrl.supervised_runs import metrics, same_weights
+
+STREAM = {"streaming": True, "shuffle_buffer": 4}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine images with captions beside them."""
+    folder, draw = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for n in range(9):
+        pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{n}.png")
+        (folder / f"{n}.txt").write_text(f"{n} rings")
+    return folder
+
+
+def test_streamed_batches_do_not_depend_on_the_number_of_processes(data: Path) -> None:
+    one, two = completions(data, 4, **STREAM), completions(data, 2, **STREAM)
+    for step in range(4):
+        whole, parts = one.batch(step, 0, 1), [two.batch(step, rank, 2) for rank in range(2)]
+        assert held(whole) == held(parts[0]) + held(parts[1])
+
+
+def held(batch: Rows) -> Counter[tuple[int, ...]]:
+    """The token ids of the examples of a micro-batch."""
+    rows = zip(batch.targets, batch.piece, strict=True)
+    return Counter(tuple(row[piece >= 0].tolist()) for row, piece in rows)
+
+
+def run(output: Path, objective: dict[str, Any], **changes: Any) -> Path:
+    values: dict[str, Any] = {"max_steps": 4, "save_steps": 1, "logging_steps": 1, "bf16": False}
+    values |= {"per_device_train_batch_size": 3, "save_total_limit": None}
+    train(SFTConfig(output_dir=str(output), objective=objective, **{**values, **changes}))
+    return output
+
+
+@pytest.mark.parametrize("name", ["text", "masked"])
+def test_a_streamed_run_resumes_exactly(
+    name: str, data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = {"name": "text", **options(data), "network": SIZES, **STREAM}
+    if name == "masked":
+        objective = {"name": "masked", **pairs(folder, cache=tmp_path), "network": vars(NETWORK)}
+    whole = run(tmp_path / "whole", objective)
+    second = str(whole / "checkpoints" / "2")
+    again = run(tmp_path / "again", objective, resume_from_checkpoint=second)
+    assert metrics(again)[-2:] == metrics(whole)[-2:]
+    assert same_weights(again / "final", whole / "final")
+
+
+def pairs(folder: Path, cache: Path | None = None, **changes: Any) -> dict[str, Any]:
+    values = {"data": str(folder), "text_column": "text", "vq": str(SHAPES / "checkpoints/magvit")}
+    values |= {"tokenizer": str(SHAPES / "tokenizer"), "image_size": 32, "max_prompt_length": 24}
+    codes = {} if cache is None else {"codes_cache": str(cache / "codes")}
+    return {**values, **STREAM, **codes, **changes}
+
+
+def test_pairs_of_a_folder_are_streamed_and_described(folder: Path) -> None:
+    config = MaskedConfig(**pairs(folder), network=NETWORK)
+    assert Masked.outline(config)[1] == f"pairs of {folder}, streamed"
+    masked = Masked(config, seed=0, batch_size=3)
+    starts = (range(first, first + 3) for first in (0, 3, 6))
+    seen = [pair.text for places in starts for pair in masked.pairs.take(places)]
+    assert len(set(seen)) == 9 and masked.examples_per_epoch is None
+
+
+def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path) -> None:
+    config = MaskedConfig(**pairs(folder, text_column="caption"), network=NETWORK)
+    message = r"row 0 has no 'caption'; it has \['image', 'text'\]. Name .* objective.text_column"
+    with pytest.raises(ConfigError, match=message):
+        Masked.outline(config)
+    trained = completions(data, **STREAM)
+    wrong = type(trained.config)(**{**vars(trained.config), "completion_column": "response"})
+    with pytest.raises(ConfigError, match="row 0 has neither 'messages' nor 'response'"):
+        Completions.outline(wrong)
+
+
+def test_data_of_the_hub_are_said_to_be_unchecked(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    config = completions(data).config
+    away = type(config)(**{**vars(config), "data": "owner/absent", "streaming": True})
+    assert Completions.outline(away)[1].endswith("its columns could not be checked")
+
+
+def test_the_mean_length_of_a_stream_is_unknown(data: Path) -> None:
+    with pytest.raises(ConfigError, match="objective.normalization"):
+        completions(data, normalization="token", **STREAM)
+
+
+def test_rows_that_are_left_out_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"prompt": "a", "completion": "x" * (900 if n == 2 else 3)} for n in range(5)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    objective = completions(path, 4, **STREAM)
+    for step in range(3):
+        objective.batch(step, 0, 1)
+    assert "1 examples left out, longer than objective.max_length" in caplog.text
