@@ -85,7 +85,7 @@ def test_an_objective_loads_its_network_onto_the_device(
 ) -> None:
     seen = []
 
-    def load_model(path: str, dtype: str, device: torch.device) -> torch.nn.Module:
+    def load_model(path: str, dtype: str, device: torch.device, **_: Any) -> torch.nn.Module:
         seen.append((dtype, device))
         raise StopIteration
 
