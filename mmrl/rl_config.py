@@ -30,9 +30,12 @@ class RLConfig(RunConfig):
     """The policy."""
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
     """What is trained, by name; several tasks train one policy together."""
+    num_mini_batches: int = 1
+    """Parts of the rollouts of a step, with an optimiser step for each; each of the algorithm's
+    `num_iterations` goes through all of them. Ratios are against the policy that sampled."""
     per_device_train_batch_size: int | None = None
     """Rollouts per device and micro-batch; changes speed and memory only. Null takes the largest
-    number up to 16 that divides the rollouts per device of every task."""
+    number up to 16 that divides the rollouts per device and mini-batch of every task."""
     passes_at_once: int = 2
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
@@ -63,6 +66,7 @@ class RLConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check(self.num_mini_batches >= 1, "num_mini_batches", self.num_mini_batches, "at least 1")
         check(self.passes_at_once >= 1, "passes_at_once", self.passes_at_once, "at least 1")
         size = self.per_device_train_batch_size
         check(size is None or size >= 1, "per_device_train_batch_size", size, "null or at least 1")
@@ -116,7 +120,12 @@ class RLConfig(RunConfig):
     @property
     def optimizer_steps(self) -> int:
         """Optimiser steps of the whole run."""
-        return self.max_steps * self._algorithm(next(iter(self.tasks))).num_iterations
+        return self.max_steps * self.updates_per_step
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimiser steps on the rollouts of one step."""
+        return self._algorithm(next(iter(self.tasks))).num_iterations * self.num_mini_batches
 
     @property
     def needs_reference(self) -> bool:
@@ -134,5 +143,6 @@ class RLConfig(RunConfig):
         """Rollouts of a micro-batch on each of the processes."""
         if self.per_device_train_batch_size is not None:
             return self.per_device_train_batch_size
-        shared = math.gcd(*self.rollouts_per_device(world_size).values())
+        rollouts = self.rollouts_per_device(world_size).values()
+        shared = math.gcd(*(number // self.num_mini_batches for number in rollouts))
         return max(n for n in range(1, MAX_AUTO_BATCH + 1) if shared % n == 0)

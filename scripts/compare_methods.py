@@ -238,8 +238,9 @@ def _forwards(config: RLConfig) -> float:
     [options] = config.tasks.values()
     method = load_algorithm(options.algorithm)
     length = completion_length(options, config.model, known_config(config.model.path) or {})
+    how = options.sampler.steps, length, config.passes_at_once
     each = [
-        count_forwards(method, options.sampler.steps, length, config.passes_at_once, n).total
+        count_forwards(method, *how, n, config.num_mini_batches).total
         for n in range(method.num_iterations)
     ]
     return fmean(each)

@@ -33,7 +33,12 @@ class Forwards(NamedTuple):
 
 
 def count_forwards(
-    row: AlgorithmConfig, steps: int, length: int, at_once: int, iteration: int = 0
+    row: AlgorithmConfig,
+    steps: int,
+    length: int,
+    at_once: int,
+    iteration: int = 0,
+    num_mini_batches: int = 1,
 ) -> Forwards:
     """The forwards of a rollout in one inner iteration, guidance counted twice.
 
@@ -47,9 +52,12 @@ def count_forwards(
         length: response positions that count.
         at_once: passes whose graphs are held together, `passes_at_once` of the run.
         iteration: inner iteration.
+        num_mini_batches: optimiser steps of an inner iteration. Of several, `again` counts those
+            but the very first, which costs none.
     """
     passes = passes_per_rollout(row, steps, length)
-    known = iteration == 0 and row.needs_old
+    needs_old = row.needs_old(num_mini_batches)
+    known = iteration == 0 and num_mini_batches == 1 and needs_old
     again = not row.pass_by_pass and passes > at_once and not known
     sides = passes * (2 if row.cfg_scale > 0 else 1)
     uncertain = row.top_entropy_quantile < 1
@@ -57,7 +65,7 @@ def count_forwards(
     copied = row.value is not None and row.value.backbone == "copy"
     return Forwards(
         sides,
-        sides * row.needs_old,
+        sides * needs_old,
         sides * row.needs_reference,
         sides * again,
         2 * passes * copied,

@@ -14,7 +14,9 @@ from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_checks import check_run
 from mmrl.preflight.run_probe import probe_task
 from mmrl.rl_config import RLConfig
+from mmrl.rollouts.accuracy import MARGIN
 from mmrl.rollouts.pairing import find_differences
+from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
@@ -93,9 +95,12 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
     rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
     size = config.micro_batch_size(world_size)
-    micro = task.rollouts_per_step // world_size // size
+    parts = config.num_mini_batches
+    micro = task.rollouts_per_step // world_size // parts // size
     length = completion_length(settings, config.model, sizes(config)[1])
-    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once)
+    cost = count_forwards(
+        algorithm, sampler.steps, length, config.passes_at_once, num_mini_batches=parts
+    )
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
     yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"
@@ -111,11 +116,18 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
         f"algorithm   {algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"
         f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}"
     )
+    if parts > 1:
+        yield (
+            f"mini-batch  {parts} for each inner iteration, of"
+            f" {task.rollouts_per_step // parts} rollouts over all processes"
+        )
     yield (
-        f"update      {algorithm.num_iterations} optimiser steps of {micro} micro-batches of"
+        f"update      {config.updates_per_step} optimiser steps of {micro} micro-batches of"
         f" {size} rollouts per process,"
         f" {cost.total} forward and {cost.backward} backward passes each"
     )
+    if settings.accuracy_band is not None or settings.strict_len_check:
+        yield f"accuracy    of {', '.join(settings.accuracy_keys)}: {', '.join(_filters(settings))}"
     if algorithm.value is not None:
         place = {"shared": "the policy", "copy": "a copy of the policy"}[algorithm.value.backbone]
         yield (
@@ -127,6 +139,14 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
         yield f"mismatch    {difference}"
     for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
         yield f"no effect   {setting}"
+
+
+def _filters(settings: TaskConfig) -> Iterator[str]:
+    if settings.accuracy_band is not None:
+        lowest, highest = settings.accuracy_band
+        yield f"groups below {lowest:g} or above {highest:g} are left out"
+    if settings.strict_len_check:
+        yield f"0 for completions within {MARGIN} tokens of the longest"
 
 
 def _counted(source: str, prompts: list[Prompt]) -> str:

@@ -40,17 +40,24 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
 
 
 def check_geometry(config: RLConfig, world_size: int) -> None:
-    """Raise a ConfigError unless rollouts divide among devices and micro-batches."""
+    """Raise a ConfigError unless rollouts divide among devices, mini-batches and micro-batches."""
     for name, task in config.tasks.items():
         key, number = f"tasks.{name}.num_prompts", task.num_prompts
         allowed = f"a multiple of the {world_size} processes"
         check(number % world_size == 0, key, number, allowed, "A group stays on one process.")
-    micro = config.micro_batch_size(world_size)
-    for name, local in config.rollouts_per_device(world_size).items():
-        divisors = [n for n in range(1, min(local, 1024) + 1) if local % n == 0]
-        allowed = f"null or a divisor of the {local} rollouts per device and step of task {name!r},"
-        allowed += f" such as {divisors}"
-        check(local % micro == 0, "per_device_train_batch_size", micro, allowed)
+    rollouts, parts = config.rollouts_per_device(world_size), config.num_mini_batches
+    for name, local in rollouts.items():
+        _check_divides(local, "num_mini_batches", parts, f"step of task {name!r}")
+    micro, unit = config.micro_batch_size(world_size), "step" if parts == 1 else "mini-batch"
+    for name, local in rollouts.items():
+        of = f"{unit} of task {name!r}"
+        _check_divides(local // parts, "per_device_train_batch_size", micro, of, "null or ")
+
+
+def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str = "") -> None:
+    divisors = [n for n in range(1, min(rollouts, 1024) + 1) if rollouts % n == 0]
+    allowed = f"{otherwise}a divisor of the {rollouts} rollouts per device and {of}"
+    check(rollouts % number == 0, key, number, f"{allowed}, such as {divisors}")
 
 
 def check_model(config: RLConfig) -> None:

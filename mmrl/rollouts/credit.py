@@ -6,6 +6,7 @@ gives one advantage. With both, every chunk keeps what it earned, at its last po
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,11 +22,14 @@ from mmrl.algorithms.advantages import (
     joint_advantages,
 )
 from mmrl.randomness import permutation
+from mmrl.rollouts.accuracy import accuracies, outside_band
 from mmrl.types import Chunk
 from rewards.scoring.reward_scores import RewardScores
 
 if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task
+
+logger = logging.getLogger(__name__)
 
 Chunks = Sequence[tuple[Chunk, ...] | None]
 """Of each of B completions; None where it was not cut."""
@@ -38,7 +42,8 @@ class Credit:
     Attributes:
         rewards: [B] float32 weighted sums, NaN where no reward applies.
         advantages: [B] float32, of the weighted sums.
-        equal: [B] bool, rollouts of zero-variance groups.
+        left_out: [B] bool, rollouts of the groups that the update leaves out: of zero variance, or
+            outside the accuracy band; None where the task leaves out none.
         columns: [B, 1 + chunks] float32 advantages of the outcome and of every chunk, on one scale;
             None where no chunks are judged, or there is no value model.
         metrics: of all processes together.
@@ -46,7 +51,7 @@ class Credit:
 
     rewards: Tensor
     advantages: Tensor
-    equal: Tensor
+    left_out: Tensor | None
     columns: Tensor | None
     metrics: dict[str, float]
 
@@ -78,7 +83,17 @@ def assign_credit(
         columns = joint_advantages(earned, number, scale)[mine]
         equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
     metrics = group_statistics(everyone, number)
-    return Credit(torch.tensor(rewards), advantages, equal[mine], columns, metrics)
+    left_out = equal if task.config.skip_zero_std_groups else torch.zeros_like(equal)
+    if task.config.accuracy_band is not None:
+        accuracy = torch.tensor(gather_object(accuracies(scores, task.accuracy_terms)))
+        outside = outside_band(accuracy, number, task.config.accuracy_band)
+        metrics["frac_outside_accuracy_band"] = float(outside.double().mean())
+        left_out = left_out | outside
+    if bool(left_out.all()):
+        logger.warning("tasks.%s: all groups of step %d are left out", task.name, step + 1)
+    filters = task.config.skip_zero_std_groups or task.config.accuracy_band is not None
+    left = left_out[mine] if filters else None
+    return Credit(torch.tensor(rewards), advantages, left, columns, metrics)
 
 
 def _gather_columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:

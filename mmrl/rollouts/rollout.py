@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.randomness import generator
+from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
@@ -71,6 +72,24 @@ class RolloutBatch:
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    def select(self, rows: Sequence[int]) -> RolloutBatch:
+        """The batch of some rows, with the metrics of all."""
+        places = torch.tensor(rows, dtype=torch.long)
+
+        def take(each: Any) -> Any:
+            return None if each is None else each[places.to(each.device)]
+
+        tensors = ("rewards", "advantages", "left_out", "token_rewards")
+        return replace(
+            self,
+            prompts=[self.prompts[row] for row in rows],
+            rollout=self.rollout[places.to(self.rollout.written_at.device)],
+            completions=[self.completions[row] for row in rows],
+            names=[self.names[row] for row in rows],
+            scores={key: [each[row] for row in rows] for key, each in self.scores.items()},
+            **{name: take(getattr(self, name)) for name in tensors},
+        )
 
     def earned(self) -> Tensor:
         """[B, L] rewards for the row up to a position, as advantages among the group."""
@@ -156,13 +175,18 @@ def score_groups(groups: Groups) -> RolloutBatch:
     task, rollout = groups.task, groups.rollout
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
-    earned = assign_credit(task, scores, *groups.place)
+    counted, overlong = _check_lengths(task, scores, rollout.canvas)
+    earned = assign_credit(task, counted, *groups.place)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
-    metrics |= groups.metrics | {
-        "time/reward_s": scores.timing.work_s,
-        "time/reward_wait_s": scores.timing.wait_s,
-    }
+    metrics |= (
+        groups.metrics
+        | overlong
+        | {
+            "time/reward_s": scores.timing.work_s,
+            "time/reward_wait_s": scores.timing.wait_s,
+        }
+    )
     length = rollout.canvas.tokens.shape[1]
     return RolloutBatch(
         groups.prompts,
@@ -173,9 +197,21 @@ def score_groups(groups: Groups) -> RolloutBatch:
         groups.names,
         scores.components,
         metrics,
-        earned.equal if task.config.skip_zero_std_groups else None,
+        earned.left_out,
         None if earned.columns is None else place_rewards(earned.columns, groups.chunks, length),
     )
+
+
+def _check_lengths(
+    task: Task, scores: RewardScores, canvas: Canvas
+) -> tuple[RewardScores, dict[str, float]]:
+    """The scores after the length rule, where the task has it, and its metric."""
+    if not task.config.strict_len_check:
+        return scores, {}
+    overlong = find_overlong(canvas)
+    share = fmean(gather_object(overlong))
+    counted = fail_overlong(scores, task.accuracy_terms, overlong)
+    return counted, {"completions/overlong_ratio": share}
 
 
 def _build_samples(

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from mmrl.algorithms import load_algorithm
-from mmrl.config import check
+from mmrl.config import check, check_choice
 from mmrl.data.data_config import DataConfig
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
-from models.task_names import TASKS
-from rewards.scoring.terms import as_entry, check_entries
+from models.task_names import TASKS, writes_images
+from rewards.scoring.terms import as_entry, check_entries, key_of
 
 MOST_ROLLOUTS = 65536
 """Maximum of prompts of a step, and of completions of a prompt."""
@@ -71,6 +71,15 @@ class TaskConfig:
     """Weight of this task's loss."""
     skip_zero_std_groups: bool = False
     """Leave groups whose rewards are all equal out of the update, out of its means and its KL."""
+    accuracy_band: list[float] | None = None
+    """Lowest and highest accuracy, [0.05, 0.95] in dLLM-RL's vision runs: groups below or above are
+    left out of the update, out of its means and its KL. Null leaves none out."""
+    accuracy_rewards: list[str] = field(default_factory=list)
+    """Keys of the rewards whose raw score, 1 or 0, says that a completion is correct; of several
+    any. Empty takes the only reward."""
+    strict_len_check: bool = False
+    """Count completions as wrong that end fewer than 6 tokens below `max_completion_length`: the
+    `accuracy_rewards` score them 0. dLLM-RL always does so for texts without images."""
     shuffle_advantages: bool = False
     """Control run that must not learn: advantages are shuffled among the rollouts of a step."""
 
@@ -85,6 +94,9 @@ class TaskConfig:
         check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
         check(self.weight >= 0, "weight", self.weight, "0 or more")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
+        band, allowed = self.accuracy_band, "null or [lowest, highest], from 0 to 1"
+        fits = band is None or (len(band) == 2 and 0 <= band[0] <= band[1] <= 1)
+        check(fits, "accuracy_band", band, allowed)
 
     def check(self, where: str) -> None:
         """Check names and options, and whether they fit together; nothing is loaded.
@@ -105,6 +117,25 @@ class TaskConfig:
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
+        self._check_accuracy(where)
+
+    @property
+    def accuracy_keys(self) -> list[str]:
+        """Keys of the rewards that measure accuracy."""
+        return self.accuracy_rewards or [key_of(entry) for entry in self.rewards]
+
+    def _check_accuracy(self, where: str) -> None:
+        if self.strict_len_check:
+            texts = not writes_images(self.task)
+            check(texts, f"{where}.strict_len_check", True, f"false, {self.task} makes images")
+        if self.accuracy_band is None and not self.strict_len_check:
+            return
+        known = [key_of(entry) for entry in self.rewards]
+        for key in self.accuracy_rewards:
+            check_choice(f"{where}.accuracy_rewards", key, known)
+        advice = f"accuracy_band and strict_len_check read them; the rewards: {', '.join(known)}."
+        named = bool(self.accuracy_rewards) or len(known) == 1
+        check(named, f"{where}.accuracy_rewards", [], "one or several keys of rewards", advice)
 
     def settle_rewards(self) -> None:
         """Turn callables among the rewards into entries, also those added after construction."""

@@ -24,6 +24,7 @@ from mmrl.types import Cutting, Prompt
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from models.task_names import writes_images
 from rewards.scoring.scorer import Scorer
+from rewards.scoring.terms import Term
 
 if TYPE_CHECKING:
     from models import Policy
@@ -141,6 +142,11 @@ class Task:
             return self.scorer
         return Scorer(self.config.eval_rewards, self.config.max_failures)
 
+    @cached_property
+    def accuracy_terms(self) -> list[Term]:
+        """The rewards of training that say whether a completion is correct."""
+        return [term for term in self.scorer.terms if term.key in self.config.accuracy_keys]
+
     def build_rewards(self) -> tuple[Scorer, Scorer]:
         """Build all rewards and check the prompts with them, before the policy loads.
 
@@ -159,8 +165,14 @@ class Task:
             bind_policy(scorer, policy, seed)
 
     def _check_chunks(self) -> None:
-        """Check that there are chunks to score; warn where no value model credits them."""
+        """Check that there are chunks to score, and that accuracy is of whole completions; warn
+        where no value model credits chunks."""
         where = f"tasks.{self.name}"
+        if self.config.accuracy_band or self.config.strict_len_check:
+            for term in self.accuracy_terms:
+                whole = getattr(term.reward, "cutting", None) is None
+                allowed = "those of rewards of whole completions"
+                check(whole, f"{where}.accuracy_rewards", term.key, allowed)
         for key, scorer in (("rewards", self.scorer), ("eval_rewards", self.eval_scorer)):
             check_chunks(scorer.cutting, self.config.task, f"{where}.{key}")
         if self.scorer.cutting is not None and self.algorithm.value is None:

@@ -1,4 +1,4 @@
-"""The parts of an inner iteration whose gradients are added up: rows of the batch, their passes.
+"""The parts of an optimiser step whose gradients are added up: rows of its batch, their passes.
 
 The graphs of one part are in memory at a time. Where the loss is a sum over passes, a part is one
 pass and has its own share of the loss. Where it is not (an evidence bound under a ratio, an upper
@@ -24,9 +24,10 @@ from mmrl.types import Passes
 
 @dataclass
 class Prepared:
-    """One task's rollouts in one inner iteration: mask draws, frozen log-probs by micro-batch.
+    """One task's rollouts of one optimiser step: mask draws, frozen log-probs by micro-batch.
 
     Attributes:
+        unmoved: whether the policy of this step is still the one that sampled.
         logprob_gradients: gradient of the loss with respect to the log-probs, by micro-batch.
         values: of the value model as it was, by micro-batch; empty without one.
         estimates: returns and advantages that follow from them.
@@ -36,7 +37,7 @@ class Prepared:
     batch: RolloutBatch
     passes: Passes
     size: BatchSize
-    iteration: int
+    unmoved: bool
     old: list[Tensor | None] = field(default_factory=list)
     reference: list[Tensor | None] = field(default_factory=list)
     logprob_gradients: dict[int, Tensor] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class Part:
         """
         item, metrics = self.item, {}
         if self.first:
-            known = item.old[self.m] if item.iteration == 0 else None
+            known = item.old[self.m] if item.unmoved else None
             logprobs = (score_all() if known is None else known).clone().requires_grad_()
             with torch.enable_grad():
                 inputs = self._inputs(item.passes[self.rows], logprobs, None)

@@ -64,7 +64,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         if config.per_device_train_batch_size is None:
             logger.info(
                 "per_device_train_batch_size: %d, the largest number up to %d that divides the"
-                " rollouts per device of every task",
+                " rollouts per device and mini-batch of every task",
                 self.micro_batch_size,
                 MAX_AUTO_BATCH,
             )

@@ -1,8 +1,11 @@
-"""The update of an RL run: masks and frozen log-probs, then inner iterations of the policy.
+"""The update of an RL run: masks and frozen log-probs, then the optimiser steps of the policy.
 
-The gradient of a batch is a sum over parts (`mmrl.training.micro_batches`) whose terms are already
-divided by counts of the whole batch, so neither the micro-batch size nor the number of processes
-changes it.
+Each inner iteration goes through all mini-batches, with an optimiser step for each. What is frozen
+(log-probs of the policy that sampled and of the reference, values) is scored before the first.
+
+The gradient of a mini-batch is a sum over parts (`mmrl.training.micro_batches`) whose terms are
+already divided by counts of the whole mini-batch, so neither the micro-batch size nor the number of
+processes changes it.
 """
 
 import time
@@ -24,6 +27,7 @@ from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.micro_batches import Part, Prepared, split_parts
+from mmrl.training.mini_batches import split_mini_batches
 from mmrl.training.trained_policy import TrainedPolicy
 from mmrl.types import Canvas, Passes
 
@@ -34,7 +38,7 @@ class Trainer(TrainedPolicy):
     def update(self, batches: Mapping[str, tuple[Task, RolloutBatch]]) -> dict[str, float]:
         """Run all inner iterations on the rollouts of one step; return its metrics.
 
-        A stop leaves it between two micro-batches until the first inner iteration is applied; the
+        A stop leaves it between two micro-batches until the first optimiser step is taken; the
         further ones are then finished, because the weights are between two steps.
 
         Raises:
@@ -51,25 +55,52 @@ class Trainer(TrainedPolicy):
     def _update(self, work: list[tuple[Task, RolloutBatch]]) -> dict[str, float]:
         iterations = max(task.algorithm.num_iterations for task, _ in work)
         started = time.perf_counter()
-        plans = [[self._prepare(task, batch, i) for task, batch in work] for i in range(iterations)]
+        plans = [
+            [self._prepare(task, part, i, n == 0) for task, part in parts]
+            for i in range(iterations)
+            for n, parts in enumerate(self._mini_batches(work, i))
+        ]
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
         for n, plan in enumerate(plans):
             self._inner_step(plan, sums, leave_together(self.sharded) if n == 0 else None)
         self.step += 1
         every = self.config.ref_model_sync_steps
-        done = self.step * iterations
-        if self.follows and done // every > (done - iterations) // every:
+        done = self.step * len(plans)
+        if self.follows and done // every > (done - len(plans)) // every:
             self.sync_reference()
-        metrics = self._reduce_metrics(sums, iterations)
+        metrics = self._reduce_metrics(sums, len(plans))
         metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
         metrics["time/score_s"] = prepared - started
         metrics["time/update_s"] = time.perf_counter() - prepared
         return metrics
 
+    def _mini_batches(
+        self, work: list[tuple[Task, RolloutBatch]], iteration: int
+    ) -> Iterator[list[tuple[Task, RolloutBatch]]]:
+        """Yield the mini-batches of all tasks, in the order of an inner iteration."""
+        number, names = self.config.num_mini_batches, (self.config.seed, "mini_batches")
+        parts = [
+            split_mini_batches(
+                batch, number, task.config.num_generations, *names, task.name, self.step, iteration
+            )
+            for task, batch in work
+        ]
+        for some in zip(*parts, strict=True):
+            yield [(task, part) for (task, _), part in zip(work, some, strict=True)]
+
     @torch.no_grad()
-    def _prepare(self, task: Task, batch: RolloutBatch, iteration: int) -> Prepared:
-        """Draw the masks of an inner iteration; score old and reference policy on them."""
+    def _prepare(
+        self, task: Task, batch: RolloutBatch, iteration: int, first: bool = True
+    ) -> Prepared:
+        """Draw the masks of an optimiser step; score old and reference policy on them.
+
+        Args:
+            task: method and options.
+            batch: its rollouts.
+            iteration: inner iteration.
+            first: whether the step is the first of the inner iteration.
+        """
         algorithm, seed = task.algorithm, self.config.seed
         generators = [
             generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
@@ -78,19 +109,19 @@ class Trainer(TrainedPolicy):
         if batch.left_out is not None:
             passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._pad_draws(passes)
-        prepared = Prepared(task, batch, passes, self._size(task, batch, passes), iteration)
+        size, unmoved = self._size(task, batch, passes), first and iteration == 0
+        prepared = Prepared(task, batch, passes, size, unmoved)
+        needs_old = algorithm.needs_old(self.config.num_mini_batches)
         canvas, uncertain = batch.rollout.canvas, algorithm.top_entropy_quantile < 1
-        seen = (
-            canvas.freeze_images(self.policy.model) if uncertain or algorithm.needs_old else canvas
-        )
+        seen = canvas.freeze_images(self.policy.model) if uncertain or needs_old else canvas
         if uncertain:
             passes = self._restrict_to_uncertain(prepared, seen)
         with self.reference() if algorithm.needs_reference else nullcontext():
             known = canvas.freeze_images(self.policy.model) if algorithm.needs_reference else canvas
         for rows in self._scoring_batches(len(batch)):
             some = passes[rows]
-            # with a single iteration old is new without its gradient, so it costs nothing
-            scores = self._score(prepared, rows, some, seen) if algorithm.needs_old else None
+            # with a single step old is new without its gradient, so it costs nothing
+            scores = self._score(prepared, rows, some, seen) if needs_old else None
             prepared.old.append(None if scores is None else scores.logprobs)
             if self.value is not None and algorithm.value is not None:
                 prepared.add_values(rows, self.value(scores, batch.rollout.canvas[rows], some))
@@ -133,10 +164,10 @@ class Trainer(TrainedPolicy):
         sums: dict[str, Tensor],
         leaving: AbstractContextManager[None] | None,
     ) -> None:
-        """One optimiser step on one inner iteration of all tasks.
+        """One optimiser step on a mini-batch of all tasks.
 
         Args:
-            plan: the prepared batch of each task.
+            plan: the prepared mini-batch of each task.
             sums: metrics, which this adds to.
             leaving: context that a stop may leave; None where the step must be finished.
         """
@@ -163,7 +194,7 @@ class Trainer(TrainedPolicy):
             self.ema.update()
 
     def _learn(self, part: Part, scale: float, sums: dict[str, Tensor], alone: bool) -> None:
-        """Add the gradient of a part; the last of an inner iteration takes the optimiser step."""
+        """Add the gradient of a part; the last of a mini-batch takes the optimiser step."""
         models = {"grad_norm": self.policy.model}
         if self.value is not None and self.value.network is not None:
             models["val/grad_norm"] = self.value.network
@@ -227,15 +258,15 @@ class Trainer(TrainedPolicy):
         return [slice(first, first + size) for first in range(0, rows, size)]
 
     def _size(self, task: Task, batch: RolloutBatch, passes: Passes) -> BatchSize:
-        """Count the batch over all processes."""
+        """Count a mini-batch over all processes."""
         own = count_batch(batch.rollout, passes, task.algorithm, batch.left_out)
         local = torch.tensor([astuple(own)], device=self.policy.device)
         everyone = torch.as_tensor(self.accelerator.gather(local))
         return BatchSize.over_processes(everyone.tolist())
 
-    def _reduce_metrics(self, sums: Mapping[str, Tensor], iterations: int) -> dict[str, float]:
-        """Add the sums of all processes, and average them over the inner iterations."""
+    def _reduce_metrics(self, sums: Mapping[str, Tensor], steps: int) -> dict[str, float]:
+        """Add the sums of all processes, and average them over the optimiser steps."""
         names = sorted(sums)
         values = torch.stack([sums[name].float() for name in names])
-        total = torch.as_tensor(self.accelerator.reduce(values, "sum")) / iterations
+        total = torch.as_tensor(self.accelerator.reduce(values, "sum")) / steps
         return dict(zip(names, total.tolist(), strict=True))

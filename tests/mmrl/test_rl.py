@@ -227,6 +227,8 @@ def test_two_processes_give_the_canvases_rewards_scores_and_losses_of_one(
         "eval_images=3",
         "learning_rate=1e-4",
         "model.dtype=float64",
+        "num_mini_batches=2",
+        "per_device_train_batch_size=2",
         "tasks.shapes.algorithm.beta=0.1",
         f"tasks.shapes.eval_prompts={world.held_out}",
         f"tasks.shapes.rewards=[{CLIP}]",

@@ -95,10 +95,9 @@ def test_the_preset_has_the_papers_values() -> None:
 
 def test_only_a_head_on_the_policy_needs_the_policy_that_sampled_scored() -> None:
     for backbone, needed in (("shared", True), ("copy", False)):
-        assert (
-            load_algorithm({"name": "trace_rl", "value": {"backbone": backbone}}).needs_old
-            == needed
-        )
+        row = load_algorithm({"name": "trace_rl", "value": {"backbone": backbone}})
+        assert row.needs_old() == needed
+        assert row.needs_old(num_mini_batches=2)
 
 
 @pytest.mark.parametrize(

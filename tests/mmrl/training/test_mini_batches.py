@@ -1,0 +1,226 @@
+"""Several optimiser steps on one rollout batch: who is in which, and what they are steps of."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl.algorithms.forwards import count_forwards
+from mmrl.config import ConfigError
+from mmrl.estimators.scoring import score
+from mmrl.preflight.plan import describe
+from mmrl.preflight.run_checks import check_geometry
+from mmrl.rl import train
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.rollout import RolloutBatch
+from mmrl.rollouts.tasks import Task
+from mmrl.training.mini_batches import split_mini_batches
+from mmrl.training.trainer import Trainer
+from mmrl.types import Canvas, Passes, Rollout
+from tests.mmrl.runs import metrics, rollouts, run_config, same_weights, trainer_of
+from tests.mmrl.training.test_methods import counted
+
+ORDER = (0, "mini_batches", "shapes", 7, 0)
+RATE = 0.5
+
+
+def batch_of(prompts: Sequence[int], size: int) -> RolloutBatch:
+    """A batch of nothing but its places: groups of `size` for some prompts of a step."""
+    names = [(prompt, sample) for prompt in prompts for sample in range(size)]
+    places = torch.arange(len(names))[:, None]
+    canvas = Canvas(places, places >= 0, None, (0, 9), 9)
+    rollout = Rollout(canvas, places, places.float(), {})
+    known = torch.tensor([10.0 * prompt + sample for prompt, sample in names])
+    return RolloutBatch(
+        [None] * len(names),  # type: ignore[list-item]
+        rollout,
+        [str(name) for name in names],
+        known,
+        known,
+        names,
+        {"key": known.tolist()},
+        left_out=known > 5,
+    )
+
+
+@pytest.mark.parametrize(("number", "size"), [(2, 4), (4, 6), (8, 4), (3, 2)])
+def test_every_rollout_is_in_one_mini_batch_whatever_the_number_of_processes(
+    number: int, size: int
+) -> None:
+    whole = split_mini_batches(batch_of(range(12), size), number, size, *ORDER)
+    halves = [
+        split_mini_batches(batch_of(half, size), number, size, *ORDER)
+        for half in (range(6), range(6, 12))
+        if len(half) * size % number == 0
+    ]
+    if len(halves) == 2:
+        shared = [first.names + second.names for first, second in zip(*halves, strict=True)]
+        assert shared == [part.names for part in whole]
+    assert sorted(name for part in whole for name in part.names) == batch_of(range(12), size).names
+    assert {len(part) for part in whole} == {12 * size // number}
+    assert [part.names for part in whole] != [
+        part.names
+        for part in split_mini_batches(batch_of(range(12), size), number, size, *ORDER[:-1], 1)
+    ]
+
+
+def test_a_mini_batch_has_everything_of_its_rollouts() -> None:
+    batch = batch_of(range(2), 4)
+    assert split_mini_batches(batch, 1, 4, *ORDER) == [batch]
+    for part in split_mini_batches(batch, 2, 4, *ORDER):
+        values = [10.0 * prompt + sample for prompt, sample in part.names]
+        assert part.advantages.tolist() == part.rewards.tolist() == part.scores["key"] == values
+        assert part.completions == [str(name) for name in part.names]
+        assert part.left_out is not None and part.left_out.tolist() == [v > 5 for v in values]
+        rows = [4 * prompt + sample for prompt, sample in part.names]
+        assert part.rollout.canvas.tokens[:, 0].tolist() == rows
+        assert part.rollout.written_at[:, 0].tolist() == rows
+
+
+def config_of(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig:
+    """Plain gradient descent by large steps, on whole completions."""
+    algorithm = {"mask": "full", "beta": 0.0, "num_iterations": 1, **changes.pop("algorithm", {})}
+    plain = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": RATE, "max_grad_norm": 0.0}
+    model = {"dtype": "float64", **changes.pop("model", {})}
+    return run_config(
+        world, output, algorithm=algorithm, model=model, num_mini_batches=2, **{**plain, **changes}
+    )
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    named = trainer.trained.named_parameters()
+    return {name: p.detach().clone() for name, p in named if p.requires_grad}
+
+
+def hidden_response(canvas: Canvas) -> Passes:
+    where = canvas.response[None]
+    return Passes(where, where, where.float())
+
+
+def step_by_hand(trainer: Trainer, batch: RolloutBatch, rows: list[int], old: Tensor) -> None:
+    """A gradient step on the clipped surrogate of some rollouts, the mean over their tokens."""
+    passes = hidden_response(batch.rollout.canvas)
+    new = score(trainer.policy, batch.rollout.canvas, passes).logprobs[0]
+    ratio, gain = (new - old).exp(), batch.advantages[:, None].to(new.dtype)
+    clipped = (ratio * gain).minimum(ratio.clamp(0.8, 1.2) * gain)
+    loss = -clipped[rows][:, batch.rollout.canvas.response[0]].mean()
+    for parameter, gradient in zip(
+        (parameters := [p for p in trainer.trained.parameters() if p.requires_grad]),
+        torch.autograd.grad(loss, parameters, allow_unused=True),
+        strict=True,
+    ):
+        parameter.data -= RATE * (0 if gradient is None else gradient)
+
+
+@pytest.mark.parametrize("micro", [4, 1])
+def test_mini_batches_are_steps_against_the_logprobs_of_the_policy_that_sampled(
+    world: SimpleNamespace, tmp_path: Path, micro: int
+) -> None:
+    config = config_of(world, tmp_path, per_device_train_batch_size=micro)
+    trainer, other = trainer_of(config), trainer_of(config)
+    work = rollouts(config, trainer)
+    _, batch = work["shapes"]
+    batch.advantages = torch.linspace(-1, 1, len(batch)) * 4
+    values = trainer.update(work)
+    assert values["approx_kl"] > 1e-4, "the second mini-batch is of a policy that has moved"
+    assert values["clip_ratio/low_mean"] + values["clip_ratio/high_mean"] > 0
+    with torch.no_grad():
+        passes = hidden_response(batch.rollout.canvas)
+        old = score(other.policy, batch.rollout.canvas, passes).logprobs[0]
+    names = config.seed, "mini_batches", "shapes", 0, 0
+    for part in split_mini_batches(batch, 2, 4, *names):
+        rows = [batch.names.index(name) for name in part.names]
+        step_by_hand(other, batch, rows, old)
+    for name, tensor in weights(trainer).items():
+        torch.testing.assert_close(tensor, weights(other)[name], atol=1e-6, rtol=0)
+
+
+def stepped(
+    world: SimpleNamespace, output: Path, algorithm: dict, number: int
+) -> tuple[Trainer, Task, dict[str, float], list[tuple[bool, int]]]:
+    config = run_config(world, output, algorithm=algorithm, num_mini_batches=number)
+    trainer, calls = trainer_of(config), []
+    work = rollouts(config, trainer)
+    work["shapes"][1].advantages = torch.linspace(-1, 1, 8)
+    counted(trainer, calls)
+    return trainer, work["shapes"][0], trainer.update(work), calls
+
+
+VALUE = {"name": "trace_rl", "slice_size": 2, "num_iterations": 2}
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"bound": "elbo", "num_draws": 4, "ratio_level": "sequence", "num_iterations": 1},
+        {**VALUE, "value": {"backbone": "copy"}},
+        pytest.param({**VALUE, "value": {"backbone": "shared"}}, marks=pytest.mark.slow),
+        pytest.param({"num_iterations": 2, "beta": 0.1}, marks=pytest.mark.slow),
+    ],
+    ids=["elbo", "value-copy", "value-shared", "kl"],
+)
+def test_all_iterations_go_through_all_mini_batches_at_the_declared_cost(
+    world: SimpleNamespace, tmp_path: Path, algorithm: dict
+) -> None:
+    trainer, task, values, calls = stepped(world, tmp_path, algorithm, 2)
+    iterations = task.algorithm.num_iterations
+    assert trainer.schedule.state_dict()["last_epoch"] == 2 * iterations
+    assert trainer.config.optimizer_steps == 2 * iterations * trainer.config.max_steps
+    assert values["approx_kl"] > 0 and values["grad_norm"] > 0
+    how = 3, 64, trainer.config.passes_at_once
+    costs = [count_forwards(task.algorithm, *how, n, 2) for n in range(iterations)]
+    known = 4 * costs[0].again  # those of the first step are those of the policy that sampled
+    assert sum(n for _, n in calls) == 8 * sum(cost.total for cost in costs) - known
+    assert sum(n for grad, n in calls if grad) == 8 * sum(cost.backward for cost in costs)
+    if task.algorithm.value is not None:
+        assert values["loss/value_avg"] > 0 and values["val/mean"] != 0
+
+
+def test_the_reference_follows_after_so_many_optimiser_steps(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    algorithm = {"num_iterations": 1, "beta": 0.1}
+    follow = {"sync_ref_model": True, "ref_model_sync_steps": 3, "ref_model_mixup_alpha": 1.0}
+    config = run_config(world, tmp_path, algorithm=algorithm, num_mini_batches=2, **follow)
+    trainer = trainer_of(config)
+    moved = []
+    for _ in range(2):
+        trainer.update(rollouts(config, trainer))
+        held = trainer._reference_tensors()
+        moved.append(all(torch.equal(p, weights(trainer)[n]) for n, p in held.items()))
+    assert moved == [False, True]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_takes_the_mini_batches_of_the_uninterrupted_one(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    changes = {"num_mini_batches": 4, "per_device_train_batch_size": None}
+    train(run_config(world, tmp_path / "whole", **changes))
+    train(run_config(world, tmp_path / "parts", max_steps=2, **changes))
+    resumed = {"resume_from_checkpoint": "auto", **changes}
+    with pytest.raises(ConfigError, match="num_mini_batches was 4 and is 2"):
+        train(run_config(world, tmp_path / "parts", **{**resumed, "num_mini_batches": 2}))
+    train(run_config(world, tmp_path / "parts", **resumed))
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
+
+
+def test_rollouts_must_divide_among_mini_batches(world: SimpleNamespace, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="num_mini_batches is 0; it must be at least 1"):
+        run_config(world, tmp_path, num_mini_batches=0)
+    config = run_config(world, tmp_path, num_mini_batches=8, per_device_train_batch_size=None)
+    check_geometry(config, 1)
+    said = "divisor of the 4 rollouts per device and step of task 'shapes', such as .1, 2, 4."
+    with pytest.raises(ConfigError, match=f"num_mini_batches is 8; .* {said}"):
+        check_geometry(config, 2)
+    large = run_config(world, tmp_path, num_mini_batches=4)
+    with pytest.raises(ConfigError, match="size is 4; .* of the 2 rollouts per device and mini-b"):
+        check_geometry(large, 1)
+    plan = " ".join(describe(config).split())
+    assert "mini-batch 8 for each inner iteration, of 1 rollouts over all processes" in plan
+    assert "16 optimiser steps of 1 micro-batches of 1 rollouts" in plan
