@@ -96,6 +96,8 @@ def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for field in fields(section):
             if field.default is not MISSING:
                 yield f"{prefix}{field.name}", field.default
+            elif field.default_factory in (list, dict):
+                yield f"{prefix}{field.name}", field.default_factory()
             yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
 
 

@@ -24,7 +24,12 @@ def test_so_had_a_newer_setting_of_a_section(world: SimpleNamespace, tmp_path: P
     config = run_config(world, tmp_path)
     before = json.loads(dump_settings(config))
     del before["tasks"]["shapes"]["sampler"]["entropy_bound"]
+    del before["tasks"]["shapes"]["accuracy_rewards"]
     check_unchanged(json.dumps(before), config, allowed=False)
     config.tasks["shapes"].sampler.entropy_bound = 1.0
     with pytest.raises(ConfigError, match=r"entropy_bound was 0\.35 and is 1\.0"):
+        check_unchanged(json.dumps(before), config, allowed=False)
+    config = run_config(world, tmp_path)
+    config.tasks["shapes"].accuracy_rewards = ["redness"]
+    with pytest.raises(ConfigError, match=r"accuracy_rewards was \[\] and is \['redness'\]"):
         check_unchanged(json.dumps(before), config, allowed=False)
