@@ -7,6 +7,11 @@ Dr. GRPO, arXiv 2503.20783). Deviations are sample deviations, as in TRL. `softm
 likelihoods instead: A = G (softmax(r) - softmax(-r)) over the group's G rewards (wd1, arXiv
 2507.08838; the factor G turns the mean over rollouts into the sum over the group).
 
+`rank` takes ranks within the group for the rewards, ties averaged, and divides by their deviation:
+only the order counts, and an outlier pulls no further than the next best. These are, up to their
+scale, the win rates within the group of Pref-GRPO (arXiv 2508.20751), with pairs compared by their
+rewards. Chunks are ranked chunk by chunk, so the weights of outcome and chunks count no longer.
+
 Rewards of the chunks of a rollout (process rewards) are centred chunk by chunk, the k-th on the
 k-th chunks of the group, and divided by one deviation for all, the root of the sum of the variances
 of the outcome and of every k-th chunk: so the weights of rewards keep their meaning, and an outcome
@@ -22,13 +27,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+EQUAL = 1e-8
+"""Rewards that differ less are equal."""
+
+
 def group_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) -> Tensor:
     """Advantages of rollouts in the order of their groups.
 
     Args:
         rewards: [B] float, NaN where no reward applies.
         num_generations: G, rollouts per prompt.
-        scale_rewards: group, batch, none or softmax.
+        scale_rewards: group, batch, none, rank or softmax.
 
     Returns:
         [B] float32; 0 where no reward applies and in groups whose rewards are all equal.
@@ -46,15 +55,17 @@ def joint_advantages(rewards: Tensor, num_generations: int, scale_rewards: str) 
     Args:
         rewards: [B, C] float, a column for each of them, NaN where a rollout has none.
         num_generations: G, rollouts per prompt.
-        scale_rewards: group, batch or none.
+        scale_rewards: group, batch, none or rank.
 
     Returns:
         [B, C] float32; 0 where there is no reward.
     """
     groups = rewards.double().unflatten(0, (-1, num_generations))
+    if scale_rewards == "rank":
+        groups = _ranks(groups)
     centred = groups - groups.nanmean(1, keepdim=True)
     if scale_rewards != "none":
-        pooled = groups if scale_rewards == "group" else groups.flatten(0, 1)[None]
+        pooled = groups.flatten(0, 1)[None] if scale_rewards == "batch" else groups
         variance = _variance(pooled, dim=1).sum(-1, keepdim=True)
         centred = centred / (variance.sqrt() + 1e-4)
     return centred.nan_to_num(0.0).flatten(0, 1).float()
@@ -67,14 +78,14 @@ def group_statistics(rewards: Tensor, num_generations: int) -> dict[str, float]:
     return {
         "reward": float(groups.nanmean()),
         "reward_std": float(deviation.mean()),
-        "frac_reward_zero_std": float((deviation < 1e-8).double().mean()),
+        "frac_reward_zero_std": float((deviation < EQUAL).double().mean()),
     }
 
 
 def equal_groups(rewards: Tensor, num_generations: int) -> Tensor:
     """[B] bool: rollouts of groups in which all known rewards are equal, or none is known."""
     deviation = _deviation(rewards.double().view(-1, num_generations), dim=1)
-    return (deviation < 1e-8).expand(-1, num_generations).flatten()
+    return (deviation < EQUAL).expand(-1, num_generations).flatten()
 
 
 def _likelihood_weights(centred: Tensor) -> Tensor:
@@ -84,6 +95,14 @@ def _likelihood_weights(centred: Tensor) -> Tensor:
         (sign * centred).masked_fill(~known, -float("inf")).softmax(1) for sign in (1, -1)
     )
     return (toward - away) * known.sum(1, keepdim=True)
+
+
+def _ranks(groups: Tensor) -> Tensor:
+    """[P, G, C] rewards -> their ranks among those of the group that are known, ties averaged,
+    with mean 0; NaN where there is no reward."""
+    differences = (groups[:, :, None] - groups[:, None]).nan_to_num(0.0)
+    wins, losses = (differences > EQUAL).sum(2), (differences < -EQUAL).sum(2)
+    return ((wins - losses) / 2).double().masked_fill(groups.isnan(), float("nan"))
 
 
 def _deviation(values: Tensor, dim: int) -> Tensor:

@@ -47,7 +47,7 @@ def test_the_batch_deviation_is_that_of_all_rewards() -> None:
     assert advantages(rewards, 2, "batch") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("scale", ["group", "batch", "none", "rank"])
 def test_equal_rewards_have_no_advantage(scale: str) -> None:
     rewards = [0.1, 0.1, 0.1, 0.7, 0.7, 0.7]
     assert advantages(rewards, 3, scale) == pytest.approx([0.0] * 6, abs=1e-9)
@@ -91,11 +91,39 @@ def test_softmax_weights_pull_towards_the_best_and_away_from_the_worst() -> None
     assert advantages([NAN, 0.0, 1.0, NAN, NAN, NAN], 3, "softmax")[3:] == [0.0, 0.0, 0.0]
 
 
+def test_ranks_are_centred_and_have_unit_variance_however_far_apart_rewards_are() -> None:
+    # ranks 1, 2, 3, 4: mean 2.5, sample variance n (n + 1) / 12 = 5 / 3
+    size = math.sqrt(5 / 3) + 1e-4
+    expected = [rank / size for rank in (-1.5, 1.5, -0.5, 0.5)]
+    assert advantages([0.0, 1000.0, 0.1, 0.2], 4, "rank") == pytest.approx(expected)
+    assert advantages([-7.0, 3.0, 1.0, 2.0], 4, "rank") == pytest.approx(expected)
+
+
+def test_ties_share_their_mean_rank() -> None:
+    # ranks 1.5, 1.5, 3.5, 3.5: sample variance 4 / 3; the last group has ranks 1, 2.5, 2.5
+    pair, rest = 1 / (math.sqrt(4 / 3) + 1e-4), 1 / (math.sqrt(3 / 4) + 1e-4)
+    expected = [-pair, -pair, pair, pair]
+    assert advantages([0.0, 1e-12, 1.0, 1.0], 4, "rank") == pytest.approx(expected)
+    found = advantages([NAN, 0.2, 0.4, 0.4, NAN, NAN, NAN, 1.0], 4, "rank")
+    assert found == pytest.approx([0.0, -rest, rest / 2, rest / 2, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_ranks_of_rewards_are_those_of_win_rates() -> None:
+    rewards = torch.randint(0, 4, (24,), generator=torch.Generator().manual_seed(1)).double()
+    groups = rewards.view(-1, 6)
+    won = (groups[:, :, None] > groups[:, None]).double()
+    tied = (groups[:, :, None] == groups[:, None]).double()
+    rates = (won.sum(2) + (tied.sum(2) - 1) / 2) / 5  # against the five others
+    expected = (rates - rates.mean(1, keepdim=True)) / rates.std(1, keepdim=True)
+    found = group_advantages(rewards, 6, "rank").double()
+    torch.testing.assert_close(found, expected.flatten(), atol=1e-3, rtol=0)
+
+
 def joint(rewards: list[list[float]], num_generations: int, scale: str) -> list[list[float]]:
     return joint_advantages(torch.tensor(rewards), num_generations, scale).tolist()
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("scale", ["group", "batch", "none", "rank"])
 def test_an_outcome_alone_has_the_advantages_of_groups(scale: str) -> None:
     rewards = torch.tensor([1.0, 2.0, 6.0, NAN, 4.0, 5.0])
     columns = joint_advantages(rewards[:, None], 3, scale)[:, 0]
@@ -112,7 +140,7 @@ def test_outcome_and_chunks_by_hand() -> None:
     assert joint(rewards, 2, "none") == [[-1.0, 2.0, 0.0], [1.0, -2.0, 0.0]]
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("scale", ["group", "batch", "none", "rank"])
 def test_equal_chunks_have_no_advantage_and_opposite_ones_a_finite_one(scale: str) -> None:
     equal = joint([[0.5, 1.0, 2.0], [0.5, 1.0, NAN], [0.5, NAN, NAN]] * 2, 3, scale)
     assert all(value == pytest.approx(0, abs=1e-9) for row in equal for value in row)
