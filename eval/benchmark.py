@@ -24,7 +24,7 @@ from eval.sample_store import SampleStore
 from eval.text_scores import group_places
 from mmrl.config import NotHereError, check
 from mmrl.data.lazy_images import LazyImages
-from mmrl.data.prompts import drop_long, load_prompts
+from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.model_config import check_checkpoints, check_prompts, check_task, policy_options
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
@@ -84,6 +84,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
         if not dry:
             raise
         return []
+    prompts = prefill(prompts, config.assistant_prefill)
     group_places(prompts, config.group_by)
     check_prompts(config.model, config.task, prompts)
     _store(config).check(_decisive(config, prompts))
@@ -199,6 +200,8 @@ def _sample(
 def _decisive(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """Everything that decides the samples: settings, prompts, files of the model."""
     values = {key: value for key, value in config.to_dict().items() if key not in _FREE}
+    if not config.assistant_prefill:  # as in results that are older than this setting
+        values.pop("assistant_prefill", None)
     texts = [[prompt.id, prompt.text, prompt.messages, *_identities(prompt)] for prompt in prompts]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]

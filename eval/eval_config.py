@@ -26,7 +26,8 @@ class Benchmark(NamedTuple):
 
 
 _TEXT = Benchmark(
-    "eval.text_benchmark", ("num_samples", "max_completion_length", "settings", "group_by")
+    "eval.text_benchmark",
+    ("num_samples", "max_completion_length", "assistant_prefill", "settings", "group_by"),
 )
 BENCHMARKS = {
     "text": _TEXT,
@@ -108,6 +109,9 @@ class EvalConfig:
     """Completions per prompt, of texts: k of avg@k, and the largest k of pass@k."""
     max_completion_length: int = 256
     """Response positions of a completion, of texts."""
+    assistant_prefill: str = ""
+    """Text that completions begin with, such as d1's `<reasoning>`, of texts: given at the end of
+    the prompt; rewards see it as part of the completion."""
     settings: list[dict[str, Any]] = field(
         default_factory=list, metadata={"holds": "eval.eval_config:RowConfig"}
     )

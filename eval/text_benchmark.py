@@ -32,6 +32,7 @@ def plan(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, str]:
     return {
         "prompts": f"{len(prompts)}, {config.num_samples} completions each",
         **counts,
+        **({"prefill": repr(config.assistant_prefill)} if config.assistant_prefill else {}),
         "batches": f"{batches} of each row of the table",
     }
 

@@ -71,8 +71,9 @@ class ModelConfig:
     """Of the weights. In float64 the tokens of a row do not depend on what it is batched with."""
     max_prompt_length: int = 256
     """Longest prompt in tokens. Longer ones are cut for images and left out, counted, for text."""
-    chat_template: bool | None = None
-    """Whether a text prompt becomes a user's message; null follows the tokenizer."""
+    chat_template: bool | str | None = None
+    """Whether a text prompt becomes a user's message; null follows the tokenizer. The path of a
+    Jinja file takes that template in place of the tokenizer's; it is saved with the model."""
     image_size: int | None = None
     """Side in pixels of images that are codes, written or in prompts; null follows the
     checkpoint."""
@@ -123,8 +124,14 @@ def check_checkpoints(model: ModelConfig) -> None:
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
     from models.image_tokenizers.image_tokenizer import outline_vq
+    from models.layouts.chat_templates import read_template
     from models.policy import outline_policy
 
+    if isinstance(model.chat_template, str):
+        try:
+            read_template(model.chat_template)
+        except (FileNotFoundError, ValueError) as error:
+            raise ConfigError(f"model.{error}") from error
     if model.train_vision_tower:
         check_sight(model, "to train its vision tower")
     names = {item.name for item in fields(LayoutConfig)}

@@ -51,6 +51,8 @@ class Prompt:
     `images` of a prompt file are not in memory: each access (`images[0]`, a loop) opens one in mode
     RGB, and `len` opens none. In `messages` each has a part `{"type": "image"}`, in the same order;
     without messages they precede the text.
+
+    `prefill` is what the completion begins with: given after the prompt, not sampled.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Prompt:
     images: Sequence[Image.Image] | None = None
     answer: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    prefill: str = ""
     place: str = field(default="", compare=False)
     """File and line of the row, for messages, such as `rows.jsonl, line 3`."""
 

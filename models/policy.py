@@ -15,6 +15,7 @@ from mmrl.types import Canvas, Prompt
 from models.families import Family, get_family
 from models.families.family import add_missing_tokens
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
+from models.layouts.chat_templates import read_template
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
 from models.loading import find_whole, load_model, outline, save_model
@@ -84,8 +85,12 @@ class Policy:
         return canvas
 
     def decode(self, canvas: Canvas, prompts: Sequence[Prompt]) -> Sequence[str | Image.Image]:
-        """Completions of finished canvases."""
-        return self.layouts[self._task(prompts)].decode(canvas)
+        """Completions of finished canvases; texts begin with the prefill of their prompts."""
+        completions = self.layouts[self._task(prompts)].decode(canvas)
+        return [
+            prompt.prefill + completion if isinstance(completion, str) else completion
+            for prompt, completion in zip(prompts, completions, strict=True)
+        ]
 
     def save(
         self,
@@ -136,7 +141,8 @@ def load_policy(
 
     Raises:
         FileNotFoundError, ValueError: see `load_model` and `load_vq`; also a checkpoint without a
-            tokenizer, a vocabulary too small for the codes, or no vision tower to train.
+            tokenizer, a vocabulary too small for the codes, no vision tower to train, or a chat
+            template that is missing or wrong.
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
@@ -147,6 +153,7 @@ def load_policy(
         )
     family = get_family(network.public_config)
     tokenizer = load_tokenizer(directory, family)
+    _set_template(tokenizer, choices)
     images = None
     if vq is not None and any(layout.needs_vq for layout in family.LAYOUTS.values()):
         images = load_vq(vq, device=str(device))
@@ -193,9 +200,16 @@ def outline_policy(directory: Path, options: LayoutConfig) -> MaskedTokenModel:
     """
     network = outline(directory)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
+    _set_template(tokenizer, options)
     with _naming(directory):
         build_layouts(network, tokenizer, options)
     return network
+
+
+def _set_template(tokenizer: PreTrainedTokenizerBase, options: LayoutConfig) -> None:
+    """Give the tokenizer the chat template of a file, where one is named."""
+    if isinstance(options.chat_template, str):
+        tokenizer.chat_template = read_template(options.chat_template)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ Images are in `image` or `images`, one or a list, or in the parts of messages, i
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,6 +83,11 @@ def _check_ids(prompts: Sequence[Prompt]) -> None:
                 f"{prompt.place} has the id {prompt.id!r} of {first}; ids name the draws and the"
                 " scores of a prompt. Make them differ, or leave `id` out and rows are numbered."
             )
+
+
+def prefill(prompts: list[Prompt], text: str) -> list[Prompt]:
+    """The prompts with a text that their completions begin with; empty for none."""
+    return [replace(prompt, prefill=text) for prompt in prompts] if text else prompts
 
 
 def drop_long(

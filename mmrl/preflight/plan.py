@@ -108,6 +108,9 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
         f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} ="
         f" {task.rollouts_per_step} a step, of {length} response positions each"
     )
+    for held, text in (("", settings.assistant_prefill), ("held out", task.eval_prefill)):
+        if text:
+            yield f"prefill     {text!r}{f' {held}' if held else ''}"
     yield (
         f"sampler     {sampler.name}, {sampler.steps} denoising steps of {rows} rows"
         f" (guidance {sampler.cfg_scale:g})"

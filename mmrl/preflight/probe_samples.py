@@ -136,7 +136,7 @@ def _image(n: int, side: int) -> Image.Image:
 def _text(n: int, prompt: Prompt, other: Prompt) -> str:
     answer = str((prompt if n % 2 == 0 else other).answer or prompt.text)
     forms = ("", answer, f"<answer>{answer}</answer>", f"\\boxed{{{answer}}}")
-    return forms[n // 2 % len(forms)]
+    return prompt.prefill + forms[n // 2 % len(forms)]
 
 
 def cut_at_words(samples: Sequence[Sample], size: int) -> list[Sample]:

@@ -224,7 +224,11 @@ def _build_samples(
     """The inputs of the rewards, for the rollouts of the first of the prompts."""
     chunks: Chunks = [None] * len(completions)
     if task.scorer.cutting is not None:
-        chunks = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
+        parts = cut(policy.tokenizer, rollout.canvas, task.scorer.cutting)
+        chunks = [
+            tuple(chunk._replace(before=prompt.prefill + chunk.before) for chunk in own)
+            for prompt, own in zip(prompts, parts, strict=False)
+        ]
     some = prompts[: len(completions)]
     return [Sample.of(*each) for each in zip(some, completions, chunks, strict=True)]
 

@@ -44,6 +44,11 @@ class TaskConfig:
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: int | None = None
     """Response positions in evaluations; null takes `max_completion_length`."""
+    assistant_prefill: str = ""
+    """Text that completions begin with, such as d1's `<reasoning>`: given at the end of the prompt
+    and never sampled or trained on; rewards see it as part of the completion."""
+    eval_assistant_prefill: str | None = None
+    """The same in evaluations; null takes `assistant_prefill`."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """How rollouts are written."""
     eval_sampler: SamplerConfig | None = None
@@ -117,6 +122,10 @@ class TaskConfig:
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
+        for key in ("assistant_prefill", "eval_assistant_prefill"):
+            fits = not (getattr(self, key) and writes_images(self.task))
+            allowed = f"empty, {self.task} makes images"
+            check(fits, f"{where}.{key}", getattr(self, key), allowed)
         self._check_accuracy(where)
 
     @property

@@ -14,7 +14,7 @@ from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
-from mmrl.data.prompts import drop_long, load_prompts
+from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
 from mmrl.model_config import ModelConfig, image_tokens
 from mmrl.rollouts.pairing import find_differences
@@ -92,13 +92,14 @@ class Task:
         if not config.rewards:
             raise ConfigError(f"{where}.rewards is empty; name one, such as {{name: clip}}.")
         check(config.prompts != "", f"{where}.prompts", config.prompts, "a file or a hub id")
-        self.prompts = self._load(config.prompts, config.data)
+        self.prompts = prefill(self._load(config.prompts, config.data), config.assistant_prefill)
         self.eval_prompts: list[Prompt] = []
         if config.eval_prompts:
             held_out = merge(
                 DataConfig, asdict(config.data), config.eval_data, where=f"{where}.eval_data"
             )
-            self.eval_prompts = self._load(config.eval_prompts, held_out, config.eval_limit)
+            loaded = self._load(config.eval_prompts, held_out, config.eval_limit)
+            self.eval_prompts = prefill(loaded, self.eval_prefill)
 
     def _load(self, source: str, data: DataConfig, limit: int | None = None) -> list[Prompt]:
         try:
@@ -112,6 +113,12 @@ class Task:
     def eval_sampler(self) -> SamplerConfig:
         """Sampler of evaluations."""
         return self.config.eval_sampler or self.config.sampler
+
+    @property
+    def eval_prefill(self) -> str:
+        """What completions of evaluations begin with."""
+        text = self.config.eval_assistant_prefill
+        return self.config.assistant_prefill if text is None else text
 
     @property
     def eval_length(self) -> int | None:

@@ -132,12 +132,13 @@ def layouts(
 
 def text_layout(tokenizer: PreTrainedTokenizerBase, options: LayoutConfig) -> TextLayout:
     """The layout of text, for every tokenizer with LLaDA's special tokens."""
+    wanted = options.chat_template
     return TextLayout(
         tokenizer,
         token_ids(tokenizer, TOKENS),
         options.max_prompt_length,
         options.max_completion_length,
-        options.chat_template,
+        wanted if wanted is None else bool(wanted),
     )
 
 

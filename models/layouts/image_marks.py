@@ -15,7 +15,8 @@ _MARK_IN_WORDS = re.compile(re.escape(MARK) + r"\s?")
 
 
 def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> str:
-    """The conversation of a prompt through the chat template, with a mark for every image.
+    """The conversation of a prompt through the chat template, with a mark for every image, and
+    the prefill.
 
     Images are placed at the marks of the text, else at the image parts of the messages, else before
     the first message of the user.
@@ -40,7 +41,7 @@ def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> s
         for message, words in zip(messages, parts, strict=True)
     ]
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return str(text)
+    return f"{text}{prompt.prefill}"
 
 
 def without_images(prompt: Prompt) -> Prompt:

@@ -21,9 +21,9 @@ class LayoutConfig:
     """Longest prompt in tokens; longer ones are cut for images and refused for text."""
     max_completion_length: int = MAX_COMPLETION_LENGTH
     """Response positions of a text."""
-    chat_template: bool | None = None
-    """Whether a text prompt goes through the chat template; None where the tokenizer has one.
-    Messages always do."""
+    chat_template: bool | str | None = None
+    """Whether a text prompt goes through the chat template; None where the tokenizer has one. A
+    path takes the template of a Jinja file instead. Messages always go through it."""
     image_size: int | None = None
     """Side in pixels of images that are codes; None follows the checkpoint."""
     image_fit: ImageFit = "crop"

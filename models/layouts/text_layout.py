@@ -50,7 +50,8 @@ class TextLayout:
         return 0, len(self.tokenizer)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt: its messages, or its text, through the chat template if any.
+        """Token ids of a prompt: its messages, or its text, through the chat template if any; then
+        its prefill.
 
         Raises:
             ValueError: messages, and a tokenizer without a chat template.
@@ -66,7 +67,8 @@ class TextLayout:
             text = self.tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False
             )
-        return list(self.tokenizer(str(text), add_special_tokens=False)["input_ids"])
+        given = f"{text}{prompt.prefill}"
+        return list(self.tokenizer(given, add_special_tokens=False)["input_ids"])
 
     @staticmethod
     def check(prompt: Prompt) -> None:

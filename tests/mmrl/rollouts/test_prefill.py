@@ -1,0 +1,134 @@
+"""A prefill of the assistant: given at the end of the prompt, seen by rewards, never trained on."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from eval.comparison import run
+from mmrl.config import ConfigError
+from mmrl.preflight.plan import describe
+from mmrl.preflight.probe_samples import make_dummy_samples
+from mmrl.rollouts.tasks import Task
+from mmrl.types import Cutting, Prompt, Sample
+from models import load_policy
+from tests.mmrl.runs import VQ, roll_out, task_config
+from tests.mmrl.test_eval import config as eval_config
+from tests.mmrl.test_text_rl import text_config
+from tests.models.layouts.test_questions_about_images import WRITERS, load, question
+
+START = "<reasoning>"
+
+
+class Recorder:
+    """Scores nothing, cuts completions, and keeps what it sees."""
+
+    cutting = Cutting(2)
+
+    def __init__(self) -> None:
+        self.seen: list[Sample] = []
+
+    def __call__(self, samples: list[Sample]) -> list[list[float]]:
+        self.seen += samples
+        return [[1.0] * len(sample.chunks or ()) for sample in samples]
+
+
+def sampled(world: SimpleNamespace, folder: Path, **task: Any) -> tuple[Any, Any, Recorder]:
+    seen = Recorder()
+    rewards = [{"name": "seen", "reward": seen}]
+    config = text_config(world, folder, rewards=rewards, **task)
+    policy = load_policy(world.policy, VQ, max_prompt_length=120)
+    job = Task("words", config.tasks["shapes"])
+    return policy, roll_out(job, policy, 0, 0, 0, 1), seen
+
+
+def test_rewards_see_the_prefill_and_the_policy_is_given_it(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    policy, batch, seen = sampled(world, tmp_path, assistant_prefill=START)
+    canvas, rollout = batch.rollout.canvas, batch.rollout
+    given = policy.tokenizer(START, add_special_tokens=False)["input_ids"]
+    assert canvas.response.sum(1).tolist() == [8] * 8, "no response position is spent on it"
+    written = rollout.written_at >= 0
+    for row, completion in enumerate(batch.completions):
+        prompt = canvas.tokens[row, ~canvas.response[row]]
+        assert prompt[-len(given) :].tolist() == given
+        assert not bool(written[row, ~canvas.response[row]].any())
+        ids = canvas.tokens[row, canvas.response[row]]
+        assert completion.startswith(START) and completion.count(START) == 1
+        texts = policy.layouts["text"].decode(canvas[row : row + 1])
+        assert completion == START + texts[0] and len(ids) == 8
+    assert [sample.completion for sample in seen.seen] == batch.completions
+    for sample in seen.seen:
+        before = START
+        for chunk in sample.chunks or ():
+            assert chunk.before == before
+            before += chunk.text
+        assert before == sample.completion or not sample.chunks
+    plain = policy.layouts["text"].prompt_ids(Prompt("0", "text", batch.prompts[0].text))
+    assert policy.layouts["text"].prompt_ids(batch.prompts[0]) == [*plain, *given]
+
+
+def test_an_evaluation_takes_that_of_training_or_another(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    for own, expected in ((None, START), ("", ""), ("So ", "So ")):
+        options = text_config(world, tmp_path, assistant_prefill=START, eval_assistant_prefill=own)
+        task = Task("words", options.tasks["shapes"])
+        assert {prompt.prefill for prompt in task.prompts} == {START}
+        assert {prompt.prefill for prompt in task.eval_prompts} == {expected}
+    plan = " ".join(describe(options).split())
+    assert "prefill '<reasoning>'" in plan and "prefill 'So ' held out" in plan
+
+
+def test_benchmarks_score_it_and_are_other_benchmarks_with_it(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    rows = [{"prompt": f"a {n} ring", "id": f"p{n}", "answer": "1"} for n in ("red", "blue")]
+    (tmp_path / "text.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    def begins(samples: list[Sample]) -> list[float]:
+        return [float(str(sample.completion).startswith(START)) for sample in samples]
+
+    def evaluation(out: str, **changes: Any) -> Any:
+        source, common = str(tmp_path / "text.jsonl"), {"rewards": [begins], "settings": []}
+        return eval_config(world, source, tmp_path / out, **common, **changes)
+
+    run(evaluation("out"))
+    kept = json.loads((tmp_path / "out" / "samples" / "settings.json").read_text())
+    assert "assistant_prefill" not in kept, "older results can be continued"
+    with pytest.raises(ConfigError, match="assistant_prefill: None there, '<reasoning>' now"):
+        run(evaluation("out", assistant_prefill=START))
+    run(evaluation("begun", assistant_prefill=START))
+    tables = [json.loads((tmp_path / n / "scores.json").read_text()) for n in ("out", "begun")]
+    assert [next(iter(each["table"].values()))["accuracy"] for each in tables] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_questions_about_images_are_answered_after_it(kind: str, tmp_path: Path) -> None:
+    policy = load(WRITERS[kind](tmp_path))
+    plain = question(0, 8, 8)
+    begun = question(0, 8, 8)
+    begun.prefill = "I see "
+    canvas, other = (policy.canvas([prompt]) for prompt in (plain, begun))
+    given = policy.tokenizer("I see ", add_special_tokens=False)["input_ids"]
+    width = canvas.tokens.shape[1] - 8
+    assert torch.equal(other.tokens[:, :width], canvas.tokens[:, :width])
+    assert other.tokens[0, width:-8].tolist() == given
+    other.tokens[:, -8:] = policy.tokenizer("a", add_special_tokens=False)["input_ids"][0]
+    assert policy.decode(other, [begun])[0].startswith("I see ")  # type: ignore[union-attr]
+
+
+def test_dummy_samples_of_a_dry_run_begin_with_it() -> None:
+    prompts = [Prompt(str(n), "text", "what?", answer="4", prefill=START) for n in range(2)]
+    samples = make_dummy_samples("text", prompts, 4, None).samples
+    assert all(str(sample.completion).startswith(START) for sample in samples)
+
+
+def test_images_have_no_prefill(world: SimpleNamespace) -> None:
+    for key in ("assistant_prefill", "eval_assistant_prefill"):
+        with pytest.raises(ConfigError, match=f"{key} is 'a'.*text_to_image makes images"):
+            Task("x", task_config(world, **{key: "a"}))

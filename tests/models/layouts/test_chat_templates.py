@@ -1,0 +1,101 @@
+"""Chat templates from files: rendered in a sandbox, saved with the model, refused where wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from mmrl.config import ConfigError, load_config
+from mmrl.model_config import ModelConfig, check_checkpoints, policy_options
+from mmrl.rl_config import RLConfig
+from mmrl.types import Prompt
+from models import load_policy
+from models.layouts.chat_templates import read_template
+from tests.models.networks import write_small_llada_v
+
+TEMPLATE = (
+    "{% for message in messages %}[{{ message['role'] }}] {{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+PROMPT = Prompt("0", "text", "add them")
+SAID = "[user] add them\n[assistant] "
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_llada_v(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Path:
+    path = tmp_path / "chat.jinja"
+    path.write_text(TEMPLATE)
+    return path
+
+
+def test_a_file_takes_the_place_of_the_template_and_is_saved_with_the_model(
+    checkpoint: Path, template: Path, tmp_path: Path
+) -> None:
+    model = ModelConfig(path=str(checkpoint), vq=None, chat_template=str(template))
+    check_checkpoints(model)
+    policy = load_policy(**policy_options(model))
+    ids = policy.tokenizer(SAID, add_special_tokens=False)["input_ids"]
+    assert policy.layouts["text"].prompt_ids(PROMPT) == ids  # type: ignore[attr-defined]
+    policy.tokenizer.save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "chat_template.jinja").read_text() == TEMPLATE
+    own = load_policy(checkpoint, vq=None)
+    assert own.tokenizer.chat_template != TEMPLATE
+    assert own.layouts["text"].prompt_ids(PROMPT) != ids  # type: ignore[attr-defined]
+
+
+def test_a_tokenizer_without_a_template_gets_one(checkpoint: Path, template: Path) -> None:
+    policy = load_policy(checkpoint, vq=None)
+    policy.tokenizer.chat_template = None
+    policy.tokenizer.save_pretrained(checkpoint)
+    (checkpoint / "chat_template.jinja").unlink(missing_ok=True)
+    with pytest.raises(ValueError, match="chat_template is true and the tokenizer has none"):
+        load_policy(checkpoint, vq=None, chat_template=True)
+    given = load_policy(checkpoint, vq=None, chat_template=str(template))
+    ids = given.tokenizer(SAID, add_special_tokens=False)["input_ids"]
+    assert given.layouts["text"].prompt_ids(PROMPT) == ids  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("word", ["true", "false", "null", "chat.jinja"])
+def test_a_command_line_may_say_yes_no_nothing_or_a_file(word: str) -> None:
+    task = "{prompts: p.jsonl, task: text, rewards: [{name: math}]}"
+    words = ["model.path=p", f"tasks.t={task}", f"model.chat_template={word}"]
+    found = load_config(RLConfig, words).model.chat_template
+    assert found is {"true": True, "false": False, "null": None}.get(word, found)
+    assert word != "chat.jinja" or found == word
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("{% for message in messages %}", "cannot be rendered .line 1.*endfor"),
+        ("{{ messages[0]['role'].nothing.more }}", "cannot be rendered"),
+        ("{{ messages.append(1) }}", "cannot be rendered"),
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "cannot be rendered"),
+        ("{{ raise_exception('no system message') }}", "no system message"),
+        ("{{ 1 // 0 }}", "cannot be rendered.*zero"),
+        ("[assistant]", "leaves out what the message of a user says"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_named(
+    source: str | bytes, named: str, tmp_path: Path, checkpoint: Path
+) -> None:
+    path = tmp_path / "chat.jinja"
+    path.write_bytes(source if isinstance(source, bytes) else source.encode())
+    with pytest.raises(ValueError, match=named):
+        read_template(path)
+    model = ModelConfig(path=str(checkpoint), vq=None, chat_template=str(path))
+    with pytest.raises(ConfigError, match=r"model\.chat_template is '.*chat\.jinja', which "):
+        check_checkpoints(model)
+
+
+def test_a_missing_file_is_named_before_anything_loads(tmp_path: Path, checkpoint: Path) -> None:
+    gone = str(tmp_path / "gone.jinja")
+    with pytest.raises(ConfigError, match=r"model\.chat_template is '.*gone.*no such file"):
+        check_checkpoints(ModelConfig(path=str(checkpoint), vq=None, chat_template=gone))
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        load_policy(checkpoint, vq=None, chat_template=gone)
