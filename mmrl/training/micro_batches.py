@@ -37,6 +37,7 @@ class Prepared:
     batch: RolloutBatch
     passes: Passes
     size: BatchSize
+    iteration: int
     unmoved: bool
     old: list[Tensor | None] = field(default_factory=list)
     reference: list[Tensor | None] = field(default_factory=list)

@@ -110,7 +110,7 @@ class Trainer(TrainedPolicy):
             passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._pad_draws(passes)
         size, unmoved = self._size(task, batch, passes), first and iteration == 0
-        prepared = Prepared(task, batch, passes, size, unmoved)
+        prepared = Prepared(task, batch, passes, size, iteration, unmoved)
         needs_old = algorithm.needs_old(self.config.num_mini_batches)
         canvas, uncertain = batch.rollout.canvas, algorithm.top_entropy_quantile < 1
         seen = canvas.freeze_images(self.policy.model) if uncertain or needs_old else canvas
