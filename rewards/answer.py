@@ -65,7 +65,8 @@ class AnswerReward:
         self.match = match
 
     def __call__(self, samples: list[Sample]) -> list[float | None]:
-        """1.0 for the right answer, 0.0 for another, several or none; None without `answer`."""
+        """1.0 for the right answer, 0.0 for another, several or none; None without `answer` and
+        where the metadata `is_caption` is true."""
         return [self._score(sample) for sample in samples]
 
     def check(self, metadata: Mapping[str, Any]) -> None:
@@ -78,7 +79,7 @@ class AnswerReward:
 
     def _score(self, sample: Sample) -> float | None:
         content = read_sample(sample, "answer", "answer")
-        if content is None:
+        if content is None or sample.metadata.get("is_caption") is True:
             return None
         answers, choices = _read_answers(sample.metadata), _choices(sample.metadata)
         if choices is None and all(re.fullmatch("[A-Z]", answer) for answer in answers):

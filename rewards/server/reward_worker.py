@@ -119,6 +119,8 @@ class RewardWorker:
             self.status, self.error = "failed", _text(error)
             logger.exception("reward not loaded", extra={"fields": {"reward": self.entry.key}})
             return
+        if isinstance(self.reward, Described):  # an option may change what it reads
+            self.needs = self.reward.needs
         self.status = "ok"
         seconds = round(time.monotonic() - started, 3)
         fields = {"reward": self.entry.key, "version": self.entry.version, "seconds": seconds}

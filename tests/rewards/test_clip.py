@@ -1,6 +1,7 @@
 """The CLIP reward."""
 
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -35,6 +36,31 @@ def test_the_score_is_the_cosine_open_clip_itself_gives(
     expected = torch.cosine_similarity(images, texts)
     torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-6, rtol=0)
     assert torch.tensor(scores).std() > 1e-3, "random weights must tell images apart"
+
+
+def test_a_caption_is_scored_with_the_image_of_its_prompt(
+    clip_directory: Path, pictures: list[Image.Image]
+) -> None:
+    entry = {"name": "clip", "model": str(clip_directory), "device": "cpu"}
+    captions: Any = build_reward({**entry, "image": "prompt"})
+    group = [pictures[1]]
+    rows = [
+        Sample("describe it", "two blue squares", images=group),
+        Sample("describe it", "a red circle", {"answer": "a ring", "is_caption": True}, group),
+        Sample("describe it", "a green star " * 60, images=[pictures[2]]),
+        Sample("what is it?", "a", {"answer": "a"}, group),
+        Sample("what is it?", "a", {"is_caption": False}, group),
+        Sample("no image", "words"),
+    ]
+    made = [Sample(str(row.completion), (row.images or [])[0]) for row in rows[:3]]
+    expected: Any = build_reward(entry)(made)
+    found = captions(rows)
+    assert found[:3] == up_to_rounding(expected) and found[3:] == [None] * 3
+    assert captions(rows[4:]) == [None, None] and captions.needs == ("completion",)
+    with pytest.raises(ValueError, match="caption of one image.*has 2"):
+        captions([Sample("both", "words", images=pictures[:2])])
+    with pytest.raises(ValueError, match="clip.image is prompt.*is an image"):
+        captions([Sample("draw", pictures[0], images=group)])
 
 
 def test_a_batch_scores_like_its_rows_alone(

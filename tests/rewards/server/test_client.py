@@ -19,7 +19,8 @@ CLIP = {"name": "clip", "model": "datasets/shapes/checkpoints/clip", "device": "
 CIRCLE = {"tag": "single_object", "include": [{"class": "circle", "count": 1}]}
 REWARDS = (
     "rewards=[{name: shapes}, {name: math}, {name: moody}, {name: clip, max_latency_ms: 10,"
-    " device: cpu, model: datasets/shapes/checkpoints/clip}]"
+    " device: cpu, model: datasets/shapes/checkpoints/clip}, {name: clip, key: caption,"
+    " image: prompt, device: cpu, model: datasets/shapes/checkpoints/clip}]"
 )
 TOKEN = "a-token-of-this-test"
 MODES = ("RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "F", "I")
@@ -66,6 +67,15 @@ def test_scores_are_those_of_the_reward_called_here(served: Any) -> None:
     assert served("shapes")(batch) == build_reward({"name": "shapes"})(batch)
 
 
+def test_captions_are_scored_with_the_images_of_prompts_that_travel(served: Any) -> None:
+    shown = [sample.completion for sample in pictures(3)]
+    batch = [Sample("describe", f"a red circle {n}", images=[shown[n]]) for n in range(3)]  # type: ignore[list-item]
+    batch.append(Sample("what?", "4", {"answer": "4"}))
+    here: Any = build_reward({**CLIP, "image": "prompt"})(batch)
+    found = served("caption")(batch)
+    assert found[:3] == up_to_rounding(here[:3]) and found[3] is here[3] is None
+
+
 def test_texts_and_what_does_not_apply_are_those_of_the_reward_called_here(served: Any) -> None:
     answered = [("It is \\boxed{4}", "4"), ("5", "4"), ("4", None), ("", "4"), ("\\boxed{½}", "½")]
     batch = [Sample("2 + 2?", text, {"answer": answer}) for text, answer in answered]
@@ -106,7 +116,7 @@ def test_the_images_of_a_prompt_arrive(served: Any) -> None:
 def test_a_wrong_token_and_a_reward_that_is_not_served_are_told_at_once(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "it serves shapes, math, moody, clip, and not hps" in served("hps").ready()
+    assert "it serves shapes, math, moody, clip, caption, and not hps" in served("hps").ready()
     with pytest.raises(PartialFailure, match="404.*unknown_reward"):
         served("hps")(pictures(1))
     assert all(served("clip")(pictures(1))), "waits until it is loaded"
