@@ -13,6 +13,7 @@ from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.checks import is_hub_id
 from mmrl.types import Prompt
 from models.layouts.layout_config import ImageFit, LayoutConfig, MaskPolicy
+from models.quantization_config import QuantizationConfig
 
 if TYPE_CHECKING:
     from models.families.family import Family
@@ -92,6 +93,8 @@ class ModelConfig:
     lora: LoraConfig | None = None
     """Train a low-rank adapter instead of all weights. Where `path` is an adapter it is continued;
     without `lora` it is merged into the weights, which are trained."""
+    quantization_config: QuantizationConfig | None = None
+    """Hold the weights beside the adapter in 4 bits, by bitsandbytes; only with `lora`."""
     train_vision_tower: bool = False
     """Whether the vision tower of a model that has one is trained as well."""
     modules_to_train: list[str] | None = None
@@ -105,13 +108,22 @@ class ModelConfig:
         check(self.vq != "", "model.vq", self.vq, "null, a directory or a hub id")
         fits = size is None or 1 <= size <= LARGEST_IMAGE
         check(fits, "model.image_size", size, f"null or from 1 to {LARGEST_IMAGE}")
+        given = self.quantization_config is not None
+        allowed = "null without model.lora"
+        check(not given or self.lora is not None, "model.quantization_config", "given", allowed)
         if self.modules_to_train == [] and not (self.lora or self.train_vision_tower):
             raise ConfigError("model.modules_to_train is empty: name something, or take null.")
 
 
 def policy_options(model: ModelConfig) -> dict[str, Any]:
     """Arguments of `load_policy`."""
-    names = {"vq", "dtype", "train_vision_tower", *(item.name for item in fields(LayoutConfig))}
+    names = {
+        "vq",
+        "dtype",
+        "train_vision_tower",
+        "quantization_config",
+        *(item.name for item in fields(LayoutConfig)),
+    }
     options = {name: value for name, value in vars(model).items() if name in names}
     return {"path_or_hub_id": model.path, "merge_adapter": model.lora is None, **options}
 
@@ -196,11 +208,16 @@ def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "
     Raises:
         ConfigError: a pattern fits no parameter.
     """
+    from models.quantization import list_quantized
+
     names = {n for n, _ in network.named_parameters()} - network.unread
+    packed = list_quantized(network) if model.quantization_config is not None else []
     known = ", ".join(dict.fromkeys(part_of(name) for name, _ in network.named_parameters()))
     for pattern in model.modules_to_train or ():
         found, key = any(matches(name, [pattern]) for name in names), f"{where}.modules_to_train"
         check(found, key, pattern, "patterns of names of the network", f"It has {known}.")
+        free = not any(matches(name, [pattern]) for name in packed)
+        check(free, key, pattern, f"of weights that {where}.quantization_config leaves as they are")
 
 
 def matches(name: str, wanted: Iterable[str]) -> bool:

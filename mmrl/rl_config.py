@@ -13,7 +13,7 @@ from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.model_config import ModelConfig
 from mmrl.rollouts.task_config import TaskConfig
-from mmrl.run_config import RunConfig, check_schedule
+from mmrl.run_config import RunConfig, check_merge, check_schedule
 from models.task_names import TASKS
 
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
@@ -75,6 +75,7 @@ class RLConfig(RunConfig):
         check(every >= 1, "ref_model_sync_steps", every, "at least 1")
         decay = self.ema_decay
         check(decay is None or 0 <= decay < 1, "ema_decay", decay, "null, or from 0 to below 1")
+        check_merge(self, self.model)
         check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:

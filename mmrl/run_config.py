@@ -123,6 +123,21 @@ class RunConfig:
             check(0 <= value < 1, key, value, "from 0 to below 1")
 
 
+def check_merge(settings: RunConfig, model: Any) -> None:
+    """Refuse `merge_adapter` where there is no adapter, or where its base is rounded to 4 bits.
+
+    Args:
+        settings: of the run.
+        model: settings of the trained model: `lora` and `quantization_config`, if it has them.
+    """
+    if settings.merge_adapter:
+        adapter = getattr(model, "lora", None) is not None
+        check(adapter, "merge_adapter", True, "false for a run without an adapter")
+        packed = getattr(model, "quantization_config", None) is not None
+        advice = "scripts/merge_adapter.py adds the adapter to the stored weights."
+        check(not packed, "merge_adapter", True, "false with weights of 4 bits", advice)
+
+
 def build_schedule(optimizer: Optimizer, settings: RunConfig, steps: int) -> LambdaLR:
     """The learning-rate schedule of an optimiser over `steps` of its steps."""
     from transformers import get_scheduler

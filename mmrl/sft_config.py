@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from mmrl.config import check
 from mmrl.objectives import find_objective
-from mmrl.run_config import RunConfig, check_schedule
+from mmrl.run_config import RunConfig, check_merge, check_schedule
 
 
 @dataclass(kw_only=True)
@@ -39,5 +39,5 @@ class SFTConfig(RunConfig):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         if self.objective:
-            find_objective(self.objective)
+            check_merge(self, find_objective(self.objective)[1])
         check_schedule(self, self.max_steps)

@@ -200,6 +200,8 @@ def split_adapter(
             kind = part.partition(".")[0].replace("magnitude_vector", "magnitude")
             layers[layer][kind] = tensor
             continue
+        if ".weight." in name:  # the scales of a quantised weight
+            continue
         own = name.replace(".base_layer.", ".")
         base[own] = tensor
         if name in chosen:

@@ -24,6 +24,8 @@ from models.adapter_weights import (
 from models.families import get_family
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
+from models.quantization import list_quantized, quantizer, replace_layers
+from models.quantization_config import QuantizationConfig
 from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, resolve_dtype, write_weights
 
@@ -36,6 +38,7 @@ def load_model(
     device: str | torch.device = "cpu",
     attn_implementation: str = "sdpa",
     merge_adapter: bool = True,
+    quantization_config: QuantizationConfig | None = None,
 ) -> MaskedTokenModel:
     """The network of a checkpoint; no tokenizer needed.
 
@@ -46,6 +49,8 @@ def load_model(
         device: where they go.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `choose_attention`.
         merge_adapter: whether an adapter is added to the weights; false loads its base alone.
+        quantization_config: holds the linear layers of the blocks in 4 bits, each quantised when
+            it is read; an adapter is then not added.
 
     Returns:
         `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of
@@ -59,11 +64,17 @@ def load_model(
     kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
     model = outline(directory)
     names = names_of(model)
-    tensors = read_weights(find_whole(directory), kind, device)
+    small, convert = [], None
+    if quantization_config is not None:
+        small, quantize = list_quantized(model), quantizer(quantization_config)
+        convert = dict.fromkeys((names[key] for key in small), quantize)
+    tensors = read_weights(find_whole(directory), kind, device, convert=convert)
     state = {key: tensors.pop(name) for key, name in names.items()}
-    if merge_adapter and is_adapter(directory):
+    if quantization_config is not None:
+        replace_layers(model, {key: state.pop(key) for key in small}, quantization_config)
+    elif merge_adapter and is_adapter(directory):
         state = merge_into(state, read_adapter(directory, names))
-    model.load_state_dict(state, assign=True, strict=not model.core.tied_head)
+    model.load_state_dict(state, assign=True, strict=not (model.core.tied_head or small))
     if model.core.tied_head:
         model.head.weight = model.embed.weight
     model.set_attention(attn_implementation)

@@ -21,6 +21,7 @@ from models.layouts.layout_config import LayoutConfig
 from models.loading import find_whole, load_model, outline, save_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
+from models.quantization_config import QuantizationConfig
 from models.source import find_directory
 
 
@@ -121,6 +122,7 @@ def load_policy(
     attn_implementation: str = "sdpa",
     train_vision_tower: bool = False,
     merge_adapter: bool = True,
+    quantization_config: QuantizationConfig | None = None,
     **options: Any,
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
@@ -136,7 +138,7 @@ def load_policy(
         device: of both.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `models.network.attention`.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
-        merge_adapter: see `load_model`.
+        merge_adapter, quantization_config: see `load_model`.
         **options: of the layouts, see `LayoutConfig`.
 
     Raises:
@@ -160,7 +162,9 @@ def load_policy(
     with _naming(directory):
         layouts = build_layouts(network, tokenizer, choices, images)
     # last, because it takes longest: what is wrong with the rest is known by now
-    network = load_model(directory, dtype, device, attn_implementation, merge_adapter)
+    network = load_model(
+        directory, dtype, device, attn_implementation, merge_adapter, quantization_config
+    )
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
     return Policy(network, tokenizer, layouts, network)

@@ -5,7 +5,7 @@ Every error says which file or tensor is wrong and what to do about it.
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -42,6 +42,7 @@ def read_weights(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     pickled: bool = False,
+    convert: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
 ) -> dict[str, Tensor]:
     """Every tensor of a directory.
 
@@ -53,16 +54,21 @@ def read_weights(
         dtype: converted to, tensor by tensor; None keeps the stored ones.
         device: where the tensors go.
         pickled: whether `pytorch_model.bin` is accepted. Only tensors are read from it, never code.
+        convert: what to make of some tensors, by name, before the next is read.
 
     Raises:
         FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
         ValueError: a file is truncated or not what its name says.
     """
     return {
-        name: tensor.to(device, dtype)
+        name: (convert or {}).get(name, _keep)(tensor.to(device, dtype))
         for path in _files(directory, pickled)
         for name, tensor in read_tensors(path, device)
     }
+
+
+def _keep(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:

@@ -40,7 +40,7 @@ from mmrl.objectives.policy_start import (
 from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.randomness import generator, stable_seed
-from mmrl.training.trainable import train_parts
+from mmrl.training.trainable import require_gradients, train_parts
 from models.families import mmada
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
@@ -194,7 +194,7 @@ def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
 
 def add_lora(policy: Policy, config: MaskedConfig, seed: int = 0) -> None:
     """Train the adapter alone where one is wanted, and everything else."""
-    policy.network.requires_grad_(True)
+    require_gradients(policy.network)
     wanted = ModelConfig(path=config.model, lora=config.lora)
     check_continued(wanted, "objective")
     train_parts(policy.network, wanted, seed)

@@ -60,7 +60,13 @@ def load_start(
     """
     if config.model:
         merged = config.lora is None  # or the adapter that `model` may be is continued
-        network = load_model(config.model, config.dtype, device, merge_adapter=merged)
+        network = load_model(
+            config.model,
+            config.dtype,
+            device,
+            merge_adapter=merged,
+            quantization_config=config.quantization_config,
+        )
     else:
         draw = generator(seed, "initial weights")
         network = new_model(policy.network.public_config, draw).to(device)

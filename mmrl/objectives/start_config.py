@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from mmrl.config import check
 from mmrl.model_config import LoraConfig
 from models.network.core_config import CoreConfig
+from models.quantization_config import QuantizationConfig
 
 
 @dataclass(kw_only=True)
@@ -62,6 +63,8 @@ class StartConfig:
     """Recompute activations in the backward pass, also those of a trained vision tower."""
     lora: ObjectiveLora | None = None
     """Train a low-rank adapter of `model` instead of all weights."""
+    quantization_config: QuantizationConfig | None = None
+    """Hold the weights beside the adapter in 4 bits, by bitsandbytes; only with `lora`."""
     attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
     """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
@@ -76,3 +79,5 @@ class StartConfig:
         )
         allowed = "null for a new network, whose random weights would stay"
         check(self.lora is None or bool(self.model), "objective.lora", "given", allowed)
+        key, given = "objective.quantization_config", self.quantization_config is not None
+        check(not given or self.lora is not None, key, "given", "null without objective.lora")

@@ -40,7 +40,7 @@ from mmrl.objectives.text_pairs import read_pairs
 from mmrl.objectives.text_rows import AnswerLayouts, load_examples
 from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.runtime.interrupt import check as check_stop
-from mmrl.training.trainable import train_parts
+from mmrl.training.trainable import require_gradients, train_parts
 from models.families import llada, llada_v
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
@@ -173,6 +173,7 @@ def freeze_parts(network: MaskedTokenModel, config: CompletionConfig, seed: int 
         train_vision_tower=config.train_vision_tower,
         modules_to_train=config.modules_to_train,
         lora=config.lora,
+        quantization_config=config.quantization_config,
     )
     check(
         network.vision is not None or not config.train_vision_tower,
@@ -182,7 +183,7 @@ def freeze_parts(network: MaskedTokenModel, config: CompletionConfig, seed: int 
     )
     check_continued(wanted, "objective")
     check_patterns(network, wanted, "objective")
-    network.requires_grad_(True)
+    require_gradients(network)
     if isinstance(network.vision, Vision):
         network.vision.train_tower(False)
     train_parts(network, wanted, seed)

@@ -18,6 +18,7 @@ from mmrl.training.trainable import trained_in_full
 from models.families import find_family, get_family
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
+from models.quantization import list_quantized
 from models.task_names import writes_images
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -85,7 +86,7 @@ def estimate(
     micro = [_update(config, core, raw, task, seeing.vision) for task in tasks]
     reduced, moments = 1 if world_size == 1 else 2, {"adamw": 2, "sgd": 1}[config.optimizer]
     return {
-        "weights": weights * size,
+        "weights": weights * size - _saved(config, network),
         "adapter": adapter * 4,
         "gradients": trained * reduced,
         "optimiser": trained * moments,
@@ -95,6 +96,15 @@ def estimate(
         "update": max(micro) * config.micro_batch_size(world_size),
         "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
     }
+
+
+def _saved(config: RLConfig, network: MaskedTokenModel) -> float:
+    """Bytes that weights in 4 bits take less."""
+    if config.model.quantization_config is None:
+        return 0
+    state, names = network.state_dict(), list_quantized(network)
+    bits = 8 * BYTES[config.model.dtype] - config.model.quantization_config.bits
+    return sum(state[name].numel() for name in names) * bits / 8
 
 
 def total(parts: Mapping[str, float]) -> float:

@@ -40,7 +40,7 @@ def shard(model: nn.Module, accelerator: Accelerator) -> None:
     """Leave this process its part of every parameter, in place; before the optimiser is built.
 
     Raises:
-        ConfigError: a model without a block of the core.
+        ConfigError: a model without a block of the core, or with weights of 4 bits.
     """
     if not is_sharded(accelerator):
         return
@@ -50,6 +50,12 @@ def shard(model: nn.Module, accelerator: Accelerator) -> None:
             f"distributed_type is FSDP in the accelerate configuration and {type(model).__name__}"
             " has no block of the masked-token core to shard. Launch it with"
             " --config_file configs/accelerate/multi_gpu.yaml."
+        )
+    if not all(parameter.is_floating_point() for parameter in model.parameters()):
+        raise ConfigError(
+            "quantization_config is given and distributed_type is FSDP in the accelerate"
+            " configuration: weights of 4 bits are not sharded. Launch it with --config_file"
+            " configs/accelerate/multi_gpu.yaml."
         )
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     for unit in [*blocks, model]:

@@ -43,7 +43,8 @@ def add_adapter(
     names = [ROLES[role] for role in settings.target_modules]
     continued = adapter_directory(path)
     config = peft.LoraConfig(**options, target_modules=names)
-    config._register_custom_module({nn.Linear: InPlaceLora})
+    if not getattr(network, "is_loaded_in_4bit", False):  # peft has layers for those
+        config._register_custom_module({nn.Linear: InPlaceLora})
     model = peft.get_peft_model(network, config)  # type: ignore[arg-type]
     [config] = model.peft_config.values()  # type: ignore[assignment]
     config.base_model_name_or_path = name_base(path, continued)
@@ -72,6 +73,8 @@ def name_base(path: str, continued: Path | None) -> str | None:
 @torch.no_grad()
 def draw_adapter(network: nn.Module, seed: int) -> None:
     """Draw the first factors of an adapter from a generator named by the seed."""
+    from peft.utils.integrations import dequantize_module_weight
+
     draw = generator(seed, "adapter")
     for name, parameter in network.named_parameters():
         if "lora_A" in name:
@@ -81,7 +84,7 @@ def draw_adapter(network: nn.Module, seed: int) -> None:
         elif "lora_magnitude_vector" in name:
             # peft has rounded it to the precision of the weight, which would move the policy
             layer: Any = network.get_submodule(name.partition(LORA)[0])
-            weight = layer.get_base_layer().weight
+            weight = dequantize_module_weight(layer.get_base_layer())
             parameter.data = weight.to(parameter.dtype).norm(dim=1)
 
 

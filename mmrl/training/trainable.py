@@ -21,6 +21,7 @@ from mmrl.model_config import ModelConfig, matches, part_of
 from mmrl.runtime.launch import is_sharded
 from mmrl.runtime.sharding import shard
 from mmrl.training.adapter import add_adapter
+from models.quantization import count_parameters
 
 if TYPE_CHECKING:
     from models.network.core import MaskedTokenModel
@@ -49,6 +50,12 @@ def train_parts(network: MaskedTokenModel, model: ModelConfig, seed: int) -> nn.
         if ADAPTER not in name:
             parameter.requires_grad_(id(parameter) in own)
     return module
+
+
+def require_gradients(network: nn.Module) -> None:
+    """Let every parameter have a gradient but those in 4 bits, which cannot."""
+    for parameter in network.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
 
 
 def trained_in_full(network: MaskedTokenModel, model: ModelConfig) -> dict[str, nn.Parameter]:
@@ -96,7 +103,7 @@ def trained_counts(network: nn.Module) -> Iterator[str]:
     for name, parameter in network.named_parameters():
         for key in ("adapter" if ADAPTER in name else part_of(name), "total"):
             counts[key][0] += parameter.numel() * parameter.requires_grad
-            counts[key][1] += parameter.numel()
+            counts[key][1] += count_parameters(parameter)
     counts["total"] = counts.pop("total")  # last
     for key, (trained, every) in counts.items():
         yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"

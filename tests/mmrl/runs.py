@@ -37,7 +37,7 @@ VQ = str(SHAPES / "checkpoints" / "magvit")
 LORA = {"r": 4, "lora_alpha": 8}
 
 
-def write_world(folder: Path) -> SimpleNamespace:
+def write_world(folder: Path, width: int = 32) -> SimpleNamespace:
     """A tiny policy and prompt files: `policy`, `prompts`, `held_out`."""
     options = MaskedConfig(
         data="-",
@@ -45,7 +45,7 @@ def write_world(folder: Path) -> SimpleNamespace:
         vq=VQ,
         image_size=32,
         max_prompt_length=24,
-        network=NetworkConfig(d_model=32, n_layers=2, n_heads=2, mlp_hidden_size=64),
+        network=NetworkConfig(d_model=width, n_layers=2, n_heads=2, mlp_hidden_size=2 * width),
     )
     policy = outline_start(options, load_vq(VQ))
     load_start(policy, options, seed=0, device="cpu")

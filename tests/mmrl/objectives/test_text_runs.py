@@ -84,6 +84,18 @@ def test_an_adapter_is_trained_saved_as_peft_does_and_resumed_exactly(
     assert loss == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.slow
+def test_an_adapter_on_quantised_weights_is_trained(data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    base = run(data, tmp_path / "base", network={**SIZES, "d_model": 64, "mlp_hidden_size": 64})
+    start = {"model": str(base), "tokenizer": "", "dtype": "bfloat16"}
+    start["lora"] = {"r": 4, "lora_alpha": 8}
+    start["quantization_config"] = {"bnb_4bit_quant_type": "nf4"}
+    final = run(data, tmp_path / "run", **start, training={"optimizer": "adamw"})
+    losses = [held_out_loss(data, model=str(model), tokenizer="") for model in (base, final)]
+    assert losses[0] > losses[1]
+
+
 def _adapter(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "adapter_model.safetensors")
 

@@ -1,0 +1,35 @@
+"""Options of 4-bit weights."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from mmrl.config import check
+
+
+@dataclass(kw_only=True)
+class QuantizationConfig:
+    """4-bit weights by bitsandbytes; names and defaults of transformers' BitsAndBytesConfig."""
+
+    load_in_4bit: bool = True
+    """Whether the linear layers of the blocks are held in 4 bits; embedding, output matrix, norms
+    and a vision tower stay as they are."""
+    bnb_4bit_quant_type: Literal["fp4", "nf4"] = "fp4"
+    """The 16 values of a weight: floats of 4 bits, or quantiles of a normal distribution."""
+    bnb_4bit_use_double_quant: bool = False
+    """Quantise the scales as well, which saves 0.4 bits a weight."""
+    bnb_4bit_compute_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Precision of the products of a layer."""
+
+    def __post_init__(self) -> None:
+        key = "quantization_config.load_in_4bit"
+        advice = "Leave the section out for weights that are not quantised."
+        check(self.load_in_4bit, key, self.load_in_4bit, "true", advice)
+        advice = 'Install bitsandbytes: pip install -e ".[quantization]"'
+        check(bool(find_spec("bitsandbytes")), key, True, "left out without bitsandbytes", advice)
+
+    @property
+    def bits(self) -> float:
+        """Bits of a weight with its scales: a float32 for 64 weights, or 8 bits and a float32 for
+        256 scales."""
+        return 4 + ((8 + 32 / 256) / 64 if self.bnb_4bit_use_double_quant else 32 / 64)
