@@ -9,8 +9,10 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Literal, Protocol
 
+from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards import PartialFailure
 from rewards.parsing.extraction import find_tagged
@@ -44,6 +46,8 @@ class CodeReward:
         cpu_seconds: processor time of one program.
         memory_mb: address space of one program.
         workers: programs that run at the same time, on this machine.
+        match: how a program's output is compared: `text`, or `numbers`, where lines of numbers may
+            write them differently (0.50 for 0.5) and leading space is ignored (LiveCodeBench).
 
     Raises:
         IsolationError: this machine cannot provide the isolation; the message says why.
@@ -62,6 +66,7 @@ class CodeReward:
         cpu_seconds: int = 10,
         memory_mb: int = 1024,
         workers: int = 2,
+        match: Literal["text", "numbers"] = "text",
     ) -> None:
         limits = {"timeout": timeout, "cpu_seconds": cpu_seconds, "memory_mb": memory_mb}
         for name, value in {**limits, "workers": workers}.items():
@@ -69,7 +74,8 @@ class CodeReward:
                 raise ValueError(f"{name} is {value}; it must be above 0.")
         if isolation not in ISOLATION:
             raise ValueError(f"isolation={isolation!r} is not allowed: use {', '.join(ISOLATION)}.")
-        self.partial = partial
+        check_choice("match", match, ("text", "numbers"))
+        self.partial, self.same = partial, {"text": _lines, "numbers": _numbers}[match]
         self.sandbox: Runs
         if url:
             self.sandbox = RemoteSandbox(url, timeout, cpu_seconds, memory_mb)
@@ -121,7 +127,7 @@ class CodeReward:
             for (n, case), verdict in zip(batch, verdicts, strict=True):
                 if verdict.broken:
                     problems[n] = ValueError(verdict.broken)
-                passed[n].append(case.holds(verdict))
+                passed[n].append(case.holds(verdict, self.same))
                 logger.debug("%s: %s", case.job.tests, verdict.reason or "no error")
         return passed
 
@@ -141,11 +147,11 @@ class _Case:
     job: Job
     expected: str | None = None
 
-    def holds(self, verdict: JobVerdict) -> bool:
-        """Whether a verdict is the expected one."""
+    def holds(self, verdict: JobVerdict, read: Callable[[str], list[Any]]) -> bool:
+        """Whether a verdict is the expected one, its output as `read` has it."""
         if self.expected is None:
             return all(verdict.passed)
-        return not verdict.reason and _lines(verdict.printed) == _lines(self.expected)
+        return not verdict.reason and read(verdict.printed) == read(self.expected)
 
 
 def extract_program(completion: str) -> str:
@@ -211,3 +217,16 @@ def _types(test: Any) -> tuple[type, type]:
 def _lines(text: str) -> list[str]:
     """The lines of an output without trailing space and blank lines at the end."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _numbers(text: str) -> list[str | list[Decimal]]:
+    """The lines of an output without space at either end; those of numbers as their values."""
+    return [_values(line.strip()) for line in text.strip().splitlines()]
+
+
+def _values(line: str) -> str | list[Decimal]:
+    try:
+        values = [Decimal(word) for word in line.split()]
+    except InvalidOperation:
+        return line
+    return values if values and all(value.is_finite() for value in values) else line

@@ -73,6 +73,17 @@ def test_programs_are_judged_by_what_they_print(reward: CodeReward, sharing: Cod
     assert score(reward, "```python\nimport sys\nsys.stdout.close()\n```", pairs[:1]) == 0.0
 
 
+def test_numbers_may_be_written_differently_where_that_is_asked_for(reward: CodeReward) -> None:
+    code = "```python\nprint(' 0.50 1e3\\nyes 0.50')\n```"
+    pairs = [{"input": "", "output": "0.5 1000\nyes 0.50\n"}]
+    numbers = CodeReward(match="numbers", timeout=5.0)
+    assert (score(reward, code, pairs), score(numbers, code, pairs)) == (0.0, 1.0)
+    for other in ("0.5 1001\nyes 0.50", "0.5 1000\nyes 0.5", "0.5 1000"):
+        assert score(numbers, code, [{"input": "", "output": other}]) == 0.0
+    with pytest.raises(ValueError, match="match is 'digits'; allowed: numbers, text"):
+        CodeReward(match="digits")  # type: ignore[arg-type]
+
+
 def test_calls_and_humaneval_checks_need_their_function_named(reward: CodeReward) -> None:
     calls = [{"input": [1], "output": 2}, {"input": [5], "output": 6}]
     assert score(reward, RIGHT, calls, entry_point="inc") == 1.0
