@@ -117,6 +117,7 @@ def test_the_text_benchmarks_are_the_d1_protocol(model: str, name: str) -> None:
         assert (sampler.name, sampler.target, sampler.eos) == ("static", "confidence", "free")
         assert (sampler.block_size, sampler.temperature, sampler.cfg_scale) == (32, 0, 0)
     assert config.model.path == TEXT_MODELS[model] and config.num_samples == 1
+    assert config.assistant_prefill == "<reasoning>"
 
 
 @pytest.mark.parametrize("model", TEXT_MODELS)
