@@ -37,14 +37,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "Gen-Verse/MATH_train": {"question": "What is 1 + 2?", "ground_truth_answer": "3"},
     "Jiayi-Pan/Countdown-Tasks-3to4": {"nums": [3, 4, 5], "target": 12},
     "google-research-datasets/mbpp": {
-        "task_id": 1,
         "text": "Add one.",
         "code": "def f(x):\n    return x + 1",
         "test_list": ["assert f(1) == 2"],
         "test_setup_code": "",
     },
     "TIGER-Lab/AceCode-87K": {
-        "id": "a",
         "source": "oss",
         "question": "Write f that adds one.",
         "test_cases": ["assert f(1) == 2", "assert f(2) == 3"],
@@ -100,7 +98,8 @@ def replace_reward(entry: dict[str, Any], judge: str, rewards: str) -> dict[str,
 
 def write_rows(hub_id: str, folder: Path) -> Path:
     path = folder / f"{hub_id.replace('/', '_')}.jsonl"
-    path.write_text("".join(json.dumps(ROWS[hub_id]) + "\n" for _ in range(3)))
+    key = "task_id" if "test_list" in ROWS[hub_id] else "id"
+    path.write_text("".join(json.dumps({key: n, **ROWS[hub_id]}) + "\n" for n in range(3)))
     return path
 
 
@@ -118,11 +117,14 @@ def shrink(
         "model.path": skeletons[family],
         "model.dtype": "float32",
         "model.image_size": 64 if config.model.image_size else "null",
+        "model.max_prompt_length": 2048,  # a skeleton's tokens are bytes
         "per_device_train_batch_size": 1,
+        "num_mini_batches": min(2, config.num_mini_batches),
     }
     if config.model.vq is not None:
         words["model.vq"] = skeletons["magvitv2"]
     own: dict[str, Any] = {
+        "algorithm.num_iterations": min(2, task.algorithm["num_iterations"]),
         "num_prompts": 1,
         "num_generations": 2,
         "eval_limit": 1,
