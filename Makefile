@@ -3,6 +3,7 @@
 # make test         install what the tests need as well, then run them
 # make lint         style; make types checks the annotations with pyright
 # make test-all     the same with the slow ones (make test-slow runs those alone)
+# make test-hps   compare the HPS reward with the package hpsv2, which is put aside
 # make docs         install what the documents need, then build them into build/docs
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 
@@ -13,6 +14,7 @@ PIP := $(PY) -m pip
 STAMP := $(VENV)/.installed
 STAMP_DEV := $(VENV)/.installed-dev
 STAMP_DOCS := $(VENV)/.installed-docs
+HPSV2 := $(VENV)/hpsv2
 
 # Python writes bytecode when a module is first imported, whatever the environment says: a first run
 # needs a tenth of what is installed, and compiling all of it would double the time it waits.
@@ -21,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # A test mostly works on one core, so one process per core runs them, at most four: each holds 1.5 GB.
 PYTEST := $(PY) -m pytest -n logical --maxprocesses 4
 
-.PHONY: quickstart test test-slow test-all lint types docs clean
+.PHONY: quickstart test test-slow test-hps test-all lint types docs clean
 
 quickstart: $(STAMP)
 	$(PY) -m mmrl.rl config=configs/rl/quickstart.yaml $(ARGS)
@@ -31,6 +33,9 @@ test: $(STAMP_DEV)
 
 test-slow: $(STAMP_DEV)
 	$(PYTEST) -m "slow and not gpu and not network"
+
+test-hps: $(HPSV2)/.installed
+	PYTHONPATH=$(HPSV2) $(PY) -m pytest tests/rewards/test_hps.py
 
 test-all: test test-slow
 
@@ -61,6 +66,11 @@ $(STAMP_DEV): $(STAMP)
 	@echo "Compiling, because the tests start many processes."
 	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP_DEV)
+
+# Without its dependencies: it pins pytest 7.2 and protobuf below 4, so that no extra can have it.
+$(HPSV2)/.installed: $(STAMP_DEV)
+	$(PIP) install -q --no-deps --upgrade --target $(HPSV2) hpsv2==1.2.0 clint==0.5.1 args==0.1.0
+	@touch $(HPSV2)/.installed
 
 $(STAMP_DOCS): $(STAMP)
 	@echo "Adding what the documents need."

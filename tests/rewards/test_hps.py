@@ -1,5 +1,6 @@
 """HPSv2 and v2.1 against the published formula, written out here a second time."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -72,30 +73,55 @@ def test_the_score_is_the_bare_cosine_of_the_published_formula(
     assert torch.tensor(scores).std() > 1e-3, "random weights must tell images apart"
 
 
-def official() -> tuple[Any, Any]:
-    """The score function and the open_clip of the package, where it is installed and complete."""
-    try:
-        from hpsv2 import img_score  # pyright: ignore[reportMissingImports]
-        from hpsv2.src import open_clip as its_clip  # pyright: ignore[reportMissingImports]
-    except (ImportError, FileNotFoundError) as error:  # the wheel 1.2.0 lacks its vocabulary
-        pytest.skip(f"the package hpsv2 cannot be imported: {error}")
+VOCABULARY = "bpe_simple_vocab_16e6.txt.gz"
+
+
+@pytest.fixture
+def official(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """The score function and the open_clip of the package, where it is installed.
+
+    The wheel 1.2.0 lacks its vocabulary, which is OpenAI's, so that of open_clip is read instead.
+    """
+    pytest.importorskip("hpsv2", reason="make test-hps installs it")
+    opened = gzip.open
+
+    def open_vocabulary(path: Any, *options: Any) -> Any:
+        ours = Path(open_clip.__file__).with_name(VOCABULARY)
+        return opened(ours if Path(path).name == VOCABULARY else path, *options)
+
+    monkeypatch.setattr(gzip, "open", open_vocabulary)
+    from hpsv2 import img_score  # pyright: ignore[reportMissingImports]
+    from hpsv2.src import open_clip as its_clip  # pyright: ignore[reportMissingImports]
+
     return img_score, its_clip
 
 
 def test_the_official_package_scores_the_same_weights_alike(
-    architecture: Path, tmp_path: Path, pictures: list[Image.Image], monkeypatch: pytest.MonkeyPatch
+    architecture: Path,
+    tmp_path: Path,
+    pictures: list[Image.Image],
+    monkeypatch: pytest.MonkeyPatch,
+    official: tuple[Any, Any],
 ) -> None:
-    img_score, its_clip = official()
+    img_score, its_clip = official
     (tmp_path / "tiny-hps.json").write_text(json.dumps(TINY))
     its_clip.add_model_config(tmp_path / "tiny-hps.json")
     network, _, transform = its_clip.create_model_and_transforms(
-        "tiny-hps", None, precision="fp32", device=img_score.device, output_dict=True
+        "tiny-hps",
+        None,
+        precision="fp32",
+        device=img_score.device,
+        light_augmentation=True,  # as the package builds its own: longest side, zeros around
+        output_dict=True,
     )
     monkeypatch.setattr(img_score, "model_dict", {"model": network, "preprocess_val": transform})
     checkpoint = tmp_path / "HPS_v2.1_compressed.pt"
     torch.save({"state_dict": random_network(architecture, seed=1).state_dict()}, checkpoint)
     # The last image already has the right longest side; the package leaves it unpadded and fails.
     rows = [Sample(p, image) for p, image in zip(PROMPTS[:3], pictures[:3], strict=True)]
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        img_score.score(pictures[3], "x", str(checkpoint), "v2.1")
+    assert its_clip.tokenize(PROMPTS).equal(open_clip.get_tokenizer("ViT-H-14")(PROMPTS))
     expected = [
         float(img_score.score(row.completion, row.prompt, str(checkpoint), "v2.1")[0])
         for row in rows
