@@ -25,7 +25,6 @@ from mmrl.run.environment import git_commit
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity
 from mmrl.types import Prompt
-from models.task_names import writes_images
 
 NOTE = """\
 differences: first minus second on the same prompts and seeds, with the standard error and the 95 %
@@ -98,7 +97,7 @@ def _release() -> None:
 
 def _write_comparison(config: EvalConfig, found: Mapping[str, Outcome]) -> Report:
     first, *others = found
-    differences = {other: _differences(config, found[first], found[other]) for other in others}
+    differences = {other: _differences(found[first], found[other]) for other in others}
     tables = {label: outcome.report.tables for label, outcome in found.items()}
     parts = [f"{label}\n\n{outcome.report.table}" for label, outcome in found.items()]
     for other, rows in differences.items():
@@ -119,13 +118,10 @@ def _write_comparison(config: EvalConfig, found: Mapping[str, Outcome]) -> Repor
     return report
 
 
-def _differences(
-    config: EvalConfig, first: Outcome, second: Outcome
-) -> dict[str, dict[str, dict[str, Row]]]:
+def _differences(first: Outcome, second: Outcome) -> dict[str, dict[str, dict[str, Row]]]:
     """Setting -> reward -> row."""
-    by_tag = writes_images(config.task)
     return {
-        label: compare_evaluations(ours, second.results.evaluations[label], by_tag)
+        label: compare_evaluations(ours, second.results.evaluations[label])
         for label, ours in first.results.evaluations.items()
     }
 

@@ -29,19 +29,16 @@ there are too few prompts."""
 _TIED = 1e-9
 
 
-def compare_evaluations(
-    first: Evaluation, second: Evaluation, by_tag: bool
-) -> dict[str, dict[str, Row]]:
-    """Rows of differences of each reward: `mean over prompts`, with `by_tag` also every tag and the
-    mean over them.
+def compare_evaluations(first: Evaluation, second: Evaluation) -> dict[str, dict[str, Row]]:
+    """Rows of differences of each reward: `mean over prompts`, and where prompts have several tags
+    every tag and the mean over them.
 
     Raises:
         ConfigError: the evaluations are of different prompts.
     """
     check_same_prompts(first, second)
     return {
-        key: _compare_scores(first, first.scores[key], second.scores[key], by_tag)
-        for key in first.scores
+        key: _compare_scores(first, first.scores[key], second.scores[key]) for key in first.scores
     }
 
 
@@ -59,12 +56,12 @@ def check_same_prompts(first: Evaluation, second: Evaluation) -> None:
 
 
 def _compare_scores(
-    about: Evaluation, ours: Sequence[float], theirs: Sequence[float], by_tag: bool
+    about: Evaluation, ours: Sequence[float], theirs: Sequence[float]
 ) -> dict[str, Row]:
     tags: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for prompt, a, b in zip(about.prompts, ours, theirs, strict=True):
         if not (math.isnan(a) or math.isnan(b)):
-            tag = str(prompt.metadata.get("tag", UNTAGGED)) if by_tag else UNTAGGED
+            tag = str(prompt.metadata.get("tag", UNTAGGED))
             tags[tag][prompt.id].append((a, b))
     if not tags:
         return {}

@@ -24,7 +24,7 @@ def evaluation(scores: list[float], each: int = 1, tags: str = "") -> Evaluation
 
 
 def row(first: Evaluation, second: Evaluation) -> Row:
-    return compare_evaluations(first, second, False)["reward"]["mean over prompts"]
+    return compare_evaluations(first, second)["reward"]["mean over prompts"]
 
 
 def test_error_and_interval_are_those_of_the_paired_t_test() -> None:
@@ -61,7 +61,7 @@ def test_equal_checkpoints_differ_by_exactly_nothing() -> None:
 def test_a_sample_that_one_of_them_has_no_score_for_is_left_out_of_both() -> None:
     found = row(evaluation([1, math.nan, 0, 1], each=2), evaluation([0, 1, 0, 1], each=2))
     assert (found["first"], found["second"], found["n"]) == (0.75, 0.25, 2)
-    assert compare_evaluations(evaluation([math.nan]), evaluation([1.0]), False) == {"reward": {}}
+    assert compare_evaluations(evaluation([math.nan]), evaluation([1.0])) == {"reward": {}}
 
 
 def test_one_prompt_has_a_difference_and_no_error() -> None:
@@ -75,7 +75,7 @@ def test_every_tag_counts_the_same_in_the_mean_over_tags() -> None:
         evaluation([1, 1, 1, 1, 0, 1], tags="aaaabb"),
         evaluation([0.0] * 6, tags="aaaabb"),
     )
-    rows = compare_evaluations(first, second, True)["reward"]
+    rows = compare_evaluations(first, second)["reward"]
     assert rows["a"]["difference"] == 1 and rows["b"]["difference"] == 0.5
     over = rows["mean over tags"]
     assert over["difference"] == 0.75 and over["stderr"] == pytest.approx(
@@ -87,4 +87,4 @@ def test_every_tag_counts_the_same_in_the_mean_over_tags() -> None:
 def test_other_prompts_are_refused_by_name() -> None:
     shorter = Evaluation(evaluation([1, 0]).prompts[:1], [""], {"reward": [1]})
     with pytest.raises(ConfigError, match=r"different prompts: 1 differ, such as p1\. .* raise"):
-        compare_evaluations(evaluation([1, 0]), shorter, False)
+        compare_evaluations(evaluation([1, 0]), shorter)

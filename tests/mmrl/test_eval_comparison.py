@@ -45,7 +45,8 @@ def prompts(tmp_path: Path) -> str:
 
 def compare(world: SimpleNamespace, prompts: str, out: Path, models: Path) -> list[str]:
     others = [models / "same" / "final", models / "other" / "final"]
-    return [*words(world, prompts, out), EVEN, f"compare_to={json.dumps([*map(str, others)])}"]
+    command = [*words(world, prompts, out), EVEN, "settings=[{label: long}]"]
+    return [*command, f"compare_to={json.dumps([*map(str, others)])}"]
 
 
 def test_checkpoints_are_compared_on_the_same_draws(
@@ -61,7 +62,7 @@ def test_checkpoints_are_compared_on_the_same_draws(
     content = json.loads((out / "comparison.json").read_text())
     first = content["first"]
     assert set(content["checkpoints"]) == {first, "same-final", "other-final"}
-    assert text.main([*words(world, prompts, alone), EVEN]) == 0
+    assert text.main([*compare(world, prompts, alone, models), "compare_to=[]"]) == 0
     assert numbers(out / first) == numbers(out / "same-final") == numbers(alone)
     rows = content["differences"]["same-final"]["long"]["parity"]["mean over prompts"]
     assert (rows["difference"], rows["ties"], rows["p"]) == (0, 4, 1)

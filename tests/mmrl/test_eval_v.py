@@ -3,9 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from eval import benchmark
 from mmrl.eval_v import main
+from mmrl.types import Sample
+from rewards import build_reward
 
 ROOT = Path(__file__).resolve().parents[2]
 RING = {"class": "ring", "count": 1}
@@ -137,3 +140,28 @@ def test_a_reward_that_does_not_apply_is_null_in_the_scores(tmp_path: Path) -> N
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["samples"][0]["strict"] is None
     assert scores["tables"]["strict"]["mean over prompts"]["n"] == 1
+
+
+@pytest.mark.slow
+def test_geneval_is_scored_on_the_very_images_of_its_folders(tmp_path: Path) -> None:
+    out, folders = tmp_path / "out", tmp_path / "folders"
+    words = ["limit=12", "sampler.steps=8", "num_images_per_prompt=2", f"output_dir={out}"]
+    words += ["rewards=[{name: shapes, exact: false, key: geneval}]", f"geneval_dir={folders}"]
+    assert main([CONFIG, *words]) == 0
+    scores = json.loads((out / "scores.json").read_text())
+    reward = build_reward({"name": "shapes", "exact": False})
+    tags: dict[str, list[Any]] = {}
+    prompts: list[Any] = []
+    for folder in sorted(folders.iterdir()):
+        row = json.loads((folder / "metadata.jsonl").read_text())
+        images = [Image.open(path) for path in sorted((folder / "samples").iterdir())]
+        found: list[Any] = [*reward([Sample(row["prompt"], image, row) for image in images])]
+        tags.setdefault(row["tag"], []).extend(found)
+        prompts.append(max(found))
+    assert len(prompts) == 12 and len(tags) == 6 and 0 < sum(prompts) < 12
+    table = scores["tables"]["geneval"]
+    means = {tag: sum(found) / len(found) for tag, found in tags.items()}
+    assert {tag: table[tag]["mean"] for tag in means} == pytest.approx(means)
+    assert table["mean over tags"]["mean"] == pytest.approx(sum(means.values()) / 6)
+    assert scores["prompts_with_correct"]["geneval"] == pytest.approx(sum(prompts) / 12)
+    assert "prompts with an image that scores 1: geneval 0." in (out / "table.txt").read_text()
