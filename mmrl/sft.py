@@ -9,6 +9,7 @@ The loop does not know what it trains: an objective (`mmrl.objectives`) brings d
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from mmrl.objectives import find_objective
 from mmrl.preflight.training_command import run_training
 from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.interrupt import Interrupted, StopRequest
-from mmrl.sft_config import SFTConfig
+from mmrl.sft_config import SFTConfig, count_steps
 
 USAGE = Usage("python -m mmrl.sft", __doc__, SFTConfig, "sft")
 
@@ -55,6 +56,9 @@ def train(config: SFTConfig) -> Path:
             )
             size = config.per_device_train_batch_size
             objective = build(options, seed=config.seed, batch_size=size, **place)
+            examples = getattr(objective, "examples_per_epoch", None)
+            steps = count_steps(config, examples, accelerator.num_processes)
+            config = replace(config, max_steps=steps)
             trainer = SupervisedTrainer(config, objective, accelerator)
             if checkpoint is not None:
                 trainer.load(checkpoint)

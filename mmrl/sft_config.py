@@ -1,6 +1,7 @@
 """Settings of `python -m mmrl.sft`."""
 
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Literal
 
 from mmrl.config import check
@@ -19,6 +20,9 @@ class SFTConfig(RunConfig):
     """`name` and options; one of your own is named `path/to/file.py:NAME` or `module:NAME`."""
     max_steps: int = 1000
     """Optimiser steps of the whole run."""
+    num_train_epochs: float | None = None
+    """Passes over the data in place of `max_steps`, which follows from them; null takes
+    `max_steps`."""
     per_device_train_batch_size: int = 32
     """Examples per device and micro-batch."""
     gradient_accumulation_steps: int = 1
@@ -37,7 +41,29 @@ class SFTConfig(RunConfig):
         super().__post_init__()
         for key in ("per_device_train_batch_size", "gradient_accumulation_steps"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
+        epochs = self.num_train_epochs
+        check(epochs is None or epochs > 0, "num_train_epochs", epochs, "null or positive")
         check(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "from 0 to below 1")
         if self.objective:
             check_merge(self, find_objective(self.objective)[1])
         check_schedule(self, self.max_steps)
+
+
+def count_steps(config: SFTConfig, examples: int | None, world_size: int) -> int:
+    """Optimiser steps of a run, the last of which may begin another pass over the data.
+
+    Args:
+        config: of the run.
+        examples: of a pass; None where that is not known.
+        world_size: number of processes.
+
+    Raises:
+        ConfigError: epochs of data whose length is not known.
+    """
+    epochs = config.num_train_epochs
+    if epochs is None:
+        return config.max_steps
+    allowed = "null for streamed data and objectives without a number of examples"
+    check(examples is not None, "num_train_epochs", epochs, allowed, "Set max_steps.")
+    size = config.per_device_train_batch_size * config.gradient_accumulation_steps * world_size
+    return max(1, ceil(epochs * (examples or 0) / size))

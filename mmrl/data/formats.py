@@ -131,6 +131,26 @@ def dllm_rl_sft(row: Row) -> Row:
     }
 
 
+def s1k(row: Row) -> Row:
+    """simplescaling/s1K as d1 trains on it (arXiv 2504.12216): the first reasoning trace and the
+    attempt in tags, after a question that asks for them."""
+    thoughts, answer = row["thinking_trajectories"], row["attempt"]
+    if not isinstance(thoughts, list) or not thoughts:
+        raise ValueError("thinking_trajectories is no list of texts")
+    return {
+        "prompt": f"{_TAGS}\n\n\n{row['question']}",
+        "completion": f"<reasoning>{thoughts[0]}</reasoning>\n<answer>{answer}</answer>",
+    }
+
+
+_TAGS = """Respond in the following format:
+<reasoning>
+Your reasoning here
+</reasoning>
+<answer>
+...
+</answer>"""
+
 _TURN = re.compile(
     r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\s*(.*?)\s*<\|eot_id\|>", re.DOTALL
 )
@@ -172,6 +192,7 @@ FORMATS: dict[str, Callable[[Row], Row]] = {
     "livecodebench": livecodebench,
     "dllm_rl": dllm_rl,
     "dllm_rl_sft": dllm_rl_sft,
+    "s1k": s1k,
     "dpg_bench": dpg_bench,
     "seed_bench": questions.seed_bench,
     "mmmu": questions.mmmu,

@@ -151,7 +151,9 @@ class Masked:
             first = int(mask.any(0).int().argmax())
             ids, attend = ids[:, first:], mask[:, first:].bool()
         hidden = torch.zeros_like(ids, dtype=torch.bool)
-        hidden[:, -codes.shape[1] - 1 : -1] = draw_cosine_mask(len(codes), codes.shape[1], draw)
+        hidden[:, -codes.shape[1] - 1 : -1] = draw_cosine_mask(
+            *codes.shape, draw, self.config.min_mask_rate
+        )
         return self._mask(ids, hidden, hidden / hidden.sum(), attend)
 
     def _image_to_text(self, pairs: list[Pair], draw: Generator) -> Rows:
@@ -222,9 +224,10 @@ def load_sources(config: MaskedConfig, policy: Policy, seed: int) -> dict[str, S
     }
 
 
-def draw_cosine_mask(rows: int, length: int, draw: Generator) -> Tensor:
-    """[rows, length] bool with exactly max(1, round(length cos(pi u / 2))) True entries a row."""
-    rate = torch.cos(torch.rand(rows, 1, generator=draw) * math.pi / 2)
+def draw_cosine_mask(rows: int, length: int, draw: Generator, low: float = 0.0) -> Tensor:
+    """[rows, length] bool with exactly max(1, round(length max(low, cos(pi u / 2)))) True entries a
+    row."""
+    rate = torch.cos(torch.rand(rows, 1, generator=draw) * math.pi / 2).clamp(min=low)
     count = (length * rate).round().clamp(min=1)
     return torch.rand(rows, length, generator=draw).argsort(1) < count
 

@@ -56,6 +56,8 @@ class MaskedConfig(StartConfig, ImageCodesConfig, StreamConfig):
     """What padding means in a new network; recorded in its config.json."""
     cond_dropout_prob: float = 0.1
     """Share of text-to-image rows whose text is dropped, for classifier-free guidance."""
+    min_mask_rate: float = 0.0
+    """Lowest share of image tokens that is masked; lower shares are raised to it."""
     shares: dict[str, float] = field(default_factory=lambda: {"text_to_image": 1.0})
     """Share of every batch that goes to each of text_to_image, image_to_text, text."""
     weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 1.0))
@@ -76,6 +78,8 @@ class MaskedConfig(StartConfig, ImageCodesConfig, StreamConfig):
         check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
         for key in ("image_size", "max_prompt_length"):
             check(getattr(self, key) >= 1, f"objective.{key}", getattr(self, key), "at least 1")
+        low = self.min_mask_rate
+        check(0 <= low <= 1, "objective.min_mask_rate", low, "from 0 to 1")
         known = set(self.shares) <= set(PARTS) and set(self.weights) <= set(PARTS)
         check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
         for key, part in (("questions", "image_to_text"), ("completions", "text")):

@@ -47,7 +47,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
     lines = [
         to_yaml(config),
         "plan",
-        f"  run         {config.output_dir}, {config.max_steps} steps from {start},"
+        f"  run         {config.output_dir}, {_length(config)} from {start},"
         f" seed {config.seed}, {world_size} process{'' if world_size == 1 else 'es'}",
         f"  objective   {config.objective['name']}: {data}",
         f"  network     {size}",
@@ -56,6 +56,11 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
         *(f"  {line}" for line in _training(config, world_size)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _length(config: SFTConfig) -> str:
+    epochs = config.num_train_epochs
+    return f"{config.max_steps} steps" if epochs is None else f"{epochs:g} epochs"
 
 
 def _training(config: SFTConfig, world_size: int) -> Iterator[str]:

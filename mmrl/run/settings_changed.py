@@ -37,6 +37,9 @@ FREE = (
     "tasks.*.max_failures",
     "objective.eval_*",
     "objective.attn_implementation",
+    "objective.gradient_checkpointing",
+    "objective.codes_cache",
+    "objective.encode_batch_size",
 )
 """Settings, with wildcards, that do not change the course of a run."""
 LOGGED = ("tasks.*.rewards",)

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmrl.objectives.corruptions.corruption import Chance, Corruption, View
-from mmrl.objectives.corruptions.semi_ar import SemiARConfig
+from mmrl.objectives.corruptions.semi_ar import BlocksConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(kw_only=True)
-class BlockConfig(SemiARConfig):
+class BlockConfig(BlocksConfig):
     """Append a corrupted copy of the completion to the clean one."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -36,9 +36,9 @@ class Chance:
         """Pick an index below `count`, each with the same probability."""
         return min(int(self.choice * count), count - 1)
 
-    def rate(self, count: int = 1) -> Tensor:
-        """The first `count` masking rates, in [EPS, 1)."""
-        return (1 - EPS) * self.rates[:count] + EPS
+    def rate(self, count: int = 1, low: float = EPS, high: float = 1.0) -> Tensor:
+        """The first `count` masking rates, in [low, high)."""
+        return (high - low) * self.rates[:count] + low
 
 
 def draw_chance(length: int, generator: Generator) -> Chance:
@@ -70,6 +70,16 @@ class View:
     weight: Tensor
     block: Tensor
     copy: Tensor
+
+
+Weights = Literal["inverse_rate", "mean"]
+"""Of hidden tokens: `inverse_rate` makes the loss a bound of the likelihood; `mean` is the mean
+cross-entropy over those hidden in the view, as in dLLM-RL (arXiv 2509.06949)."""
+
+
+def take_mean(hidden: Tensor) -> Tensor:
+    """Weights [n] with which the loss of a completion is the mean over its hidden tokens."""
+    return hidden * (len(hidden) / hidden.sum().clamp(min=1))
 
 
 def build_view(hidden: Tensor, weight: Tensor) -> View:

@@ -13,7 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mmrl.objectives.corruptions.corruption import Chance, Corruption, View, build_view
+from mmrl.config import check
+from mmrl.objectives.corruptions.corruption import (
+    EPS,
+    Chance,
+    Corruption,
+    View,
+    Weights,
+    build_view,
+    take_mean,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,12 +32,25 @@ if TYPE_CHECKING:
 class RandomConfig:
     """Hide each token at a rate drawn per completion."""
 
+    min_mask_rate: float = EPS
+    """Lowest rate."""
+    max_mask_rate: float = 1.0
+    """Highest rate."""
+    weights: Weights = "inverse_rate"
+    """`inverse_rate`, or `mean`: the mean cross-entropy over the hidden tokens of a completion."""
+
+    def __post_init__(self) -> None:
+        low, high = self.min_mask_rate, self.max_mask_rate
+        allowed = "rates in ascending order, above 0 and up to 1"
+        check(0 < low <= high <= 1, "objective.corruption.min_mask_rate", low, allowed)
+
 
 def corrupt(order: Tensor, chance: Chance, config: RandomConfig) -> View:
     """See `Corruption`."""
-    rate = chance.rate()
+    rate = chance.rate(low=config.min_mask_rate, high=config.max_mask_rate)
     hidden = chance.tokens < rate
-    return build_view(hidden, hidden / rate)
+    mean = config.weights == "mean"
+    return build_view(hidden, take_mean(hidden) if mean else hidden / rate)
 
 
 RANDOM = Corruption(corrupt, RandomConfig)

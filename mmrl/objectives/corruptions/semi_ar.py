@@ -17,15 +17,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmrl.config import check
-from mmrl.objectives.corruptions.corruption import Chance, Corruption, View, build_view
+from mmrl.objectives.corruptions.corruption import (
+    Chance,
+    Corruption,
+    View,
+    Weights,
+    build_view,
+    take_mean,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(kw_only=True)
-class SemiARConfig:
-    """Hide tokens of one block, and all later blocks."""
+class BlocksConfig:
+    """Blocks of a completion."""
 
     block_size: int = 32
     """Tokens of a block, that of the sampler the model is meant for."""
@@ -33,6 +40,14 @@ class SemiARConfig:
     def __post_init__(self) -> None:
         key = "objective.corruption.block_size"
         check(self.block_size >= 1, key, self.block_size, "at least 1")
+
+
+@dataclass(kw_only=True)
+class SemiARConfig(BlocksConfig):
+    """Hide tokens of one block, and all later blocks."""
+
+    weights: Weights = "inverse_rate"
+    """`inverse_rate`, or `mean`: the mean cross-entropy over the hidden tokens of the block."""
 
 
 def corrupt(order: Tensor, chance: Chance, config: SemiARConfig) -> View:
@@ -43,7 +58,8 @@ def corrupt(order: Tensor, chance: Chance, config: SemiARConfig) -> View:
     count = int(block[-1]) + 1
     rate, chosen = chance.rate(), chance.pick(count)
     scored = (block == chosen) & (chance.tokens < rate)
-    return build_view(scored | (block > chosen), scored * count / rate)
+    weight = take_mean(scored) if config.weights == "mean" else scored * count / rate
+    return build_view(scored | (block > chosen), weight)
 
 
 SEMI_AR = Corruption(corrupt, SemiARConfig)

@@ -1,0 +1,146 @@
+"""Every supervised recipe of a public checkpoint runs two steps on a skeleton of it."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from mmrl.config import load_config
+from mmrl.preflight.sft_plan import describe
+from mmrl.sft import SFTConfig, train
+from scripts.make_skeleton import Config, make_skeleton
+from tests.mmrl.supervised_runs import metrics
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = {
+    "d1_s1k": "llada",
+    "dllm_rl_llada_random": "llada",
+    "dllm_rl_llada_semi_ar": "llada",
+    "dllm_rl_llada_trace": "llada",
+    "dllm_rl_llada_ar": "llada",
+    "dllm_rl_mmada_long_cot": "mmada",
+    "dllm_rl_mmada_v": "mmada",
+    "dllm_rl_lladav": "llava_llada",
+    "maskgrpo_images": "mmada",
+    "llada_8b": "llada",
+}
+"""Recipe -> the family of its checkpoint."""
+SMALL = ["max_steps=2", "num_train_epochs=null", "logging_steps=1", "save_steps=0", "eval_steps=0"]
+
+
+@pytest.fixture(scope="module")
+def skeletons(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The checkpoints, with the real vocabulary."""
+    folder, found = tmp_path_factory.mktemp("skeletons"), {}
+    for family in ("llada", "mmada", "llava_llada"):
+        found[family] = folder / family
+        small: dict[str, Any] = {"tower": "small"} if family == "llava_llada" else {}
+        make_skeleton(Config(family=family, out=str(found[family]), width=128, **small))
+    vq = Config(family="magvitv2", out=str(folder / "vq"), width=32)
+    make_skeleton(vq)
+    return SimpleNamespace(**found, vq=folder / "vq")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Rows in the schemas of the recipes' data sets."""
+    folder, draw = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    images = []
+    for n in range(4):
+        buffer = io.BytesIO()
+        pixels = draw.integers(0, 256, (64, 48, 3), np.uint8)
+        Image.fromarray(pixels).save(buffer, "JPEG")
+        images.append(buffer.getvalue())
+        (folder / f"{n}.jpg").write_bytes(images[-1])
+    prompt = "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
+    prompt += "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    sums = [(f"What is {n} + {n}?", f"{n} + {n} = {2 * n}") for n in range(4)]
+    files = {
+        "s1k": [{"question": q, "thinking_trajectories": [a], "attempt": a} for q, a in sums],
+        "text": [{"prompt": prompt.format(q), "response": f"{a}<|eot_id|>"} for q, a in sums],
+        "chat": [
+            {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
+            for q, a in sums
+        ],
+        "images": [
+            {"image": f"{n}.jpg", "prompt": f"<image>\n{q}", "response": a}
+            for n, (q, a) in enumerate(sums)
+        ],
+    }
+    steps = [{**row, "step_map": list(range(len(a)))} for row, (_, a) in zip(files["text"], sums)]  # noqa: B905
+    for name, rows in {**files, "trace": steps}.items():
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+    with tarfile.open(folder / "pairs.tar", "w") as archive:
+        for n, image in enumerate(images):
+            for suffix, content in (("jpg", image), ("txt", b"a photo of a bench")):
+                info = tarfile.TarInfo(f"{n}.{suffix}")
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    return SimpleNamespace(folder=folder)
+
+
+def words(name: str, skeletons: SimpleNamespace, data: SimpleNamespace, output: Path) -> list[str]:
+    """The recipe with local checkpoints and rows, and small batches of short rows."""
+    model, folder = getattr(skeletons, RECIPES[name]), data.folder
+    rows = {"d1_s1k": "s1k", "llada_8b": "chat", "dllm_rl_llada_trace": "trace"}.get(name, "text")
+    rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
+    words = [f"config=configs/sft/{name}.yaml", f"output_dir={output}", *SMALL]
+    words += [f"objective.model={model}", "per_device_train_batch_size=1"]
+    if name == "maskgrpo_images":
+        words += [f"objective.vq={skeletons.vq}", f"objective.data={folder / 'pairs.tar'}"]
+        return [*words, f"objective.codes_cache={output / 'codes'}"]
+    words += [f"objective.data={folder / rows}.json", "objective.data_split=null"]
+    if name == "d1_s1k":
+        words += [f"objective.eval_data={folder / rows}.json", "objective.eval_split=null"]
+    if name.startswith("dllm_rl_llada_"):
+        words += ["objective.completion_length=64"]
+    if rows == "images":
+        words += [f"objective.image_root={folder}"]
+    if name == "dllm_rl_mmada_v":
+        cache = f"objective.codes_cache={output / 'codes'}"
+        return [*words, f"objective.vq={skeletons.vq}", cache]
+    return words if name == "dllm_rl_lladav" else [*words, "objective.max_length=512"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_runs_two_steps_on_a_skeleton(
+    name: str,
+    skeletons: SimpleNamespace,
+    data: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    config = load_config(SFTConfig, words(name, skeletons, data, tmp_path / "run"))
+    said = describe(config)
+    assert "memory" in said and "disk" in said
+    run = train(config)
+    assert [line["step"] for line in metrics(run) if "loss" in line] == [1, 2]
+    assert all(0 < line["loss"] < 1000 for line in metrics(run) if "loss" in line)
+    kind = "adapter_model" if name == "d1_s1k" else "model"
+    weights = load_file(run / "final" / f"{kind}.safetensors")
+    assert all(bool(torch.isfinite(value).all()) for value in weights.values())
+    if "codes_cache" in config.objective:
+        assert list((tmp_path / "run" / "codes").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_dry_run_of_a_recipe_needs_no_network(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    config = load_config(SFTConfig, [f"config=configs/sft/{name}.yaml"])
+    if str(config.objective["data"]).startswith("data/"):
+        config.objective["data"] = "owner/rows"
+    said = describe(config)
+    assert "its columns could not be checked" in said and "sizes are those of" in said
