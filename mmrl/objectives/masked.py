@@ -152,7 +152,7 @@ class Masked:
             ids, attend = ids[:, first:], mask[:, first:].bool()
         hidden = torch.zeros_like(ids, dtype=torch.bool)
         hidden[:, -codes.shape[1] - 1 : -1] = draw_cosine_mask(
-            *codes.shape, draw, self.config.min_mask_rate
+            len(codes), codes.shape[1], draw, self.config.min_mask_rate
         )
         return self._mask(ids, hidden, hidden / hidden.sum(), attend)
 

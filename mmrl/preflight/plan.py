@@ -1,14 +1,16 @@
 """What a run would do, without loading its weights: `dry_run=true`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from mmrl import samplers
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config
-from mmrl.preflight.memory import estimate, sizes, total
+from mmrl.preflight.disk import VQ_BYTES, describe_disk, format_size
+from mmrl.preflight.memory import BYTES, estimate, sizes, total
 from mmrl.preflight.probe_config import SAMPLES
 from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_checks import check_run
@@ -23,6 +25,7 @@ from mmrl.runtime.computation import choose
 from mmrl.runtime.launch import count_processes
 from mmrl.training.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
+from models.families import get_family
 from models.loading import outline
 
 
@@ -52,7 +55,11 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
         for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
             lines += [f"  {title}", *(f"    {line}" for line in format_probes(probes))]
     lines.append("memory per device, estimated")
-    lines += [f"  {line}" for line in _memory(config, tasks, world_size)]
+    name, raw = sizes(config)
+    parts = estimate(config, raw, tasks, world_size)
+    lines += [f"  {line}" for line in _memory(config, name, parts)]
+    lines.append("disk, estimated")
+    lines += [f"  {line}" for line in _disk(config, raw, parts, world_size)]
     return "\n".join(lines) + "\n"
 
 
@@ -157,14 +164,27 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
     return str(len(prompts)) if prompts or not source else f"those of {source}{_ELSEWHERE}"
 
 
-def _memory(config: RLConfig, tasks: list[Task], world_size: int) -> Iterator[str]:
-    name, raw = sizes(config)
+def _memory(config: RLConfig, name: str | None, parts: Mapping[str, float]) -> Iterator[str]:
     if name is not None:
         yield f"{config.model.path} is not on this machine; sizes are those of {name}"
-    parts = estimate(config, raw, tasks, world_size)
-    for name, size in [*parts.items(), ("total", total(parts))]:
-        unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)
-        yield f"{name:<12}{size / 2**power:9.2f} {unit}{_NOTES.get(name, '')}"
+    for key, size in [*parts.items(), ("total", total(parts))]:
+        yield f"{key:<12}{format_size(size)}{_NOTES.get(key, '')}"
+
+
+def _disk(
+    config: RLConfig, raw: Mapping[str, Any], parts: Mapping[str, float], world_size: int
+) -> Iterator[str]:
+    """The disk of the run; of an adapter, checkpoints hold the adapter alone."""
+    model = config.model
+    count = parts["weights"] / BYTES[model.dtype]
+    whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
+    trained = parts["gradients"] / (1 if world_size == 1 else 2)
+    state = trained + parts["optimiser"] + parts["value"] + parts.get("average", 0)
+    downloads = {model.path: count * 2}
+    if model.vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
+        downloads[model.vq] = VQ_BYTES
+    merged = whole if config.merge_adapter else None
+    yield from describe_disk(config, trained if lora else whole, state, merged, downloads)
 
 
 _NOTES = {

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from mmrl.config import to_yaml
 from mmrl.objectives import find_objective
+from mmrl.objectives.start_config import StartConfig
 from mmrl.preflight.reward_probe import offline
+from mmrl.preflight.sft_memory import describe_needs
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
 from mmrl.runtime.launch import check_launch, count_processes
@@ -55,6 +57,9 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
         *(f"  {'' if n else 'computed':<12}{line}" for n, line in enumerate(computed)),
         *(f"  {line}" for line in _training(config, world_size)),
     ]
+    if isinstance(options, StartConfig):
+        found = network if isinstance(network, MaskedTokenModel) else None
+        lines += describe_needs(config, options, found, world_size)
     return "\n".join(lines) + "\n"
 
 

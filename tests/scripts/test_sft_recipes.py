@@ -33,7 +33,14 @@ RECIPES = {
     "llada_8b": "llada",
 }
 """Recipe -> the family of its checkpoint."""
-SMALL = ["max_steps=2", "num_train_epochs=null", "logging_steps=1", "save_steps=0", "eval_steps=0"]
+SMALL = [
+    "max_steps=2",
+    "num_train_epochs=null",
+    "gradient_accumulation_steps=2",
+    "logging_steps=1",
+    "save_steps=0",
+    "eval_steps=0",
+]
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,9 @@ class Chance:
         """Pick an index below `count`, each with the same probability."""
         return min(int(self.choice * count), count - 1)
 
-    def rate(self, count: int = 1, low: float = EPS, high: float = 1.0) -> Tensor:
-        """The first `count` masking rates, in [low, high)."""
+    def rate(self, count: int = 1, low: float | None = None, high: float = 1.0) -> Tensor:
+        """The first `count` masking rates, in [low, high); without `low` from EPS on."""
+        low = EPS if low is None else low
         return (high - low) * self.rates[:count] + low
 
 

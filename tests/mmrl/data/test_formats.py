@@ -211,6 +211,14 @@ def test_dllm_rls_supervised_rows_have_completion_order_and_image(tmp_path: Path
     assert prompt.metadata == {"completion": "One.", "order": [1, 0]}
 
 
+def test_a_trace_of_s1k_is_asked_for_and_answered_in_tags(tmp_path: Path) -> None:
+    row = {"question": "1+1?", "thinking_trajectories": ["two", "2"], "attempt": "It is 2."}
+    prompt = read(tmp_path, row, "s1k")
+    assert prompt.text.endswith("<answer>\n...\n</answer>\n\n\n1+1?")
+    completion = "<reasoning>two</reasoning>\n<answer>It is 2.</answer>"
+    assert prompt.metadata == {"completion": completion}
+
+
 def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(tmp_path: Path) -> None:
     turn = "<|start_header_id|>{}<|end_header_id|>\n{}<|eot_id|>"
     text = "<|startoftext|>" + turn.format("system", "Be brief.") + turn.format("user", "1+1?")
@@ -234,6 +242,7 @@ def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(tmp_path: Path
         ("dllm_rl", {**FUNCTION, "test_method": "magic"}, "'magic'; allowed: function, stdio"),
         ("dllm_rl", {**STDIO, "test_output": []}, "2 test_input and 0 test_output"),
         ("dllm_rl_sft", {"prompt": "x"}, "no 'response', which data.format dllm_rl_sft reads"),
+        ("s1k", {"question": "x", "attempt": "y"}, "no 'thinking_trajectories', which data.format"),
         ("d1_countdown", {"input": "1,b", "output": "3"}, r"entry 0: input\[1\] is 'b'"),
         ("countdown", {"nums": [3.7, 2], "target": 5}, r"nums\[0\] is 3\.7; .* whole number"),
         ("countdown", {"nums": [3, 2], "target": 5.5}, r"target is 5\.5; .* whole number"),

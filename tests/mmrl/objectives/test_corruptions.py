@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Generator, Tensor
 
+from mmrl.config import ConfigError
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.corruptions import corruption as definitions
 from mmrl.objectives.corruptions.corruption import Chance, View, draw_chance
@@ -18,7 +20,7 @@ COSTS = torch.rand(N, 2**N, generator=Generator().manual_seed(0)) + 0.1
 """A cross-entropy for every token and every set of hidden tokens."""
 
 
-def build(name: str, **options: int) -> Callable[[Tensor, Chance], View]:
+def build(name: str, **options: Any) -> Callable[[Tensor, Chance], View]:
     kind = CORRUPTIONS[name]
     return lambda order, chance: kind.corrupt(order, chance, kind.Config(**options))
 
@@ -80,9 +82,8 @@ def no_lowest_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "EPS", 0.0)
 
 
-@pytest.mark.usefixtures("no_lowest_rate")
 def test_random_masking_is_the_mean_over_all_orders() -> None:
-    assert expectation("random") == pytest.approx(any_order(range(N)), rel=1e-4)
+    assert expectation("random", min_mask_rate=1e-9) == pytest.approx(any_order(range(N)), rel=1e-4)
 
 
 def test_the_lowest_rate_hardly_changes_the_bound() -> None:
@@ -156,3 +157,27 @@ def test_copies_see_clean_earlier_blocks_and_their_own() -> None:
     assert rows[:3] == ["11100000000"] * 3
     assert rows[3:7] == ["11111000000"] * 2 + ["11111110000"] * 2
     assert rows[7:] == ["11100001100"] * 2 + ["11111000011"] * 2
+
+
+@pytest.mark.parametrize("name", ["random", "semi_ar"])
+def test_mean_weights_make_the_loss_the_mean_over_what_is_hidden(name: str) -> None:
+    options = {"block_size": 3} if name == "semi_ar" else {}
+    corrupt = build(name, weights="mean", **options)
+    for seed in range(20):
+        view = corrupt(torch.arange(8), draw_chance(8, Generator().manual_seed(seed)))
+        scored = view.weight > 0
+        assert view.hidden[scored].all() and scored.any() == (view.weight.sum() > 0)
+        if scored.any():
+            expected = 8 / int(scored.sum())  # divided by the length of the completion, the mean
+            torch.testing.assert_close(
+                view.weight[scored], torch.full((int(scored.sum()),), expected)
+            )
+
+
+def test_rates_of_random_masking_are_within_their_bounds() -> None:
+    corrupt = build("random", min_mask_rate=0.4, max_mask_rate=0.6)
+    chances = [draw_chance(4000, Generator().manual_seed(seed)) for seed in range(50)]
+    shares = [float(corrupt(torch.arange(4000), each).hidden.float().mean()) for each in chances]
+    assert min(shares) > 0.37 and max(shares) < 0.63 and max(shares) - min(shares) > 0.1
+    with pytest.raises(ConfigError, match="objective.corruption.min_mask_rate"):
+        build("random", min_mask_rate=0.7, max_mask_rate=0.6)(torch.arange(4), chances[0])

@@ -129,6 +129,8 @@ def test_the_number_of_hidden_image_tokens_follows_the_cosine() -> None:
     counts = draw_cosine_mask(4000, 64, draw).sum(1).double()
     assert counts.min() >= 1 and counts.max() <= 64
     assert float(counts.mean()) == pytest.approx(64 * 2 / torch.pi, rel=0.02)
+    raised = draw_cosine_mask(4000, 64, Generator().manual_seed(0), 0.3).sum(1).double()
+    assert torch.equal(raised, counts.clamp(min=round(64 * 0.3)))
 
 
 def test_conditions_are_dropped_at_the_given_share(pairs: Path) -> None:

@@ -1,0 +1,142 @@
+"""Device memory and disk of a supervised run of a policy, estimated from sizes alone."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from mmrl.model_config import ModelConfig
+from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.source_config import SourceConfig
+from mmrl.objectives.start_config import StartConfig
+from mmrl.preflight.disk import CODE_BYTES, VQ_BYTES, describe_disk, format_size
+from mmrl.preflight.memory import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
+from mmrl.runtime.computation import choose
+from mmrl.sft_config import SFTConfig
+from mmrl.training.trainable import ADAPTER, train_parts
+from models.families import get_family
+from models.image_tokenizers.image_tokenizer import build_vq
+from models.network.core import MaskedTokenModel
+from models.network.vision import Vision
+
+
+def describe_needs(
+    config: SFTConfig, options: StartConfig, network: MaskedTokenModel | None, world_size: int
+) -> Iterator[str]:
+    """Lines about memory per device and disk.
+
+    Args:
+        config: of the run.
+        options: of its objective.
+        network: without weights, its trained parts chosen; None for a checkpoint that is not here.
+        world_size: number of processes.
+    """
+    name = ""
+    if network is None:
+        name, network = outline_public(options)
+        yield f"{options.model} is not on this machine; sizes are those of {name}"
+    parts = estimate_memory(config, options, network, world_size)
+    yield "memory per device, estimated"
+    for key, size in [*parts.items(), ("total", sum(parts.values()))]:
+        yield f"  {key:<12}{format_size(size)}{'  image tokenizer on top' * (key == 'total')}"
+    yield "disk, estimated"
+    yield from (f"  {line}" for line in _disk(config, options, network, bool(name)))
+
+
+def outline_public(options: StartConfig) -> tuple[str, MaskedTokenModel]:
+    """Name and network of the public checkpoint that can do what an objective asks, on the meta
+    device, its trained parts chosen."""
+    codes = bool(getattr(options, "vq", ""))
+    raw: dict[str, Any] = MMADA_8B if codes or "mmada" in options.model.lower() else LLADA_8B
+    sees = "llada-v" in options.model.lower() or getattr(options, "train_vision_tower", False)
+    raw = LLADA_V_8B if sees else raw
+    with torch.device("meta"):
+        network = get_family(raw).network(raw)
+    network.public_config = dict(raw)
+    network.requires_grad_(True)
+    if isinstance(network.vision, Vision):
+        network.vision.train_tower(False)
+    names = ("lora", "train_vision_tower", "modules_to_train")
+    wanted = {key: getattr(options, key) for key in names if hasattr(options, key)}
+    train_parts(network, ModelConfig(path=options.model, **wanted), 0)
+    return next(name for name, one in SIZES.items() if one is raw), network
+
+
+def estimate_memory(
+    config: SFTConfig, options: StartConfig, network: MaskedTokenModel, world_size: int
+) -> dict[str, float]:
+    """Bytes per device by what holds them, at the longest rows that the settings allow."""
+    bf16 = choose(config).bf16
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in network.parameters()) - trained
+    narrow = BYTES[options.dtype] if bf16 else 4
+    sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    parts = world_size if sharded else 1
+    copies = 1 if sharded or world_size == 1 else 2  # a copy of gradients that is reduced
+    moments = {"adamw": 2, "muon": 2, "sgd": 1}[config.optimizer]
+    return {
+        "weights": (frozen * narrow + trained * 4) / parts,
+        "gradients": trained * 4 * copies / parts,
+        "optimiser": trained * 4 * moments / parts,
+        **({"average": trained * 4 / parts} if config.ema_decay else {}),
+        "activations": _activations(config, options, network, 2 if bf16 else 4),
+    }
+
+
+def _activations(
+    config: SFTConfig, options: StartConfig, network: MaskedTokenModel, size: int
+) -> float:
+    """Bytes that the backward pass of a micro-batch needs, all completions at their longest."""
+    core, (tokens, scored, columns) = network.core, _row_shape(options, network)
+    # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
+    block = 18 * core.hidden_size + 4 * core.mlp_size
+    recomputed = options.gradient_checkpointing
+    kept = core.num_layers * (core.hidden_size if recomputed else block)
+    at_work = block if recomputed else 0
+    # of a position that is scored: logits, their float32 copy, softmax and gradient
+    row = tokens * (kept + at_work) * size + scored * columns * 4.0 * 4
+    return row * config.per_device_train_batch_size
+
+
+def _row_shape(options: StartConfig, network: MaskedTokenModel) -> tuple[int, int, int]:
+    """Tokens of the longest row, how many of them are scored, and columns of their softmax."""
+    if isinstance(options, MaskedConfig):
+        images, raw = count_codes(options), network.public_config
+        tokens = options.max_prompt_length + images + 3
+        if options.shares.get("text_to_image", 0) == 1:
+            return tokens, images, raw.get("codebook_size", MMADA_8B["codebook_size"])
+        return tokens, tokens, network.core.vocab_size
+    assert isinstance(options, SourceConfig)
+    whole = options.completion_length if options.fill == "completion" else options.max_length
+    return options.max_length, whole, network.core.vocab_size
+
+
+def count_codes(options: MaskedConfig) -> int:
+    """Codes of an image, by the public tokenizer."""
+    with torch.device("meta"):
+        return (options.image_size // build_vq({}).downsample) ** 2
+
+
+def _disk(
+    config: SFTConfig, options: StartConfig, network: MaskedTokenModel, absent: bool
+) -> Iterator[str]:
+    named = list(network.named_parameters())
+    trained = sum(p.numel() for _, p in named if p.requires_grad)
+    base = sum(p.numel() for name, p in named if ADAPTER not in name)
+    whole = base * BYTES[options.save_dtype]
+    lora = getattr(options, "lora", None) is not None
+    model = trained * 4 if lora else whole
+    moments = {"adamw": 2, "muon": 2, "sgd": 1}[config.optimizer]
+    state = trained * 4 * (1 + moments + bool(config.ema_decay))
+    downloads = {options.model: base * 2.0} if absent else {}
+    if vq := getattr(options, "vq", ""):
+        downloads[vq] = VQ_BYTES
+    merged = whole if getattr(config, "merge_adapter", False) else None
+    yield from describe_disk(config, model, state, merged, downloads)
+    folder = getattr(options, "codes_cache", None)
+    if folder is not None and isinstance(options, MaskedConfig):
+        size = count_codes(options) * CODE_BYTES / 1024
+        yield f"image codes {size:9.2f} KiB an image, in {folder}"
+    elif folder is not None:
+        yield f"image codes {CODE_BYTES} bytes a code, in {folder}"
