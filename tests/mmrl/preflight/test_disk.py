@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from mmrl.run_config import RunConfig
 GIB = 2.0**30
 
 
-def said(folder: Path, free: float = 1000 * GIB, **changes: int | None) -> str:
+def said(folder: Path, free: float = 1000 * GIB, **changes: Any) -> str:
     config = RunConfig(output_dir=str(folder / "runs" / "one"), max_steps=100, **changes)
     with pytest.MonkeyPatch.context() as patch:
         usage = shutil._ntuple_diskusage(int(2000 * GIB), 0, int(free))
