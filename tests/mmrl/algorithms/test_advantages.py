@@ -47,7 +47,7 @@ def test_the_batch_deviation_is_that_of_all_rewards() -> None:
     assert advantages(rewards, 2, "batch") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none", "rank"])
+@pytest.mark.parametrize("scale", ["group", "chunk", "batch", "none", "rank"])
 def test_equal_rewards_have_no_advantage(scale: str) -> None:
     rewards = [0.1, 0.1, 0.1, 0.7, 0.7, 0.7]
     assert advantages(rewards, 3, scale) == pytest.approx([0.0] * 6, abs=1e-9)
@@ -123,7 +123,7 @@ def joint(rewards: list[list[float]], num_generations: int, scale: str) -> list[
     return joint_advantages(torch.tensor(rewards), num_generations, scale).tolist()
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none", "rank"])
+@pytest.mark.parametrize("scale", ["group", "chunk", "batch", "none", "rank"])
 def test_an_outcome_alone_has_the_advantages_of_groups(scale: str) -> None:
     rewards = torch.tensor([1.0, 2.0, 6.0, NAN, 4.0, 5.0])
     columns = joint_advantages(rewards[:, None], 3, scale)[:, 0]
@@ -138,6 +138,18 @@ def test_outcome_and_chunks_by_hand() -> None:
     for got, wanted in zip(joint(rewards, 2, "group"), expected, strict=True):
         assert got == pytest.approx(wanted)
     assert joint(rewards, 2, "none") == [[-1.0, 2.0, 0.0], [1.0, -2.0, 0.0]]
+
+
+def test_chunks_may_be_divided_by_their_own_deviation_and_one_alone_stays_raw() -> None:
+    rewards = [[1.0, 5.0, 9.0], [3.0, 1.0, NAN], [NAN, NAN, NAN], [NAN, NAN, NAN]]
+    sizes = [math.sqrt(2) + 1e-4, math.sqrt(8) + 1e-4]
+    expected = [[-1 / sizes[0], 2 / sizes[1], 9.0], [1 / sizes[0], -2 / sizes[1], 0.0]]
+    for got, wanted in zip(
+        joint(rewards, 4, "chunk"), [*expected, [0.0] * 3, [0.0] * 3], strict=True
+    ):
+        assert got == pytest.approx(wanted)
+    alone = joint([[7.0, NAN], [NAN, NAN]], 2, "chunk")
+    assert alone == [[0.0, 0.0], [0.0, 0.0]], "an outcome that stands alone is no advantage"
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none", "rank"])
