@@ -202,7 +202,9 @@ def _decisive(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     values = {key: value for key, value in config.to_dict().items() if key not in _FREE}
     if not config.assistant_prefill:  # as in results that are older than this setting
         values.pop("assistant_prefill", None)
-    texts = [[prompt.id, prompt.text, prompt.messages, *_identities(prompt)] for prompt in prompts]
+    texts = [
+        [p.id, p.text, p.messages, *_identities(p), *filter(None, [p.prefill])] for p in prompts
+    ]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]
         for folder in (config.model.path, config.model.vq or "")

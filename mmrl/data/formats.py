@@ -82,7 +82,8 @@ def humaneval(row: Row) -> Row:
 
 def dllm_rl(row: Row) -> Row:
     """dLLM-RL's math, code and vision rows. `test_time_limit` is kept but has no effect here. The
-    `hint` of code asks for the form of the program, as dLLM-RL's prompts do."""
+    `hint` of code asks for the form of the program, as dLLM-RL's prompts do. A `prefix` that opens
+    a code block is what completions begin with, another one is set-up."""
     rest = omit(row, "question", "ground_truth_answer", *_DLLM_TESTS, "test_method", "prefix")
     if "test_method" not in row:
         return {**rest, "prompt": row["question"], "answer": row["ground_truth_answer"]}
@@ -94,8 +95,12 @@ def dllm_rl(row: Row) -> Row:
         **rest,
         "prompt": row["question"],
         "tests": row["test_list"] if called else _pairs(row),
-        **drop_empty(setup=row.get("prefix")),
+        **_prefix(row.get("prefix") or ""),
     }
+
+
+def _prefix(text: str) -> Row:
+    return {"assistant_prefill": text} if "```" in text else drop_empty(setup=text)
 
 
 _ONE_BLOCK = (

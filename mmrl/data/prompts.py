@@ -1,7 +1,8 @@
 """Prompt sets: rows of files or of the Hugging Face hub become prompts.
 
-A row has its prompt under `messages`, `prompt`, `question` or `text`, optionally an `id` and an
-`answer`; everything else is metadata for the rewards. Other column names are mapped to these by
+A row has its prompt under `messages`, `prompt`, `question` or `text`, optionally an `id`, an
+`answer` and the `assistant_prefill` that its completions begin with; everything else is metadata
+for the rewards. Other column names are mapped to these by
 `data.format` (a known data set) or `data.columns` (single names). GenEval's files (`tag`,
 `include`, `exclude`, `prompt`) load unchanged.
 
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 PROMPT_KEYS = ("messages", "prompt", "question", "text")
 """Columns of the prompt; the first one that a row has is read."""
+PROMPT_PARTS = ("id", "answer", "assistant_prefill")
+"""Columns that are no metadata."""
 WITHOUT_IMAGES = ("text", "text_to_image")
 """Tasks whose prompts have no images."""
 
@@ -213,7 +216,8 @@ def _read_prompt(
         messages,
         found or None,
         answer=None if answer is None else str(answer),
-        metadata={k: v for k, v in row.items() if k not in ("id", "answer", key, *IMAGE_KEYS)},
+        metadata={k: v for k, v in row.items() if k not in (*PROMPT_PARTS, key, *IMAGE_KEYS)},
+        prefill=str(row.get("assistant_prefill") or ""),
         place=place,
     )
 

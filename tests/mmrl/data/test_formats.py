@@ -143,6 +143,18 @@ def test_dllm_rls_hint_asks_for_a_block_or_for_a_program_that_reads_and_prints(
     assert read(tmp_path, {**STDIO, "hint": "Go."}, "dllm_rl").metadata["hint"] == "Go."
 
 
+def test_a_prefix_of_dllm_rl_that_opens_a_block_begins_the_completion(tmp_path: Path) -> None:
+    prefix = "Here it is:\n```python\ndef double(x):\n"
+    prompt = read(
+        tmp_path, {**FUNCTION, "prefix": prefix, "test_list": ["assert double(2) == 4"]}, "dllm_rl"
+    )
+    assert prompt.prefill == prefix and not {"setup", "assistant_prefill"} & set(prompt.metadata)
+    for body, right in (("    return 2 * x\n```", 1.0), ("    return x\n```", 0.0)):
+        # the policy gives rewards the prefill and what it has written
+        found = score(prompt, prompt.prefill + body, name="code", isolation="process")
+        assert found == right
+
+
 def test_a_human_eval_prompt_sets_up_what_stands_before_its_function(tmp_path: Path) -> None:
     prompt = read(tmp_path, HUMANEVAL, "humaneval")
     assert prompt.text == HUMANEVAL["prompt"]
