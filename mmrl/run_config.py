@@ -82,6 +82,12 @@ class RunConfig:
     merge_adapter: bool = False
     """Write the whole model, with the adapter added to its weights, into `final/` of a run with
     LoRA; false writes the adapter. Checkpoints hold the adapter."""
+    push_to_hub: bool = False
+    """Upload `final/` to the Hugging Face hub at the end. The token is that of the environment."""
+    hub_model_id: str | None = None
+    """Repository to upload to, `owner/name` or a name; null is the name of `output_dir`."""
+    hub_private_repo: bool | None = None
+    """Whether a new repository is private; null follows the default of its owner."""
     resume_from_checkpoint: str | None = None
     """`auto` continues from the newest checkpoint of `output_dir` if there is one; or a path."""
     resume_with_changes: bool = False

@@ -24,6 +24,7 @@ from models.adapter_weights import (
 from models.families import get_family
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
+from models.public_code import Source, copy_code, describe_code
 from models.quantization import list_quantized, quantizer, replace_layers
 from models.quantization_config import QuantizationConfig
 from models.source import find_directory
@@ -78,6 +79,8 @@ def load_model(
     if model.core.tied_head:
         model.head.weight = model.embed.weight
     model.set_attention(attn_implementation)
+    base = find_base(directory) if is_adapter(directory) else path_or_hub_id
+    model.source = Source(str(base), find_whole(directory))
     return model.eval()
 
 
@@ -167,8 +170,11 @@ def save_model(
         return
     names = public_names(state, model.core, get_family(model.public_config).KEYS)
     write_weights({name: state[key].to("cpu", kind) for key, name in names.items()}, directory)
-    text = json.dumps(model.public_config, indent=2, sort_keys=True)
+    config = describe_code(model.public_config, model.source)
+    text = json.dumps(config, indent=2, sort_keys=True)
     (directory / "config.json").write_text(text + "\n")
+    if model.source is not None:
+        copy_code(model.source, config, directory)
 
 
 def save_adapter(

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mmrl.types import Canvas, Prompt
+from models.adapter_source import is_adapter
 from models.families import Family, get_family
 from models.families.family import add_missing_tokens
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
@@ -21,6 +22,7 @@ from models.layouts.layout_config import LayoutConfig
 from models.loading import find_whole, load_model, outline, save_model
 from models.network.core import MaskedTokenModel
 from models.network.vision import Vision
+from models.public_code import Source
 from models.quantization_config import QuantizationConfig
 from models.source import find_directory
 
@@ -165,6 +167,8 @@ def load_policy(
     network = load_model(
         directory, dtype, device, attn_implementation, merge_adapter, quantization_config
     )
+    if not is_adapter(directory):
+        network.source = Source(str(path_or_hub_id), directory)  # a hub id rather than its cache
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
     return Policy(network, tokenizer, layouts, network)

@@ -20,6 +20,8 @@ FREE = (
     "eval_*",
     "save_*",
     "merge_adapter",
+    "push_to_hub",
+    "hub_*",
     "logging_steps",
     "log_completions",
     "report_to",

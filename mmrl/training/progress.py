@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from mmrl.config import to_plain
 from mmrl.run.checkpoint import prune_checkpoints, write_directory
+from mmrl.run.hub_upload import upload
+from mmrl.run.model_card import write_card
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
@@ -98,10 +100,13 @@ class Progress:
 
         Returns:
             Whether the run reached its last step and evaluated it where that is due.
+
+        Raises:
+            UploadError: the finished model could not be uploaded; it is in `final/`.
         """
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
         if finished:
-            self._write(self.run.final, self.trainer.save_model)
+            self._write(self.run.final, self._save_final)
             logger.info("finished; the model is in %s", self.run.final)
         else:
             if self.saved != self.trainer.step:
@@ -111,6 +116,8 @@ class Progress:
             with activity("writing the report"):
                 write_report(self.run.path)
             logger.info("report: %s", self.run.path / "report.html")
+            if finished and self.config.push_to_hub:
+                self._upload()
         return finished
 
     def write_checkpoint(self) -> None:
@@ -122,6 +129,20 @@ class Progress:
     def save(self, folder: Path) -> None:
         """Fill the directory of a checkpoint; all processes call this."""
         self.trainer.save(folder)
+        self._describe(folder)
+
+    def _save_final(self, folder: Path) -> None:
+        self.trainer.save_model(folder)
+        self._describe(folder)
+
+    def _describe(self, folder: Path) -> None:
+        if self.run.is_main:
+            write_card(folder, self.config, self.run.read_metrics())
+
+    def _upload(self) -> None:
+        repository = self.config.hub_model_id or self.run.path.resolve().name
+        with activity(f"uploading to {repository}"):
+            upload(self.run.final, repository, self.config.hub_private_repo)
 
     def _write(self, target: Path, write: Callable[[Path], None]) -> None:
         with activity(f"writing {target}"):

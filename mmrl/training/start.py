@@ -11,6 +11,7 @@ from accelerate.utils import ProjectConfiguration
 
 from mmrl import begin
 from mmrl.run.checkpoint import recover_checkpoints
+from mmrl.run.hub_upload import check_upload
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
@@ -51,6 +52,8 @@ def open_directory(
         ConfigError: a directory that cannot be written, that another run holds or whose run would
             be lost, or no such checkpoint.
     """
+    if config.push_to_hub:
+        check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
     with lock_directory(run.path, run.is_main), explain_lost_peers():
         recover_checkpoints(run.checkpoints)

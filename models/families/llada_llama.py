@@ -8,10 +8,19 @@ from typing import Any
 
 from models.families import llada_v
 from models.families.llada import LAYOUTS, TOKEN_IDS, layouts
-from models.families.llada_v import VOCAB_KEYS, core_config
+from models.families.llada_v import PUBLIC_CODE, VOCAB_KEYS, core_config
 from models.network.core import MaskedTokenModel
 
-__all__ = ["KEYS", "LAYOUTS", "TOKEN_IDS", "VOCAB_KEYS", "core_config", "layouts", "matches"]
+__all__ = [
+    "KEYS",
+    "LAYOUTS",
+    "PUBLIC_CODE",
+    "TOKEN_IDS",
+    "VOCAB_KEYS",
+    "core_config",
+    "layouts",
+    "matches",
+]
 
 KEYS = {core: name for core, name in llada_v.KEYS.items() if not core.startswith("vision.")}
 

@@ -33,6 +33,8 @@ TOKENS = {
 """Special tokens of text and of turns."""
 TOKEN_IDS = llada.TOKEN_IDS
 VOCAB_KEYS: tuple[str, ...] = ("vocab_size",)
+PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
+"""The published classes are of the language model alone; its authors load it by their package."""
 _BLOCK = "model.layers.{i}."
 KEYS = {
     "embed.weight": "model.embed_tokens.weight",

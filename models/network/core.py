@@ -86,6 +86,7 @@ class MaskedTokenModel(nn.Module):
     def __init__(self, config: CoreConfig) -> None:
         super().__init__()
         self.public_config: dict[str, Any] = {}
+        self.source: Any = None  # where the weights are from, see `models.public_code`
         self.core = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))

@@ -1,0 +1,68 @@
+"""The public modelling code of an exported checkpoint, so that transformers' AutoModel loads it.
+
+The `auto_map` of a config.json names classes in files beside it, or after `repository--` in files
+of the hub. An export keeps that of its source: the files are copied from a local directory, as
+text, and stay on the hub for a source from there. Nothing of them is ever imported here.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from models.families import get_family
+
+GENERATION = "generation_config.json"
+
+
+class Source(NamedTuple):
+    """Where a network was loaded from: the name that was given, and its directory here."""
+
+    name: str
+    directory: Path
+
+    @property
+    def hub_id(self) -> str | None:
+        """The name, if it is a repository of the hub."""
+        return None if Path(self.name).expanduser().is_dir() else self.name
+
+
+def describe_code(config: Mapping[str, Any], source: Source | None) -> dict[str, Any]:
+    """The config.json of an export: its `auto_map` leads to code from wherever it is read.
+
+    Args:
+        config: of the source.
+        source: where the network is from; None for a new one.
+
+    Returns:
+        The same with `auto_map`, the family's where the source has none and the family has one.
+    """
+    repository, known = get_family(config).PUBLIC_CODE or (None, {})
+    entries = config.get("auto_map") or {
+        name: f"{repository}--{entry}" for name, entry in known.items()
+    }
+    if not entries:
+        return dict(config)
+    hub = (source and source.hub_id) or repository
+
+    def find(entry: Any) -> Any:
+        if isinstance(entry, list):
+            return [find(each) for each in entry]
+        if not isinstance(entry, str) or "--" in entry:
+            return entry
+        beside = source is not None and source.hub_id is None
+        here = beside and (source.directory / f"{entry.partition('.')[0]}.py").is_file()
+        return entry if here or hub is None else f"{hub}--{entry}"
+
+    return {**config, "auto_map": {name: find(entry) for name, entry in entries.items()}}
+
+
+def copy_code(source: Source, config: Mapping[str, Any], directory: Path) -> None:
+    """Copy the public code of a local source, where `config` reads it from beside, and its
+    generation_config.json, into the directory of an export."""
+    entries = str(list(config.get("auto_map", {}).values()))
+    local = source.hub_id is None and "auto_map" in config and "--" not in entries
+    files = sorted(source.directory.glob("*.py")) if local else []
+    for file in [*files, source.directory / GENERATION]:
+        if file.is_file() and file.parent.resolve() != directory.resolve():
+            shutil.copyfile(file, directory / file.name)
