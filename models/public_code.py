@@ -44,14 +44,14 @@ def describe_code(config: Mapping[str, Any], source: Source | None) -> dict[str,
     if not entries:
         return dict(config)
     hub = (source and source.hub_id) or repository
+    folder = None if source is None or source.hub_id else source.directory
 
     def find(entry: Any) -> Any:
         if isinstance(entry, list):
             return [find(each) for each in entry]
         if not isinstance(entry, str) or "--" in entry:
             return entry
-        beside = source is not None and source.hub_id is None
-        here = beside and (source.directory / f"{entry.partition('.')[0]}.py").is_file()
+        here = folder is not None and (folder / f"{entry.partition('.')[0]}.py").is_file()
         return entry if here or hub is None else f"{hub}--{entry}"
 
     return {**config, "auto_map": {name: find(entry) for name, entry in entries.items()}}
