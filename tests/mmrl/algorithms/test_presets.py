@@ -73,7 +73,10 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
         ({"ratio_level": "word"}, ["algorithm.ratio_level", "sequence"]),
         ({"aggregation": "mean"}, ["algorithm.aggregation", "dr_grpo"]),
         ({"kl": "k4"}, ["algorithm.kl", "k1, k2, k3"]),
-        ({"scale_rewards": "all"}, ["algorithm.scale_rewards", "batch, group, none, softmax"]),
+        (
+            {"scale_rewards": "all"},
+            ["algorithm.scale_rewards", "batch, chunk, group, none, rank, softmax"],
+        ),
         ({"num_iterations": 0}, ["algorithm.num_iterations", "0"]),
         ({"num_draws": 0}, ["algorithm.num_draws", "at least 1"]),
         ({"min_mask_rate": 1.5}, ["algorithm.min_mask_rate", "1.5", "between 0 and 1"]),
