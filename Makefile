@@ -3,7 +3,7 @@
 # make test         install what the tests need as well, then run them
 # make lint         style; make types checks the annotations with pyright
 # make test-all     the same with the slow ones (make test-slow runs those alone)
-# make test-hps   compare the HPS reward with the package hpsv2, which is put aside
+# make test-hps     compare the HPS reward with the package hpsv2, which is put aside
 # make docs         install what the documents need, then build them into build/docs
 # Paths stay relative, so the checkout may lie in a folder with spaces in its name.
 

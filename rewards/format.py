@@ -14,7 +14,16 @@ from rewards.parsing import xml_rules
 from rewards.parsing.extraction import find_boxed
 from rewards.parsing.metadata import read_sample
 
-MODES = ("soft", "strict", "boxed", "xmlcount", "integer", "boxed_and_answer_tags", "code_block")
+MODES = (
+    "soft",
+    "strict",
+    "boxed",
+    "xmlcount",
+    "integer",
+    "boxed_and_answer_tags",
+    "code_block",
+    "code_in_answer",
+)
 RULES = ("once", "d1", "maskgrpo")
 
 
@@ -28,8 +37,8 @@ class FormatReward:
             `\boxed{…}`. d1's terms: `xmlcount` gives 0.125 for each tag in its own line, less 0.001
             per character behind the last; `integer` wants an answer of digits;
             `boxed_and_answer_tags` gives 0.5 for an answer tag and 0.5 for a box in it (0.25
-            without). MaskGRPO's `code_block` wants a Python block that can be parsed (0.5 for
-            another).
+            without); `code_in_answer` wants the first Python block in the answer tag. MaskGRPO's
+            `code_block` wants a Python block that can be parsed (0.5 for another).
         rule: `once` wants each tag once and filled; `d1` has its regular expressions, which let
             tags be empty and repeated; `maskgrpo` wants, of `soft` and `xmlcount`, the first pair
             of tags alone, and reads the box for `integer`.
@@ -59,6 +68,7 @@ class FormatReward:
             "integer",
             "boxed_and_answer_tags",
             "code_block",
+            "code_in_answer",
         ] = "soft",
         rule: Literal["once", "d1", "maskgrpo"] = "once",
         multiline: bool = True,
@@ -85,6 +95,8 @@ class FormatReward:
                 return float(bool(find_boxed(text)))
             case "code_block":
                 return xml_rules.score_code_block(text)
+            case "code_in_answer":
+                return float(xml_rules.has_code_in_answer(text, last))
             case "boxed_and_answer_tags":
                 return xml_rules.score_tags_and_box(text, last, self.box_bonus)
             case "integer" if self.rule == "maskgrpo":

@@ -105,6 +105,13 @@ def score_tags_and_box(text: str, tag: str, box_bonus: bool) -> float:
     return 0.5 * bool(opening) + (0.5 if boxed else 0.25)
 
 
+def has_code_in_answer(text: str, tag: str) -> bool:
+    """d1's format term for code: whether the first Python block is within the first closed tag."""
+    block, rest = _CODE.search(text), text.partition(f"<{tag}>")[2]
+    inside, closed, _ = rest.partition(f"</{tag}>")
+    return block is not None and bool(closed) and block[0] in inside
+
+
 def score_code_block(text: str) -> float:
     """MaskGRPO's format term for code: 1 where the first Python block can be parsed, half where it
     cannot, 0 without one."""
