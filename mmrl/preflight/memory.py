@@ -98,6 +98,12 @@ def estimate(
     }
 
 
+def count_weights(raw: Mapping[str, Any]) -> int:
+    """Parameters of the network of a config.json."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in get_family(raw).network(raw).parameters())
+
+
 def _saved(config: RLConfig, network: MaskedTokenModel) -> float:
     """Bytes that weights in 4 bits take less."""
     if config.model.quantization_config is None:

@@ -10,7 +10,7 @@ from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config
 from mmrl.preflight.disk import VQ_BYTES, describe_disk, format_size
-from mmrl.preflight.memory import BYTES, estimate, sizes, total
+from mmrl.preflight.memory import BYTES, count_weights, estimate, sizes, total
 from mmrl.preflight.probe_config import SAMPLES
 from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_checks import check_run
@@ -176,7 +176,7 @@ def _disk(
 ) -> Iterator[str]:
     """The disk of the run; of an adapter, checkpoints hold the adapter alone."""
     model = config.model
-    count = parts["weights"] / BYTES[model.dtype]
+    count = count_weights(raw)
     whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
     trained = parts["gradients"] / (1 if world_size == 1 else 2)
     state = trained + parts["optimiser"] + parts["value"] + parts.get("average", 0)

@@ -11,6 +11,7 @@ import math
 import pickle
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,8 @@ def shrink(
         "per_device_train_batch_size": 1,
         "num_mini_batches": min(2, config.num_mini_batches),
     }
+    if find_spec("bitsandbytes") is None:
+        words["model.quantization_config"] = "null"
     if config.model.vq is not None:
         words["model.vq"] = skeletons["magvitv2"]
     own: dict[str, Any] = {

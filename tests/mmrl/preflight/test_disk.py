@@ -1,12 +1,16 @@
 """The disk that a dry run announces."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mmrl.config import load_config
 from mmrl.preflight.disk import describe_disk
+from mmrl.preflight.plan import describe
+from mmrl.rl_config import RLConfig
 from mmrl.run_config import RunConfig
 
 GIB = 2.0**30
@@ -40,3 +44,12 @@ def test_without_checkpoints_there_is_the_final_model(tmp_path: Path) -> None:
 def test_a_disk_that_is_too_small_is_named_with_what_to_do(tmp_path: Path) -> None:
     text = said(tmp_path, free=20 * GIB)
     assert "too small lower save_total_limit, or choose another output_dir" in text
+
+
+def test_a_checkpoint_of_the_hub_is_downloaded_as_it_is_stored_however_it_is_held(
+    tmp_path: Path,
+) -> None:
+    words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path}"]
+    for changes in ([], ["model.quantization_config=null", "model.dtype=float32"]):
+        said = describe(load_config(RLConfig, [*words, *changes]))
+        assert re.search(r"download +14\.93 GiB  GSAI-ML/LLaDA-8B-Instruct", said)
