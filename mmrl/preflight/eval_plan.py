@@ -5,6 +5,7 @@ from importlib import import_module
 from eval.comparison import check_evaluations
 from eval.eval_config import BENCHMARKS, EvalConfig
 from mmrl.config import to_yaml
+from mmrl.preflight.eval_memory import describe_needs
 from mmrl.preflight.probe_config import FEW
 from mmrl.preflight.probe_samples import make_dummy_samples
 from mmrl.preflight.reward_probe import format_probes, offline, probe_rewards
@@ -22,7 +23,7 @@ def describe(config: EvalConfig) -> str:
         prompts = check_evaluations(config, dry=True)
     own = import_module(BENCHMARKS[config.task].module).plan(config, prompts)
     if not prompts:
-        own["prompts"] = f"those of {config.prompts}, not on this machine: not checked"
+        own = {"prompts": f"those of {config.prompts}, not on this machine: not checked"}
     paths = ", then ".join([config.model.path, *config.compare_to])
     lines = {
         "policy": f"{paths} on {find_device(config.device)}",
@@ -36,13 +37,14 @@ def describe(config: EvalConfig) -> str:
         config.rewards, "rewards", config.task, prompts, samples, config.max_failures
     )
     shown = [f"  {name:<9}{text}" for name, text in lines.items()]
+    shown += describe_needs(config)
     shown += ["rewards", *(f"  {line}" for line in format_probes(list(probes)))]
     return "\n".join([to_yaml(config.to_dict()), "plan", *shown]) + "\n"
 
 
 def _samplers(config: EvalConfig, rows: int) -> str:
-    """The samplers with their steps and rows."""
-    width = min(rows, config.batch_size)
+    """The samplers with their steps and rows, a full batch where the prompts are not known."""
+    width = min(rows or config.batch_size, config.batch_size)
     return "; ".join(
         f"{sampler.name}, {sampler.steps} steps of {width * (2 if sampler.cfg_scale else 1)} rows"
         f" each{f', length {length}' if length else ''}"

@@ -4,16 +4,17 @@ The estimate counts the tensors that grow with the model or the batch. The image
 on the same device and the reserve of the allocator come on top.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from mmrl.algorithms.forwards import passes_per_rollout
-from mmrl.model_config import ROLES, image_tokens, known_config
+from mmrl.model_config import ROLES, ModelConfig, image_tokens, known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
+from mmrl.samplers import SamplerConfig
 from mmrl.training.trainable import trained_in_full
 from models.families import find_family, get_family
 from models.network.core import MaskedTokenModel
@@ -46,14 +47,18 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
-    """None and `config.json` of the policy; where that is not on this machine, name and sizes of a
-    public model that can do the tasks, without an image tokenizer the smallest."""
-    raw = known_config(config.model.path)
+    """`find_sizes` of the policy of a run."""
+    return find_sizes(config.model, {task.task for task in config.tasks.values()})
+
+
+def find_sizes(model: ModelConfig, wanted: Collection[str]) -> tuple[str | None, Mapping[str, Any]]:
+    """None and `config.json` of a checkpoint; where that is not on this machine, name and sizes of
+    a public model that can do the wanted tasks, without an image tokenizer the smallest."""
+    raw = known_config(model.path)
     if raw is not None and find_family(raw) is not None:
         return None, raw
-    wanted = {task.task for task in config.tasks.values()}
-    order = list(SIZES) if config.model.vq is None else list(reversed(SIZES))
-    able = [name for name in order if wanted <= get_family(SIZES[name]).LAYOUTS.keys()]
+    order = list(SIZES) if model.vq is None else list(reversed(SIZES))
+    able = [name for name in order if set(wanted) <= get_family(SIZES[name]).LAYOUTS.keys()]
     return able[0], SIZES[able[0]]
 
 
@@ -170,6 +175,18 @@ def _sampling(
     sampler = task.config.sampler
     response, columns = _response_shape(config, core, raw, task)
     rows = min(task.config.rollout_batch_size, task.rollouts_per_step // world_size)
+    return count_logits(sampler, rows, response, columns)
+
+
+def count_logits(sampler: SamplerConfig, rows: int, response: int, columns: int) -> float:
+    """Bytes of the logits in a step of a sampler, and of what is computed from them.
+
+    Args:
+        sampler: its settings.
+        rows: sampled at once, without unconditional twins.
+        response: positions of each.
+        columns: of its vocabulary.
+    """
     rows *= 2 if sampler.cfg_scale else 1
     return rows * 4 * 4.0 * min(response, sampler.block_size or response) * columns
 

@@ -1,0 +1,78 @@
+"""Device memory and disk of an evaluation, estimated from sizes alone."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eval.eval_config import EvalConfig
+from mmrl.model_config import image_tokens, known_config
+from mmrl.preflight.disk import VQ_BYTES, format_size
+from mmrl.preflight.memory import BYTES, MMADA_8B, count_logits, find_sizes
+from models.families import get_family
+from models.task_names import writes_images
+
+
+def describe_needs(config: EvalConfig) -> Iterator[str]:
+    """Lines about memory per device and disk; of several checkpoints the largest counts."""
+    found = [
+        (path, *find_sizes(replace(config.model, path=path), [config.task]))
+        for path in (config.model.path, *config.compare_to)
+    ]
+    for path, name, _ in found:
+        if name is not None:
+            yield f"{path} is not on this machine; sizes are those of {name}"
+    needs = [estimate_memory(config, raw) for _, _, raw in found]
+    parts = max(needs, key=lambda parts: sum(parts.values()))
+    yield "memory per device, estimated; image tokenizer and rewards on top"
+    for key, size in [*parts.items(), ("total", sum(parts.values()))]:
+        yield f"  {key:<12}{format_size(size)}"
+    downloads = {
+        path: 2 * count_weights(raw) for path, name, raw in found if name is not None
+    } | _image_tokenizer(config)
+    yield "disk, estimated; rewards and data on top"
+    for path, size in downloads.items():
+        yield f"  download    {format_size(size)}  {path}"
+    place = Path(config.output_dir).expanduser().absolute()
+    here = next(folder for folder in (place, *place.parents) if folder.is_dir())
+    free = format_size(shutil.disk_usage(here).free).strip()
+    yield f"  total       {format_size(sum(downloads.values()))}  of {free} free in {here}"
+
+
+def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, float]:
+    """Bytes per device of `weights`, `logits` of a step, and keys and values in a `cache`, of the
+    row of the table that takes most.
+
+    Args:
+        config: of the evaluation.
+        raw: `config.json` of the policy.
+    """
+    core, size = get_family(raw).core_config(raw), BYTES[config.model.dtype]
+    images = writes_images(config.task)
+    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else core.vocab_size
+    logits, caches = [], []
+    for sampler, length in config.rows().values():
+        positions = length or image_tokens(config.model, raw)
+        logits.append(count_logits(sampler, config.batch_size, positions, columns))
+        row = (config.model.max_prompt_length + positions) * core.hidden_size * core.num_layers
+        caches.append(0 if sampler.cache == "none" else 2 * config.batch_size * row * size)
+    return {
+        "weights": count_weights(raw) * size,
+        "logits": max(logits),
+        **({"cache": max(caches)} if any(caches) else {}),
+    }
+
+
+def count_weights(raw: Mapping[str, Any]) -> int:
+    """Parameters of the network of a `config.json`."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in get_family(raw).network(raw).parameters())
+
+
+def _image_tokenizer(config: EvalConfig) -> dict[str, float]:
+    vq = config.model.vq
+    here = vq is None or Path(vq).expanduser().is_dir() or known_config(vq) is not None
+    return {} if vq is None or here else {vq: VQ_BYTES}

@@ -1,0 +1,46 @@
+"""What an evaluation needs, before anything is loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from eval.eval_config import TEXT_TASKS, VISION_TASKS, load_settings
+from mmrl.preflight.eval_memory import describe_needs, estimate_memory
+from mmrl.preflight.eval_plan import describe
+from mmrl.preflight.memory import LLADA_8B
+from models import load_model
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_weights_are_those_of_the_checkpoint_and_logits_those_of_a_guided_batch() -> None:
+    words = ["config=configs/eval/shapes_t2i.yaml", "sampler.cfg_scale=2", "batch_size=8"]
+    config = load_settings(words, VISION_TASKS)
+    network = load_model(config.model.path)
+    found = estimate_memory(config, network.public_config)
+    assert found["weights"] == 4 * sum(p.numel() for p in network.parameters())
+    assert found["logits"] == 2 * 8 * 4 * 4 * 64 * network.public_config["codebook_size"]
+    assert set(found) == {"weights", "logits"}
+
+
+def test_a_cache_holds_keys_and_values_of_all_blocks() -> None:
+    config = load_settings(["config=configs/eval/llada_humaneval.yaml"], TEXT_TASKS)
+    found = estimate_memory(config, LLADA_8B)
+    assert found["weights"] == pytest.approx(16.03e9, rel=0.01)
+    assert found["cache"] == 2 * 16 * (1024 + 1024) * 4096 * 32 * 2
+
+
+def test_a_dry_run_says_what_a_checkpoint_of_the_hub_takes(tmp_path: Path) -> None:
+    words = ["config=configs/eval/mmada_gsm8k.yaml", f"output_dir={tmp_path / 'out'}"]
+    config = load_settings(words, TEXT_TASKS)
+    said = describe(config)
+    assert "Gen-Verse/MMaDA-8B-MixCoT is not on this machine; sizes are those of" in said
+    assert "32 steps" not in said and "16 rows each" in said and "batches" not in said
+    lines = list(describe_needs(config))
+    assert any(line.split()[:1] == ["download"] and "GiB" in line for line in lines)
+    assert lines[-1].endswith(f"free in {tmp_path}")
