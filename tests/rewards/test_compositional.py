@@ -207,13 +207,14 @@ def test_a_picture_shows_what_it_shows_alone(
     family: str, alike: list[Image.Image], request: pytest.FixtureRequest
 ) -> None:
     path = request.getfixturevalue(family)
-    together = detector(path, batch_size=3, fill=2)(alike, NAMES, 0.1)
-    alone = [detector(path, fill=2)([image], NAMES, 0.1)[0] for image in alike]
+    one = detector(path, batch_size=3, fill=2)
+    together = one(alike, NAMES, 0.1)
+    alone = [one([image], NAMES, 0.1)[0] for image in alike]
     for mine, expected in zip(together, alone, strict=True):
         assert [item.name for item in mine] == [item.name for item in expected]
         torch.testing.assert_close(numbers(mine), numbers(expected), atol=1e-3, rtol=1e-4)
     half = detector(path, dtype="bfloat16")(alike[:1], NAMES, 0.0)[0]
-    assert len(half) == len(detector(path)(alike[:1], NAMES, 0.0)[0])
+    assert len(half) == len(one(alike[:1], NAMES, 0.0)[0])
 
 
 def test_colours_are_told_by_the_mean_of_three_descriptions(clip_directory: Path) -> None:
