@@ -91,7 +91,9 @@ def open_rows(source: str, config: str | None = None, split: str | None = None) 
         raise ConfigError(f"'{source}' is not a file; give a file of rows or a hub id.")
     if path.is_dir() and is_captioned(path):
         return IterableDataset.from_generator(read_captioned, gen_kwargs={"folder": path})  # type: ignore[return-value]
-    return _dataset(source, config, split or "train", streaming=True).decode(False)
+    rows = _dataset(source, config, split or "train", streaming=True)
+    # without known features, as of a JSON list, no column is an image
+    return rows.decode(False) if rows.features else rows
 
 
 def read_row(row: Any) -> Any:

@@ -96,6 +96,13 @@ def test_a_stream_resumes_exactly_at_every_position(kind: str, folder: Path) -> 
         assert again.take(range(position + 1, count)) == taken[position + 1 :]
 
 
+def test_a_json_list_is_streamed(tmp_path: Path) -> None:
+    rows = [{"text": f"caption {n}"} for n in range(1, 5)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    taken = stream_of(str(tmp_path / "rows.json")).take(range(6))
+    assert sorted(set(taken)) == [row["text"] for row in rows]
+
+
 def test_processes_take_neighbouring_stretches_of_one_stream(folder: Path) -> None:
     source = str(folder / SOURCES["jsonl"])
     whole = stream_of(source).take(range(24))
