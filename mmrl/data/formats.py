@@ -225,6 +225,25 @@ def _check_geneval(row: Row) -> None:
             raise ValueError(f"include is {row.get(key)!r}; it must have at least one clause")
 
 
+def find_formats(row: Row, key: str) -> str:
+    """The formats that can read a row, as a sentence; empty if there is none.
+
+    Args:
+        row: of a data set.
+        key: of the setting.
+    """
+    fitting = [name for name, adapt in FORMATS.items() if name != "rows" and _fits(adapt, row)]
+    return f" Its columns are those of {key}: {' or '.join(fitting)}." if fitting else ""
+
+
+def _fits(adapt: Callable[[Row], Row], row: Row) -> bool:
+    try:
+        adapt(row)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
 def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
     """Map a row to the columns of prompts and rewards.
 
@@ -243,7 +262,7 @@ def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
     except KeyError as error:
         raise ConfigError(
             f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."
-            f" {advice}"
+            f" {advice}{find_formats(row, key)}"
         ) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{place}: {error}.") from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError
-from mmrl.data.formats import adapt_row
+from mmrl.data.formats import adapt_row, find_formats
 from mmrl.data.image_sources import find_image, read_image_values
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.messages import IMAGE, Message, assign_images, message_text, read_messages
@@ -67,6 +67,7 @@ def read_pairs(
             raise ConfigError(
                 f"{place} has neither '{config.messages_column}' nor '{column}'; it has"
                 f" {sorted(row)}. Name the columns with {config.where}.<name>_column."
+                f"{find_formats(row, f'{config.where}.format')}"
             )
     return row, [Pair(_read_prompt(given, images, place, find), completion)]
 

@@ -111,6 +111,8 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
     yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"
+    if not task.prompts or (settings.eval_prompts and not task.eval_prompts):
+        yield "            columns of what is only on the hub could not be checked"
     yield (
         f"rollouts    {settings.num_prompts} prompts x {settings.num_generations} ="
         f" {task.rollouts_per_step} a step, of {length} response positions each"

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from eval.policy_queries import check_queries
 from mmrl.config import check
 from mmrl.model_config import check_checkpoints, check_prompts, check_task
+from mmrl.preflight.prompt_columns import check_columns
 from mmrl.preflight.reward_probe import offline
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
@@ -36,6 +37,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         tasks = {name: Task(name, options, dry) for name, options in config.tasks.items()}
     for task in tasks.values():
         check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
+        check_columns(task)
     return tasks
 
 

@@ -94,6 +94,13 @@ def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path)
         Completions.outline(wrong)
 
 
+def test_the_format_that_reads_the_rows_is_named(tmp_path: Path) -> None:
+    row = {"question": "1+1?", "thinking_trajectories": ["2"], "attempt": "2"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(ConfigError, match=r"Its columns are those of objective\.format: s1k\.$"):
+        completions(tmp_path / "rows.jsonl")
+
+
 def test_data_of_the_hub_are_said_to_be_unchecked(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
