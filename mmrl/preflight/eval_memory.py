@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from eval.eval_config import EvalConfig
 from mmrl.model_config import image_tokens, known_config
 from mmrl.preflight.disk import VQ_BYTES, format_size
-from mmrl.preflight.memory import BYTES, MMADA_8B, count_logits, find_sizes
+from mmrl.preflight.memory import BYTES, MMADA_8B, count_logits, count_weights, find_sizes
 from models.families import get_family
 from models.task_names import writes_images
 
@@ -64,12 +62,6 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, flo
         "logits": max(logits),
         **({"cache": max(caches)} if any(caches) else {}),
     }
-
-
-def count_weights(raw: Mapping[str, Any]) -> int:
-    """Parameters of the network of a `config.json`."""
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in get_family(raw).network(raw).parameters())
 
 
 def _image_tokenizer(config: EvalConfig) -> dict[str, float]:
