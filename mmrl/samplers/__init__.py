@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mmrl.config import check, check_choice
 from mmrl.config.options import check_options, option_classes, unread_options
+from mmrl.samplers.dream import ENTROPY, MASKGIT_PLUS, ORIGIN, TOPK_MARGIN
 from mmrl.samplers.dynamic import DYNAMIC
 from mmrl.samplers.emerge import EMERGE
 from mmrl.samplers.entropy_bounded import ENTROPY_BOUNDED
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
 RULES = {
     "dynamic": DYNAMIC,
     "emerge": EMERGE,
+    "entropy": ENTROPY,
     "entropy_bounded": ENTROPY_BOUNDED,
     "left_to_right": LEFT_TO_RIGHT,
     "maskgit": MASKGIT,
+    "maskgit_plus": MASKGIT_PLUS,
+    "origin": ORIGIN,
     "static": STATIC,
+    "topk_margin": TOPK_MARGIN,
 }
 """Commit rules by the name used in configurations."""
 

@@ -227,6 +227,11 @@ class MaskedTokenModel(nn.Module):
         if position_ids is not None:
             rope = angles_at(table[0], position_ids), angles_at(table[1], position_ids)
         index, valid = (None, None) if positions is None else index_positions(positions)
+        before = None
+        if self.core.shift_logits:
+            before = find_predecessors(x, position_ids, None if start else attention_mask)
+        if before is not None:
+            index = before if index is None else before.gather(1, index)
         for i, block in enumerate(self.blocks):
             last = index if i == len(self.blocks) - 1 else None
             rows = mask if last is None else query_rows(mask, last)
@@ -235,7 +240,7 @@ class MaskedTokenModel(nn.Module):
 
     def new_cache(self) -> KVCache:
         """An empty cache of keys and values."""
-        return KVCache()
+        return KVCache(reach=int(self.core.shift_logits))
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if self.gradient_checkpointing and torch.is_grad_enabled():
@@ -264,6 +269,26 @@ def splice(x: Tensor, features: Tensor, at: Tensor) -> Tensor:
     """x [B, L, D] with row `at` [B, L] of `features` [N, D] wherever that is not -1."""
     given = F.embedding(at.clamp(min=0), features.to(x.dtype))
     return torch.where((at >= 0)[..., None], given, x)
+
+
+def find_predecessors(x: Tensor, position_ids: Tensor | None, mask: Tensor | None) -> Tensor:
+    """[B, L] int64: the position whose output predicts each one, in a network that shifts logits.
+
+    It is the one before it, and itself for the first of a text: the first of the row, that of each
+    text of a packed row, and the first behind padding.
+
+    Args:
+        x: [B, L, D] the input.
+        position_ids: [B, L] int64 or None.
+        mask: [B, L] with 0 on padding keys, None, or a 4-D mask, which tells of no padding.
+    """
+    own = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+    first = own == 0
+    if position_ids is not None:
+        first = position_ids == 0
+    elif mask is not None and mask.ndim == 2:
+        first = first | (mask.bool() & (mask.bool().cumsum(1) == 1))
+    return torch.where(first, own, (own - 1).clamp(min=0))
 
 
 def index_positions(positions: Tensor) -> tuple[Tensor, Tensor]:

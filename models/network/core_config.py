@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CoreConfig:
-    """Sizes and the eleven degrees of freedom in which the public backbones differ."""
+    """Sizes and the twelve degrees of freedom in which the public backbones differ."""
 
     hidden_size: int
     num_layers: int
@@ -22,3 +22,6 @@ class CoreConfig:
     qk_norm: bool = False
     tied_head: bool = False
     logits_fp32: bool = False
+    shift_logits: bool = False
+    """Whether the output at a position predicts the next one, as in networks that began as
+    autoregressive ones; the first position of a text predicts itself."""

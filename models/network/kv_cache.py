@@ -24,15 +24,19 @@ class KVCache:
 
     The first pass must span the whole row. Each later pass computes the columns of `span`, writes
     their keys and values over the stored ones, and attends to everything below `span.seen`.
+
+    Args:
+        reach: columns before the requested ones that a pass computes as well.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reach: int = 0) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
         self.span = Span(0, 0, 0)
+        self.reach = reach
 
     def at(self, start: int, stop: int, seen: int) -> KVCache:
         """This cache, for a pass over the columns from `start` to `stop`."""
-        self.span = Span(start, stop, seen)
+        self.span = Span(max(0, start - self.reach), stop, seen)
         return self
 
     def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

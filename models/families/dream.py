@@ -1,0 +1,106 @@
+"""Dream checkpoints (Dream-org/Dream-v0-*-7B, arXiv 2508.15487) and DiffuCoder (arXiv 2506.20639).
+
+qwen2's block with biases of queries, keys and values, bidirectional, with shifted logits: the
+output at a position predicts the next one. The tokenizer is qwen2's; rows of the embedding beyond
+it are never written.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from models.families import llada_v
+from models.families.family import check_variant, read_head_dim, read_number
+from models.families.llada_llama import KEYS as LLAMA_KEYS
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
+from models.layouts.text_layout import TextLayout
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
+
+LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
+TOKEN_IDS = {
+    "<|endoftext|>": 151643,
+    "<|im_start|>": 151644,
+    "<|im_end|>": 151645,
+    "<|beginoftext|>": 151665,
+    "<|mask|>": 151666,
+}
+"""Special tokens of the public vocabulary; DiffuCoder has another name for the first."""
+VOCAB_KEYS = llada_v.VOCAB_KEYS
+_BIASES = {
+    f"blocks.{{i}}.attn.{name}.bias": f"model.layers.{{i}}.self_attn.{name}_proj.bias"
+    for name in ("q", "k", "v")
+}
+KEYS = {**LLAMA_KEYS, **_BIASES}
+
+_FIXED = {"hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False}
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether config.json says so: its keys are qwen2's."""
+    return str(config.get("model_type")).lower() == "dream"
+
+
+def core_config(config: Mapping[str, Any]) -> CoreConfig:
+    """The core's sizes from config.json; see `Family.core_config`."""
+    check_variant(config, _FIXED)
+    return CoreConfig(
+        hidden_size=read_number(config, "hidden_size"),
+        num_layers=read_number(config, "num_hidden_layers"),
+        num_heads=read_number(config, "num_attention_heads"),
+        num_kv_heads=read_number(config, "num_key_value_heads"),
+        head_dim=read_head_dim(config, "hidden_size", "num_attention_heads"),
+        mlp_size=read_number(config, "intermediate_size"),
+        vocab_size=read_number(config, "vocab_size"),
+        norm_eps=config.get("rms_norm_eps", 1e-6),
+        rope_theta=config.get("rope_theta", 10000.0),
+        rope_fp32=False,
+        qkv_bias=True,
+        tied_head=bool(config.get("tie_word_embeddings")),
+        shift_logits=True,
+    )
+
+
+def network(config: Mapping[str, Any]) -> MaskedTokenModel:
+    """The core alone."""
+    return MaskedTokenModel(core_config(config))
+
+
+def layouts(
+    network: MaskedTokenModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """Text alone; see `Family.layouts`."""
+    return {"text": qwen_text(network.public_config, tokenizer, options)}
+
+
+def qwen_text(
+    config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, options: LayoutConfig
+) -> TextLayout:
+    """The layout of text with qwen2's tokens of turns.
+
+    The mask and the end of a text go by the ids of config.json, since files name them differently.
+
+    Raises:
+        ValueError: the tokenizer lacks the end of a turn, or config.json the mask.
+    """
+    turn = tokenizer.get_vocab().get("<|im_end|>")
+    if turn is None:
+        raise ValueError("the tokenizer lacks the special token <|im_end|>")
+    ids = {
+        "mask": read_number(config, "mask_token_id"),
+        "eos": config.get("pad_token_id") or read_number(config, "eos_token_id"),
+        "eot": turn,
+    }
+    return TextLayout(
+        tokenizer,
+        ids,
+        options.max_prompt_length,
+        options.max_completion_length,
+        options.chat_template,
+    )

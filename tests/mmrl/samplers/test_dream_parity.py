@@ -1,0 +1,114 @@
+"""Dream's public sampler, token for token, from the same random numbers.
+
+The public code may write its mask token, so these canvases allow it. Drawn are a uniform for each
+open position (origin), then the tokens, then the positions (alg_temp), in this order.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Generator, Tensor
+
+from mmrl.samplers import RULES, SamplerConfig
+from mmrl.samplers.denoise import denoise
+from mmrl.samplers.dream import certainty, write_counts, write_share
+from mmrl.samplers.rule import Prediction, Proposal, State
+from mmrl.types import Canvas
+from models import load_model
+from tests.models.networks import FIXTURES, bare_policy
+
+MASK, ROWS, WRITTEN, STEPS = 590, 600, 12, 5
+TARGETS = {"maskgit_plus": "confidence", "topk_margin": "margin", "entropy": "neg_entropy"}
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Tensor]:
+    return load_file(FIXTURES / "dream" / "cases.safetensors")
+
+
+@pytest.fixture(scope="module")
+def policy() -> SimpleNamespace:
+    return bare_policy(load_model(FIXTURES / "dream"))
+
+
+class PublicDraws:
+    """Candidates and proposals from one generator."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.generator = name, Generator().manual_seed(0)
+
+    def candidates(self, state: State, config: SamplerConfig) -> Tensor:
+        if self.name != "origin":
+            return state.masked
+        drawn = torch.rand(int(state.masked.sum()), generator=self.generator)
+        chosen = state.masked.clone()
+        chosen[state.masked] = drawn < write_share(state, config)
+        return chosen
+
+    def propose(
+        self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig
+    ) -> Proposal:
+        tokens = prediction.logits.argmax(-1)
+        if config.temperature:
+            tokens = torch.multinomial(prediction.probs, 1, True, generator=self.generator)[:, 0]
+        if self.name == "origin":
+            return Proposal(tokens, torch.ones_like(tokens, dtype=torch.bool))
+        scores, count = (
+            certainty(prediction, tokens, TARGETS[self.name]),
+            write_counts(state, config),
+        )
+        full = torch.full(where.shape, -torch.inf)
+        full[where] = scores
+        if config.alg_temp and int(count):
+            weights = torch.softmax(full / config.alg_temp, -1)
+            best = torch.multinomial(weights, int(count), generator=self.generator)
+        else:
+            best = full.topk(int(count), dim=-1).indices
+        return Proposal(tokens, torch.zeros_like(where).scatter_(1, best, True)[where])
+
+
+@pytest.mark.parametrize("name", ["origin", *TARGETS])
+@pytest.mark.parametrize("case", ["T0.0/atNone", "T0.0/at0.5", "T1.0/atNone"])
+def test_tokens_are_those_of_the_public_code(
+    name: str,
+    case: str,
+    cases: dict[str, Tensor],
+    policy: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Canvas, "never", property(lambda _: []))
+    prompt = cases["prompt"]
+    tokens = torch.cat((prompt, torch.full((1, WRITTEN), MASK)), 1)
+    response = torch.arange(tokens.shape[1])[None] >= prompt.shape[1]
+    temperature, drawn = case.removeprefix("T").split("/at")
+    options = {} if drawn == "None" or name == "origin" else {"alg_temp": float(drawn)}
+    config = SamplerConfig(name=name, steps=STEPS, temperature=float(temperature), **options)
+    draws = PublicDraws(name)
+    rule = RULES[name]._replace(candidates=draws.candidates, propose=draws.propose)
+    canvas = Canvas(tokens, response, None, (0, ROWS), MASK)
+    done = denoise(policy, canvas, config, rule, Generator())
+    assert done.canvas.tokens.tolist() == cases[f"sample/{name}/{case}"].tolist()
+
+
+@torch.no_grad()
+def test_logits_are_those_of_the_public_code_one_position_on(
+    cases: dict[str, Tensor], policy: SimpleNamespace
+) -> None:
+    ids, mask = cases["input_ids"], cases["attention_mask"]
+    public = cases["float32/full"]
+    shifted = torch.cat((public[:, :1], public[:, :-1]), 1)
+    logits = policy.model(input_ids=ids).logits
+    torch.testing.assert_close(logits, shifted, atol=2e-5, rtol=0)
+    wanted = torch.rand(ids.shape, generator=Generator().manual_seed(1)) < 0.4
+    wanted[:, 0] = True
+    some = policy.model(input_ids=ids, positions=wanted, columns=(7, 400)).logits
+    torch.testing.assert_close(some, shifted[wanted][:, 7:400], atol=2e-5, rtol=0)
+    padded, public = policy.model(input_ids=ids, attention_mask=mask).logits, cases["padded"]
+    for row, (keep, logits) in enumerate(zip(mask.bool(), padded, strict=True)):
+        first = int(keep.nonzero()[0])
+        expected = public[row, first:-1]
+        torch.testing.assert_close(logits[first + 1 :], expected, atol=2e-5, rtol=0)
+        alone = policy.model(input_ids=ids[row : row + 1, keep]).logits[0]
+        torch.testing.assert_close(logits[keep], alone, atol=2e-5, rtol=0)
