@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from mmrl.types import Canvas, Prompt
 from models.adapter_source import is_adapter
@@ -245,12 +245,15 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
     """
     if not (directory / "tokenizer.json").is_file():
         directory = find_whole(directory)
+    kind: type[PreTrainedTokenizerBase] = PreTrainedTokenizerFast
     if not (directory / "tokenizer.json").is_file():
-        raise FileNotFoundError(
-            f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"
-        )
+        if not all((directory / name).is_file() for name in ("vocab.json", "merges.txt")):
+            raise FileNotFoundError(
+                f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"
+            )
+        kind = Qwen2Tokenizer  # Dream's, whose own class is code of its repository
     try:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+        tokenizer = kind.from_pretrained(directory)
     except Exception as error:  # tokenizers raises bare exceptions for files it cannot parse
         raise ValueError(
             f"the tokenizer of {directory} cannot be read ({error}); copy or download it again"

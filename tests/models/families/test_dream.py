@@ -1,0 +1,110 @@
+"""Dream: qwen2's tokenizer without its class, and completions that take no surplus row."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers.pre_tokenizers import ByteLevel
+
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Prompt
+from models import load_policy
+from models.policy import load_tokenizer
+from tests.models.networks import FIXTURES
+
+ALPHABET = sorted(ByteLevel.alphabet())
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|beginoftext|>", "<|mask|>")
+CHAT = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def write_tokenizer(folder: Path) -> dict[str, int]:
+    """The files of Dream's tokenizer, of few words; the ids of its special tokens."""
+    words = [*ALPHABET, "he", "ll", "llo"]
+    (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nh e\nl l\nll o\n")
+    ids = {token: len(words) + n for n, token in enumerate(SPECIAL)}
+    flags = {"special": True, "lstrip": False, "rstrip": False, "normalized": False}
+    config = {
+        "tokenizer_class": "DreamTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
+        "added_tokens_decoder": {
+            str(n): {"content": token, "single_word": False, **flags} for token, n in ids.items()
+        },
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+        "mask_token": "<|mask|>",
+        "chat_template": CHAT,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return ids
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    shutil.copytree(FIXTURES / "dream", tmp_path / "dream")
+    ids = write_tokenizer(tmp_path / "dream")
+    path = tmp_path / "dream" / "config.json"
+    ends = {"mask_token_id": ids["<|mask|>"], "pad_token_id": ids["<|endoftext|>"]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **ends}))
+    return tmp_path / "dream"
+
+
+def test_the_files_of_the_slow_tokenizer_are_read_without_its_code(checkpoint: Path) -> None:
+    tokenizer = load_tokenizer(checkpoint)
+    text = "hello añ\n<|im_end|>"
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert ids[:2] == [256, 258] and ids[-1] == len(ALPHABET) + 3 + SPECIAL.index("<|im_end|>")
+    (checkpoint / "merges.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
+        load_tokenizer(checkpoint)
+
+
+def test_a_completion_holds_tokens_of_the_tokenizer_and_ends_with_a_turn(checkpoint: Path) -> None:
+    policy = load_policy(checkpoint, vq=None, max_completion_length=8)
+    layout = policy.layouts["text"]
+    assert layout.ids["eot"] in layout.stop_ids and policy.mask_id == len(policy.tokenizer) - 1
+    prompts = [Prompt(id=str(n), task="text", text="hello" * (n + 1)) for n in range(3)]
+    canvas = policy.canvas(prompts)
+    for cache in ("none", "prefix", "dual"):
+        settings = SamplerConfig(
+            name="entropy", steps=4, block_size=4, temperature=1.0, cache=cache
+        )
+        done = sample(policy, canvas, settings, torch.Generator().manual_seed(0)).canvas
+        written = done.tokens[done.response]
+        assert bool((written < len(policy.tokenizer)).all() and (written != policy.mask_id).all())
+    policy.save(checkpoint / "again")
+    again = load_policy(checkpoint / "again", vq=None)
+    assert again.tokenizer.get_vocab() == policy.tokenizer.get_vocab()
+    assert json.loads((checkpoint / "again" / "config.json").read_text())["model_type"] == "Dream"
+
+
+def test_a_tokenizer_without_the_end_of_a_turn_is_refused(checkpoint: Path) -> None:
+    path = checkpoint / "tokenizer_config.json"
+    path.write_text(path.read_text().replace("<|im_end|>", "<|turn_end|>"))
+    with pytest.raises(ValueError, match=r"lacks the special token <\|im_end\|>"):
+        load_policy(checkpoint, vq=None)
+
+
+def test_a_cached_block_predicts_from_the_position_before_it(checkpoint: Path) -> None:
+    """With one layer, keys and values depend on tokens alone, so a cache never goes stale."""
+    path = checkpoint / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 1}))
+    weights = load_file(checkpoint / "model.safetensors")
+    kept = {n: t for n, t in weights.items() if "layers." not in n or "layers.0." in n}
+    save_file(kept, checkpoint / "model.safetensors")
+    policy = load_policy(checkpoint, vq=None, dtype="float64", max_completion_length=8)
+    prompts = [Prompt(id=text, task="text", text=text) for text in ("hello", "he")]
+    tokens = []
+    for cache in ("none", "prefix", "dual"):
+        settings = SamplerConfig(name="static", steps=8, block_size=4, cache=cache)
+        draw = [torch.Generator().manual_seed(n) for n in range(2)]
+        done = sample(policy, policy.canvas(prompts), settings, draw)
+        tokens.append(done.canvas.tokens.tolist())
+    assert tokens[0] == tokens[1] == tokens[2]
