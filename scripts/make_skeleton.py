@@ -53,21 +53,28 @@ CHAT = (
     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
 )
 """A chat template with the turns of LLaDA's: an assistant's header ends it, whatever is asked."""
+TURNS = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n'"
+    " + message['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""A chat template with the turns of qwen2's."""
 
 
 @dataclass(kw_only=True)
 class Config:
     """What to write."""
 
-    family: Literal["llada", "llava_llada", "mmada", "magvitv2"] = "llada"
-    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, or the image tokenizer showlab/magvitv2."""
+    family: Literal["llada", "llava_llada", "mmada", "dream", "magvitv2"] = "llada"
+    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, DiffuCoder-7B, which is a Dream, or the image
+    tokenizer showlab/magvitv2."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
     """Blocks; 32 in the published ones."""
     width: int = 4096
-    """Hidden size, a multiple of 128; 4096 in the published ones. Of magvitv2 the base width, a
-    multiple of 32; 128 in the published one."""
+    """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of magvitv2 the
+    base width, a multiple of 32; 128 in the published one."""
     tower: Literal["public", "small"] = "public"
     """Vision tower of LLaDA-V: SigLIP's sizes, or few, under a key that is not the hub's."""
     base: bool = False
@@ -185,11 +192,50 @@ def llada_v_config(layers: int, width: int, small: bool = False) -> dict[str, An
     }
 
 
+def dream_config(layers: int, width: int) -> dict[str, Any]:
+    """`config.json` of DiffuCoder-7B-Instruct at other sizes."""
+    from models.families.dream import TOKEN_IDS
+
+    heads, end = width // HEAD_DIM, TOKEN_IDS["<|endoftext|>"]
+    code = ("configuration_dream.DreamConfig", "modeling_dream.DreamModel")
+    return {
+        "architectures": ["DreamModel"],
+        "attention_dropout": 0.0,
+        "auto_map": dict(zip(("AutoConfig", "AutoModel"), code, strict=True)),
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "hidden_act": "silu",
+        "hidden_size": width,
+        "initializer_range": 0.02,
+        "intermediate_size": width * 37 // 7,
+        "mask_token_id": TOKEN_IDS["<|mask|>"],
+        "max_position_embeddings": 131072,
+        "max_window_layers": layers,
+        "model_type": "Dream",
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "num_key_value_heads": max(1, heads // 7),
+        "pad_token_id": end,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 1000000.0,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.51.3",
+        "use_cache": False,
+        "use_mrope": False,
+        "use_sliding_window": False,
+        "vocab_size": 152064,
+    }
+
+
 def model_config(config: Config) -> dict[str, Any]:
     """`config.json` of a network."""
     if config.family == "llava_llada":
         return llada_v_config(config.layers, config.width, config.tower == "small")
-    make = {"llada": llada_config, "mmada": mmada_config}[config.family]
+    configs = {"llada": llada_config, "mmada": mmada_config, "dream": dream_config}
+    make = configs[config.family]
     return make(config.layers, config.width)
 
 
@@ -222,6 +268,35 @@ def make_tokenizer(base: bool = False) -> "PreTrainedTokenizerFast":
         pad_token="<|endoftext|>",
         chat_template=None if base else CHAT,
     )
+
+
+def write_dream_tokenizer(folder: Path) -> None:
+    """The files of Dream's tokenizer, without tokenizer.json as on the hub: 256 bytes, words that
+    no text is encoded to, and special tokens after them."""
+    from tokenizers import pre_tokenizers
+
+    from models.families.dream import TOKEN_IDS
+
+    first, last = TOKEN_IDS["<|endoftext|>"], TOKEN_IDS["<|mask|>"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, *(f"Ġw{n}" for n in range(len(alphabet), first))]
+    special = {n: f"<|unnamed_{n}|>" for n in range(first, last + 1)}
+    special |= {number: name for name, number in TOKEN_IDS.items()}
+    flags = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
+    config = {
+        "added_tokens_decoder": {
+            str(n): {**flags, "content": name, "special": True} for n, name in special.items()
+        },
+        "auto_map": {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]},
+        "chat_template": TURNS,
+        "eos_token": "<|endoftext|>",
+        "mask_token": "<|mask|>",
+        "pad_token": "<|endoftext|>",
+        "tokenizer_class": "DreamTokenizer",
+    }
+    (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def write_weights(shapes: Mapping[str, "Tensor"], folder: Path, shards: int, seed: int) -> None:
@@ -273,11 +348,14 @@ def make_skeleton(config: Config) -> None:
 
     raw = model_config(config)
     (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
-    ends = {"bos_token_id": "<|startoftext|>", "eos_token_id": "<|endoftext|>"}
-    generation = {key: TOKEN_IDS[token] for key, token in ends.items()}
-    generation |= {"transformers_version": "4.38.2"}
-    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
-    make_tokenizer(config.base).save_pretrained(folder)
+    if config.family == "dream":
+        write_dream_tokenizer(folder)
+    else:
+        ends = {"bos_token_id": "<|startoftext|>", "eos_token_id": "<|endoftext|>"}
+        generation = {key: TOKEN_IDS[token] for key, token in ends.items()}
+        generation |= {"transformers_version": "4.38.2"}
+        (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+        make_tokenizer(config.base).save_pretrained(folder)
     with torch.device("meta"):
         network = build_network(raw)
     state = network.state_dict()

@@ -30,6 +30,7 @@ def test_configurations_have_the_keys_values_and_types_of_the_published_ones() -
     assert {key: type(value) for key, value in made.items()} == {
         key: type(value) for key, value in recorded.items()
     }
+    assert script.dream_config(28, 3584) == config("diffucoder_7b_instruct")
     made = script.mmada_config(32, 4096)
     assert {key: made[key] for key in config("mmada_parallel_m")} == config("mmada_parallel_m")
     made = script.llada_v_config(32, 4096)
@@ -98,3 +99,14 @@ def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> No
         script.Config(out=str(tmp_path))
     with pytest.raises(ConfigError, match="width is 100; it must be a multiple of 128"):
         script.Config(out=str(tmp_path / "new"), width=100)
+
+
+def test_a_skeleton_of_dream_writes_text_of_its_tokenizer(tmp_path: Path) -> None:
+    folder = make(tmp_path / "dream", "dream")
+    assert not (folder / "tokenizer.json").exists()
+    policy = load_policy(folder, vq=None, max_completion_length=8)
+    assert len(policy.tokenizer) == 151667 and policy.mask_id == 151666
+    canvas = policy.canvas([Prompt(text="Why?", id="a", task="text")])
+    settings = SamplerConfig(name="origin", steps=4, temperature=1.0)
+    done = sample(policy, canvas, settings, torch.Generator().manual_seed(0)).canvas
+    assert bool((done.tokens < 151667).all()) and not bool(done.masked.any())
