@@ -39,11 +39,25 @@ LLADA_V_8B = _LLAMA_WIDTHS | {
     "vocab_size": 126464,
 }
 """Sizes of GSAI-ML/LLaDA-V, whose vision tower is the default of its family."""
+DREAM_7B = {
+    "model_type": "Dream",
+    "hidden_size": 3584,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "rope_theta": 1e6,
+    "vocab_size": 152064,
+}
+"""Sizes of Dream-org/Dream-v0-Instruct-7B and apple/DiffuCoder-7B."""
 SIZES: dict[str, dict[str, Any]] = {
     "LLaDA-8B": LLADA_8B,
     "LLaDA-V-8B": LLADA_V_8B,
     "MMaDA-8B": MMADA_8B,
+    "Dream-7B": DREAM_7B,
 }
+HUB_IDS = {"Dream-org/": "Dream-7B", "apple/DiffuCoder": "Dream-7B"}
+"""Beginnings of hub ids that say whose sizes a checkpoint has; of others the tasks decide."""
 
 
 def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
@@ -57,7 +71,11 @@ def find_sizes(model: ModelConfig, wanted: Collection[str]) -> tuple[str | None,
     raw = known_config(model.path)
     if raw is not None and find_family(raw) is not None:
         return None, raw
-    order = list(SIZES) if model.vq is None else list(reversed(SIZES))
+    for start, name in HUB_IDS.items():
+        if model.path.startswith(start):
+            return name, SIZES[name]
+    large = [name for name in SIZES if name not in HUB_IDS.values()]
+    order = large if model.vq is None else list(reversed(large))
     able = [name for name in order if set(wanted) <= get_family(SIZES[name]).LAYOUTS.keys()]
     return able[0], SIZES[able[0]]
 

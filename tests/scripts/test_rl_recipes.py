@@ -28,10 +28,11 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "rl").glob("*.yaml")
-    if re.match("llada_|lladav_|mmada_(?!base_)|mmada_base_t2i_clip", path.name)
+    if re.match("llada_|lladav_|dream_|diffucoder_|mmada_(?!base_)|mmada_base_t2i_clip", path.name)
 )
 """Those from MMaDA-8B-Base differ in the checkpoint's name alone, so one of them stands for all."""
 FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/": "mmada"}
+FAMILIES |= {"Dream-org/": "dream", "apple/": "dream"}
 MATH = {"problem": "What is 1 + 2?", "solution": r"It is $\boxed{3}$.", "level": "Level 1"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
