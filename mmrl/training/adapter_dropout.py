@@ -37,12 +37,16 @@ class RowDraws:
         layers: with the adapter.
         seed: of the draws; None where dropout is off.
         rows: [B] int32, a hash of what each row of the present forward pass reads.
+        starts: [B] int32, the padding on the left of each row.
+        width: of the rows. The last block reads positions that are gathered, without padding.
     """
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self.layers = layers
         self.seed: int | None = None
         self.rows: Tensor | None = None
+        self.starts: Tensor | None = None
+        self.width = 0
 
     def read(self, _: nn.Module, __: Any, inputs: dict[str, Any]) -> None:
         """Hash the tokens of the rows, before a forward pass of the network."""
@@ -51,25 +55,35 @@ class RowDraws:
             return
         attend = inputs.get("attention_mask")
         seen = ids >= 0 if attend is None or attend.ndim != 2 else attend != 0
-        places = torch.arange(ids.shape[1], device=ids.device, dtype=torch.int32)
+        starts = seen.int().argmax(1).int()
+        self.starts, self.width = starts, ids.shape[1]
+        places = torch.arange(self.width, device=ids.device, dtype=torch.int32)
+        places = places - starts[:, None]  # of a row, however much padding a batch needs
         words = mix(mix(places * _FACTOR) + ids.int()) * seen
         self.rows = mix(words.sum(1).int() + self.seed)
 
     def recompute(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Contexts of a block's forward pass, and of its recomputation with the same draws."""
-        return nullcontext(), self.use(self.seed, self.rows)
+        return nullcontext(), self.use(self.seed, self.rows, self.starts, self.width)
 
     @contextmanager
-    def use(self, seed: int | None, rows: Tensor | None = None) -> Iterator[None]:
+    def use(
+        self,
+        seed: int | None,
+        rows: Tensor | None = None,
+        starts: Tensor | None = None,
+        width: int = 0,
+    ) -> Iterator[None]:
         """Let the layers drop entries by these draws inside the context."""
-        before, trained = (self.seed, self.rows), [layer.training for layer in self.layers]
-        self.seed, self.rows = seed, rows
+        before = self.seed, self.rows, self.starts, self.width
+        trained = [layer.training for layer in self.layers]
+        self.seed, self.rows, self.starts, self.width = seed, rows, starts, width
         try:
             for layer in self.layers:
                 layer.training = seed is not None  # in eval mode DoRA ignores its dropout
             yield
         finally:
-            self.seed, self.rows = before
+            self.seed, self.rows, self.starts, self.width = before
             for layer, mode in zip(self.layers, trained, strict=True):
                 layer.training = mode
 
@@ -88,7 +102,10 @@ class RowDropout(nn.Module):
         if rows is None:
             return x
         places = torch.arange(x[0].numel(), device=x.device, dtype=torch.int32).view(x.shape[1:])
-        words = mix(mix(rows + self.key)[:, None, None] + places * _FACTOR)
+        first = mix(rows + self.key)
+        if x.shape[1] == self.draws.width and self.draws.starts is not None:
+            first = first - self.draws.starts * x.shape[2] * _FACTOR
+        words = mix(first[:, None, None] + places * _FACTOR)
         keep = (words & 0x7FFFFFFF) >= int(self.p * 2**31)
         return x * keep * (1 / (1 - self.p))
 

@@ -32,7 +32,8 @@ RL = {
     "full": {"algorithm": {"beta": 0.1}},
     "lora": {
         "algorithm": {"beta": 0.1},
-        "lora": LORA,
+        "lora": {**LORA, "lora_dropout": 0.1},
+        "ema_decay": 0.5,
         "model": {"gradient_checkpointing": True},
         "optimizer": "sgd",
         "learning_rate": 0.1,
@@ -40,8 +41,9 @@ RL = {
     "value": {"algorithm": {**TRACE, "value": {"backbone": "shared"}}},
     "value-copy": {"algorithm": {**TRACE, "value": {"backbone": "copy"}}, "lora": LORA},
 }
-"""Runs of four steps: a frozen reference, and one with the adapter off and another optimiser; a
-value head on the policy, and one on a copy that shares its frozen weights."""
+"""Runs of four steps: a frozen reference, and one with the adapter off, another optimiser and
+an average of the weights; a value head on the policy, and one on a copy that shares its frozen
+weights."""
 BATCH = Masked.batch
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from peft import PeftModel
 from torch import Generator, Tensor
+from torch.nn.functional import pad as pad_with
 
 from mmrl.model_config import LoraConfig
 from mmrl.rl_config import RLConfig
@@ -74,6 +75,21 @@ def test_the_scored_positions_of_a_row_have_the_same_draws_with_fuller_rows_besi
         together = model(input_ids=IDS, positions=asked).logits[:3]
         alone = model(input_ids=IDS[:1], positions=asked[:1]).logits
     torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_padding_changes_no_draw(left: bool) -> None:
+    model, asked = adapted(), torch.ones(4, 12, dtype=torch.bool)
+    asked[:, 7:] = False
+    pad = (3, 0) if left else (0, 3)
+    with adapter_dropout(model, 1), torch.no_grad():
+        alone = model(input_ids=IDS, positions=asked).logits
+        padded = model(
+            input_ids=pad_with(IDS, pad, value=7),
+            attention_mask=pad_with(torch.ones_like(IDS), pad),
+            positions=pad_with(asked, pad),
+        ).logits
+    torch.testing.assert_close(padded, alone)
 
 
 @pytest.mark.parametrize("variant", [{}, {"use_dora": True}])
