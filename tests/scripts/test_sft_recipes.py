@@ -140,7 +140,14 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
         assert list((tmp_path / "run" / "codes").rglob("*.safetensors"))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+QUICK = ("d1_s1k", "maskgrpo_images")
+"""Recipes whose dry run is among the fast tests: one of each objective."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES],
+)
 def test_the_dry_run_of_a_recipe_needs_no_network(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def test_a_stream_has_every_item_once_an_epoch_in_an_order_of_its_seed(
     assert taken[:count] != stream_of(source, seed=1).take(range(count))
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "tar", "txt"])
+@pytest.mark.parametrize("kind", ["jsonl", "tar", pytest.param("txt", marks=pytest.mark.slow)])
 def test_a_stream_resumes_exactly_at_every_position(kind: str, folder: Path) -> None:
     source, count = str(folder / SOURCES[kind]), EPOCH.total() + 9
     taken, running = stream_of(source).take(range(count)), stream_of(source)

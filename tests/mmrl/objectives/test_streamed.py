@@ -53,7 +53,7 @@ def run(output: Path, objective: dict[str, Any], **changes: Any) -> Path:
     return output
 
 
-@pytest.mark.parametrize("name", ["text", "masked"])
+@pytest.mark.parametrize("name", ["text", pytest.param("masked", marks=pytest.mark.slow)])
 def test_a_streamed_run_resumes_exactly(
     name: str, data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
