@@ -29,7 +29,11 @@ TRACE = {"name": "trace_rl", "slice_size": 1}
 ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
 """Of the first run: a reward that asks the policy, question by question."""
 RL = {
-    "full": {"algorithm": {"beta": 0.1}},
+    "full": {
+        "algorithm": {"beta": 0.1},
+        "num_mini_batches": 2,
+        "per_device_train_batch_size": 2,
+    },
     "lora": {
         "algorithm": {"beta": 0.1},
         "lora": {**LORA, "lora_dropout": 0.1},
@@ -41,9 +45,9 @@ RL = {
     "value": {"algorithm": {**TRACE, "value": {"backbone": "shared"}}},
     "value-copy": {"algorithm": {**TRACE, "value": {"backbone": "copy"}}, "lora": LORA},
 }
-"""Runs of four steps: a frozen reference, and one with the adapter off, another optimiser and
-an average of the weights; a value head on the policy, and one on a copy that shares its frozen
-weights."""
+"""Runs of four steps: a frozen reference and mini-batches, one with the adapter off, another
+optimiser and an average of the weights; a value head on the policy, and one on a copy that shares
+its frozen weights."""
 BATCH = Masked.batch
 
 
