@@ -194,14 +194,13 @@ def llada_v_config(layers: int, width: int, small: bool = False) -> dict[str, An
 
 def dream_config(layers: int, width: int) -> dict[str, Any]:
     """`config.json` of DiffuCoder-7B-Instruct at other sizes."""
-    from models.families.dream import TOKEN_IDS
+    from models.families.dream import CLASSES, TOKEN_IDS
 
     heads, end = width // HEAD_DIM, TOKEN_IDS["<|endoftext|>"]
-    code = ("configuration_dream.DreamConfig", "modeling_dream.DreamModel")
     return {
         "architectures": ["DreamModel"],
         "attention_dropout": 0.0,
-        "auto_map": dict(zip(("AutoConfig", "AutoModel"), code, strict=True)),
+        "auto_map": CLASSES,
         "bos_token_id": end,
         "eos_token_id": end,
         "hidden_act": "silu",

@@ -182,7 +182,7 @@ def _disk(
     whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
     trained = parts["gradients"] / (1 if world_size == 1 else 2)
     state = trained + parts["optimiser"] + parts["value"] + parts.get("average", 0)
-    downloads = {model.path: count * 2}
+    downloads: dict[str, float] = {model.path: count * 2}
     if model.vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
         downloads[model.vq] = VQ_BYTES
     merged = whole if config.merge_adapter else None

@@ -10,8 +10,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from models.families import llada_v
-from models.families.family import check_variant, read_head_dim, read_number
+from models.families import llada, llada_v
+from models.families.family import check_variant, read_head_dim, read_number, token_ids
 from models.families.llada_llama import KEYS as LLAMA_KEYS
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.layout import Layout
@@ -30,6 +30,11 @@ TOKEN_IDS = {
 }
 """Special tokens of the public vocabulary; DiffuCoder has another name for the first."""
 VOCAB_KEYS = llada_v.VOCAB_KEYS
+CLASSES = {
+    "AutoConfig": "configuration_dream.DreamConfig",
+    "AutoModel": "modeling_dream.DreamModel",
+}
+PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Dream-org/Dream-v0-Instruct-7B", CLASSES)
 _BIASES = {
     f"blocks.{{i}}.attn.{name}.bias": f"model.layers.{{i}}.self_attn.{name}_proj.bias"
     for name in ("q", "k", "v")
@@ -76,31 +81,19 @@ def layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """Text alone; see `Family.layouts`."""
-    return {"text": qwen_text(network.public_config, tokenizer, options)}
+    return {
+        "text": llada.text_layout(tokenizer, options, read_ids(network.public_config, tokenizer))
+    }
 
 
-def qwen_text(
-    config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, options: LayoutConfig
-) -> TextLayout:
-    """The layout of text with qwen2's tokens of turns.
+def read_ids(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Ids of the mask and of the ends of a text and of a turn.
 
-    The mask and the end of a text go by the ids of config.json, since files name them differently.
+    The first two go by config.json, since tokenizers name them differently.
 
     Raises:
         ValueError: the tokenizer lacks the end of a turn, or config.json the mask.
     """
-    turn = tokenizer.get_vocab().get("<|im_end|>")
-    if turn is None:
-        raise ValueError("the tokenizer lacks the special token <|im_end|>")
-    ids = {
-        "mask": read_number(config, "mask_token_id"),
-        "eos": config.get("pad_token_id") or read_number(config, "eos_token_id"),
-        "eot": turn,
-    }
-    return TextLayout(
-        tokenizer,
-        ids,
-        options.max_prompt_length,
-        options.max_completion_length,
-        options.chat_template,
-    )
+    turn = token_ids(tokenizer, {"eot": "<|im_end|>"})
+    end = config.get("pad_token_id") or read_number(config, "eos_token_id")
+    return {"mask": read_number(config, "mask_token_id"), "eos": end, **turn}

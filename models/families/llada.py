@@ -136,12 +136,22 @@ def layouts(
     return {"text": text_layout(tokenizer, options)}
 
 
-def text_layout(tokenizer: PreTrainedTokenizerBase, options: LayoutConfig) -> TextLayout:
-    """The layout of text, for every tokenizer with LLaDA's special tokens."""
+def text_layout(
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    ids: Mapping[str, int] | None = None,
+) -> TextLayout:
+    """The layout of text.
+
+    Args:
+        tokenizer: of the checkpoint.
+        options: what the user chose.
+        ids: of `mask`, `eos` and `eot`; None takes those of LLaDA's special tokens.
+    """
     wanted = options.chat_template
     return TextLayout(
         tokenizer,
-        token_ids(tokenizer, TOKENS),
+        token_ids(tokenizer, TOKENS) if ids is None else ids,
         options.max_prompt_length,
         options.max_completion_length,
         wanted if wanted is None else bool(wanted),

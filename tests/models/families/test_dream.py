@@ -88,7 +88,7 @@ def test_a_completion_holds_tokens_of_the_tokenizer_and_ends_with_a_turn(checkpo
 def test_a_tokenizer_without_the_end_of_a_turn_is_refused(checkpoint: Path) -> None:
     path = checkpoint / "tokenizer_config.json"
     path.write_text(path.read_text().replace("<|im_end|>", "<|turn_end|>"))
-    with pytest.raises(ValueError, match=r"lacks the special token <\|im_end\|>"):
+    with pytest.raises(ValueError, match=r"lacks the special tokens <\|im_end\|>"):
         load_policy(checkpoint, vq=None)
 
 
