@@ -140,7 +140,8 @@ def load_policy(
         device: of both.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `models.network.attention`.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
-        merge_adapter, quantization_config: see `load_model`.
+        merge_adapter: see `load_model`.
+        quantization_config: see `load_model`.
         **options: of the layouts, see `LayoutConfig`.
 
     Raises:
