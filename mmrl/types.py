@@ -62,9 +62,9 @@ class Prompt:
     images: Sequence[Image.Image] | None = None
     answer: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    prefill: str = ""
     place: str = field(default="", compare=False)
     """File and line of the row, for messages, such as `rows.jsonl, line 3`."""
+    prefill: str = ""
 
     @property
     def image_sizes(self) -> list[tuple[int, int]]:

@@ -232,9 +232,9 @@ def test_a_benchmark_gives_accuracy_and_averages_over_samples(
             device="cpu",
         )
 
-    report = benchmark.run(settings(sight.policy, sight.vq))
-    assert report is not None
-    [row] = report.tables.values()
+    outcome = benchmark.run_benchmark(settings(sight.policy, sight.vq))
+    assert outcome is not None
+    [row] = outcome.report.tables.values()
     assert row["n"] == 4 and 0 <= row["accuracy"] == row["avg@2"] <= 1
     assert len(json.loads((tmp_path / "scores.json").read_text())["prompts"]) == 2
     with pytest.raises(ConfigError, match="model.vq is None.* for the task image_to_text"):

@@ -325,8 +325,8 @@ def test_rewards_that_apply_to_nothing_stop_the_run(
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [*command_line(world, tmp_path / "run"), f"tasks.shapes.prompts={tmp_path}/rows.jsonl"]
     message = failed(words, capsys)
-    assert "none of tasks.shapes.rewards (shapes) applies to any of the 8 rollouts" in message
-    assert f"{tmp_path}/rows.jsonl, line" in message and ": color." in message
+    assert f"tasks.shapes.prompts: no row of '{tmp_path}/rows.jsonl'" in message
+    assert "which the reward shapes scores by; rows have ['color']" in message
 
 
 def test_a_later_step_without_a_reward_is_only_a_warning(

@@ -163,7 +163,7 @@ def test_a_section_is_shown_with_types_defaults_and_allowed_values(
     assert said is not None and said == about(RL, "tasks.shapes.sampler")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     for line in (
-        "name dynamic | emerge | entropy_bounded | left_to_right | maskgit | static = emerge",
+        "origin | static | topk_margin = emerge",
         "steps int = 12",
         "block_size int | null = null",
         "cache none | prefix | dual = none",
