@@ -21,6 +21,12 @@ IDS = torch.randint(40, (4, 12), generator=Generator().manual_seed(1))
 DROPOUT = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.3}
 
 
+def close(one: Tensor, other: Tensor) -> None:
+    """Equal up to the rounding of float32 in other shapes; another draw differs a hundred times as
+    much."""
+    torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
+
+
 def move(model: torch.nn.Module) -> None:
     """Move the adapter from its start, where dropout has no effect."""
     draw = Generator().manual_seed(3)
@@ -59,8 +65,8 @@ def test_a_row_is_dropped_alike_in_every_batch_and_otherwise_in_another_step(
     model = adapted(**variant)
     whole = logits(model, IDS, 0, "step", 1)
     assert torch.equal(whole, logits(model, IDS, 0, "step", 1))
-    torch.testing.assert_close(logits(model, IDS[2:3], 0, "step", 1), whole[2:3])
-    torch.testing.assert_close(logits(model, IDS.flip(0), 0, "step", 1), whole.flip(0))
+    close(logits(model, IDS[2:3], 0, "step", 1), whole[2:3])
+    close(logits(model, IDS.flip(0), 0, "step", 1), whole.flip(0))
     others = [logits(model, IDS, 0, "step", 2), logits(model, IDS)]
     with torch.no_grad():
         others.append(model(input_ids=IDS).logits)  # outside, nothing is dropped
@@ -74,7 +80,7 @@ def test_the_scored_positions_of_a_row_have_the_same_draws_with_fuller_rows_besi
     with adapter_dropout(model, 1), torch.no_grad():
         together = model(input_ids=IDS, positions=asked).logits[:3]
         alone = model(input_ids=IDS[:1], positions=asked[:1]).logits
-    torch.testing.assert_close(together, alone)
+    close(together, alone)
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -89,7 +95,7 @@ def test_padding_changes_no_draw(left: bool) -> None:
             attention_mask=pad_with(torch.ones_like(IDS), pad),
             positions=pad_with(asked, pad),
         ).logits
-    torch.testing.assert_close(padded, alone)
+    close(padded, alone)
 
 
 @pytest.mark.parametrize("variant", [{}, {"use_dora": True}])
