@@ -151,16 +151,14 @@ def load_policy(
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    network = outline(directory)
+    network, tokenizer = _outline_with_tokenizer(directory, choices)
     if train_vision_tower and network.vision is None:
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
         )
-    family = get_family(network.public_config)
-    tokenizer = load_tokenizer(directory, family)
-    _set_template(tokenizer, choices)
+    kinds = get_family(network.public_config).LAYOUTS.values()
     images = None
-    if vq is not None and any(layout.needs_vq for layout in family.LAYOUTS.values()):
+    if vq is not None and any(layout.needs_vq for layout in kinds):
         images = load_vq(vq, device=str(device))
     with _naming(directory):
         layouts = build_layouts(network, tokenizer, choices, images)
@@ -188,10 +186,8 @@ def build_layouts(
             f" {network.core.vocab_size} vocabulary rows: they do not belong together"
         )
     layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
-    given, mask = (
-        network.public_config.get("mask_token_id"),
-        next(iter(layouts.values())).ids["mask"],
-    )
+    given = network.public_config.get("mask_token_id")
+    mask = next(iter(layouts.values())).ids["mask"]
     if given not in (None, mask):
         raise ValueError(
             f"mask_token_id of config.json is {given!r} and the tokenizer's mask is {mask}: they do"
@@ -207,18 +203,22 @@ def outline_policy(directory: Path, options: LayoutConfig) -> MaskedTokenModel:
         FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
             read to find them.
     """
-    network = outline(directory)
-    tokenizer = load_tokenizer(directory, get_family(network.public_config))
-    _set_template(tokenizer, options)
+    network, tokenizer = _outline_with_tokenizer(directory, options)
     with _naming(directory):
         build_layouts(network, tokenizer, options)
     return network
 
 
-def _set_template(tokenizer: PreTrainedTokenizerBase, options: LayoutConfig) -> None:
-    """Give the tokenizer the chat template of a file, where one is named."""
+def _outline_with_tokenizer(
+    directory: Path, options: LayoutConfig
+) -> tuple[MaskedTokenModel, PreTrainedTokenizerBase]:
+    """The network without its weights, and the tokenizer with the chat template of a file, where
+    one is named."""
+    network = outline(directory)
+    tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
         tokenizer.chat_template = read_template(options.chat_template)
+    return network, tokenizer
 
 
 @contextmanager
