@@ -6,7 +6,7 @@ allowed once. `rule: d1` and `rule: maskgrpo` have the published ones (`rewards.
 The score of what fits is 1.0, where d1 has 0.5: how much it counts is the `weight` of the entry.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from mmrl.config import check, check_choice
 from mmrl.types import Sample
@@ -14,7 +14,7 @@ from rewards.parsing import xml_rules
 from rewards.parsing.extraction import find_boxed
 from rewards.parsing.metadata import read_sample
 
-MODES = (
+Mode = Literal[
     "soft",
     "strict",
     "boxed",
@@ -23,8 +23,9 @@ MODES = (
     "boxed_and_answer_tags",
     "code_block",
     "code_in_answer",
-)
-RULES = ("once", "d1", "maskgrpo")
+]
+Rule = Literal["once", "d1", "maskgrpo"]
+MODES, RULES = get_args(Mode), get_args(Rule)
 
 
 class FormatReward:
@@ -60,17 +61,8 @@ class FormatReward:
 
     def __init__(
         self,
-        mode: Literal[
-            "soft",
-            "strict",
-            "boxed",
-            "xmlcount",
-            "integer",
-            "boxed_and_answer_tags",
-            "code_block",
-            "code_in_answer",
-        ] = "soft",
-        rule: Literal["once", "d1", "maskgrpo"] = "once",
+        mode: Mode = "soft",
+        rule: Rule = "once",
         multiline: bool = True,
         box_bonus: bool = True,
         tags: list[str] = ["reasoning", "answer"],  # noqa: B006 (never changed)
