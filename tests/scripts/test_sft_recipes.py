@@ -5,7 +5,6 @@ import json
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from safetensors.torch import load_file
 from mmrl.config import load_config
 from mmrl.preflight.sft_plan import describe
 from mmrl.sft import SFTConfig, train
-from scripts.make_skeleton import Config, make_skeleton
 from tests.mmrl.supervised_runs import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,19 +39,6 @@ SMALL = [
     "save_steps=0",
     "eval_steps=0",
 ]
-
-
-@pytest.fixture(scope="module")
-def skeletons(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """The checkpoints, with the real vocabulary."""
-    folder, found = tmp_path_factory.mktemp("skeletons"), {}
-    for family in ("llada", "mmada", "llava_llada"):
-        found[family] = folder / family
-        small: dict[str, Any] = {"tower": "small"} if family == "llava_llada" else {}
-        make_skeleton(Config(family=family, out=str(found[family]), width=128, **small))
-    vq = Config(family="magvitv2", out=str(folder / "vq"), width=32)
-    make_skeleton(vq)
-    return SimpleNamespace(**found, vq=folder / "vq")
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +79,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     return SimpleNamespace(folder=folder)
 
 
-def words(name: str, skeletons: SimpleNamespace, data: SimpleNamespace, output: Path) -> list[str]:
+def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: Path) -> list[str]:
     """The recipe with local checkpoints and rows, and small batches of short rows."""
-    model, folder = getattr(skeletons, RECIPES[name]), data.folder
+    model, folder = skeletons[RECIPES[name]], data.folder
     rows = {"d1_s1k": "s1k", "llada_8b": "chat", "dllm_rl_llada_trace": "trace"}.get(name, "text")
     rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
     words = [f"config=configs/sft/{name}.yaml", f"output_dir={output}", *SMALL]
     words += [f"objective.model={model}", "per_device_train_batch_size=1"]
     if name == "maskgrpo_images":
-        words += [f"objective.vq={skeletons.vq}", f"objective.data={folder / 'pairs.tar'}"]
+        words += [f"objective.vq={skeletons['magvitv2']}", f"objective.data={folder / 'pairs.tar'}"]
         return [*words, f"objective.codes_cache={output / 'codes'}"]
     words += [f"objective.data={folder / rows}.json", "objective.data_split=null"]
     if name == "d1_s1k":
@@ -113,7 +98,7 @@ def words(name: str, skeletons: SimpleNamespace, data: SimpleNamespace, output: 
         words += [f"objective.image_root={folder}"]
     if name == "dllm_rl_mmada_v":
         cache = f"objective.codes_cache={output / 'codes'}"
-        return [*words, f"objective.vq={skeletons.vq}", cache]
+        return [*words, f"objective.vq={skeletons['magvitv2']}", cache]
     return words if name == "dllm_rl_lladav" else [*words, "objective.max_length=512"]
 
 
@@ -121,7 +106,7 @@ def words(name: str, skeletons: SimpleNamespace, data: SimpleNamespace, output: 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_runs_two_steps_on_a_skeleton(
     name: str,
-    skeletons: SimpleNamespace,
+    skeletons: dict[str, Path],
     data: SimpleNamespace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
