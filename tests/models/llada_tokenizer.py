@@ -1,5 +1,7 @@
 """A tokenizer with LLaDA's ids: one id per character (1000 + code point) and the special tokens."""
 
+from collections.abc import Iterable, Sequence
+
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -12,6 +14,8 @@ SPECIAL = {
     126347: "<|end_header_id|>",
     126348: "<|eot_id|>",
 }
+SPECIAL_WORDS = [*list(SPECIAL.values())[:20], *list(SPECIAL.values())[-4:]]
+"""Of few reserved tokens."""
 
 
 def llada_tokenizer() -> PreTrainedTokenizerFast:
@@ -20,20 +24,26 @@ def llada_tokenizer() -> PreTrainedTokenizerFast:
     by_id = {i: token for token, i in vocabulary.items()}
     by_id |= {1000 + point: chr(point) for point in range(32, 1000)}
     by_id |= {1000 + ord("\n"): "\n"} | SPECIAL
-    return _by_character({token: i for i, token in by_id.items()}, "<unused 0>")
+    words = {token: i for i, token in by_id.items()}
+    return _by_character(words, "<unused 0>", SPECIAL.values())
 
 
 def small_tokenizer() -> PreTrainedTokenizerFast:
     """The same special tokens and the printable characters, without gaps between the ids."""
+    return character_tokenizer(SPECIAL_WORDS)
+
+
+def character_tokenizer(special: Sequence[str]) -> PreTrainedTokenizerFast:
+    """The printable characters, one id each, and special tokens after them."""
     characters = [chr(point) for point in range(32, 127)]
-    special = list(SPECIAL.values())[:20] + list(SPECIAL.values())[-4:]
     words = {token: i for i, token in enumerate([*characters, *special])}
-    return _by_character(words, "?")
+    return _by_character(words, "?", special)
 
 
-def _by_character(words: dict[str, int], unknown: str) -> PreTrainedTokenizerFast:
+def _by_character(
+    words: dict[str, int], unknown: str, special: Iterable[str]
+) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel(words, unk_token=unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    special = [AddedToken(t, normalized=False) for t in SPECIAL.values() if t in words]
-    tokenizer.add_special_tokens(special)
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)

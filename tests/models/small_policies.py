@@ -1,0 +1,151 @@
+"""A small random policy of every family, and prompts of every task.
+
+A new family is a function and a line in `POLICIES`; tests over families then cover it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Generator
+from transformers import PreTrainedTokenizerBase
+
+from mmrl.types import Prompt
+from models import Policy
+from models.families import FAMILIES
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from models.layouts.image_chat import SYSTEM
+from models.layouts.layout_config import LayoutConfig
+from models.loading import build_network
+from models.policy import build_layouts
+from tests.models.llada_tokenizer import SPECIAL_WORDS, character_tokenizer, small_tokenizer
+from tests.models.networks import CHAT, CONFIG, LEVELS, LLADA_V
+
+LENGTH = 8
+"""Response positions of a text."""
+MASKS = ("<|mdm_mask|>", "<|mask|>")
+"""Names of the mask token."""
+TURNS = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{{ '<|im_start|>assistant\n' }}"
+)
+"""A chat template with the turns of qwen2's."""
+QWEN2 = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "rope_theta": 10000.0,
+}
+
+
+def llada_policy() -> Policy:
+    """Text alone."""
+    return build_policy({**CONFIG, "embedding_size": None}, _with_turns(small_tokenizer()))
+
+
+def llada_llama_policy() -> Policy:
+    """LLaDA under HF-llama's names."""
+    text = {key: LLADA_V[key] for key in LLADA_V.keys() - {"vision", "image_grid_pinpoints"}}
+    return build_policy({**text, "model_type": "llada"}, _with_turns(small_tokenizer()))
+
+
+def llada_v_policy() -> Policy:
+    """With a vision tower."""
+    tokenizer = character_tokenizer([*SPECIAL_WORDS, SYSTEM])  # shorter prompts
+    return build_policy(LLADA_V, _with_turns(tokenizer))
+
+
+def mmada_policy() -> Policy:
+    """With an image tokenizer: images are 8 x 8 pixels, 16 codes out of 32."""
+    vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
+    draw_weights(vq, 5)
+    raw = {"model_type": "mmada", "codebook_size": 32, "num_vq_tokens": 16, "mask_policy": "ignore"}
+    tokenizer = _with_turns(small_tokenizer())
+    return build_policy({**CONFIG, **raw}, tokenizer, vq, max_prompt_length=64)
+
+
+def dream_policy() -> Policy:
+    """With more embedding rows than tokens."""
+    tokenizer = character_tokenizer(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>"])
+    tokenizer.chat_template = TURNS
+    end = tokenizer.get_vocab()["<|endoftext|>"]
+    raw = {**QWEN2, "model_type": "Dream", "eos_token_id": end, "pad_token_id": end}
+    return build_policy(raw, tokenizer, spare_rows=5)
+
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "dream": dream_policy,
+    "llada": llada_policy,
+    "llada_llama": llada_llama_policy,
+    "llava_llada": llada_v_policy,
+    "mmada": mmada_policy,
+}
+"""Small policies by the name of their family in `models.families.FAMILIES`."""
+PAIRS = [(family, task) for family in sorted(FAMILIES) for task in sorted(FAMILIES[family].LAYOUTS)]
+"""Every family with every task that it has."""
+
+
+@cache
+def small_policy(family: str) -> Policy:
+    """The small policy of a family, built once; tests leave it as it is."""
+    return POLICIES[family]()
+
+
+def build_policy(
+    raw: Mapping[str, Any],
+    tokenizer: PreTrainedTokenizerBase,
+    vq: ImageTokenizer | None = None,
+    spare_rows: int = 0,
+    max_prompt_length: int = 400,
+) -> Policy:
+    """A policy of random weights, in memory.
+
+    Args:
+        raw: `config.json`, but for the size of the vocabulary and the id of the mask.
+        tokenizer: with a mask token.
+        vq: image tokenizer, whose codes follow the tokens.
+        spare_rows: embedding rows that no token has.
+        max_prompt_length: in tokens; prompts of images are padded to it.
+    """
+    words = tokenizer.get_vocab()
+    [mask] = [words[name] for name in MASKS if name in words]
+    rows = len(tokenizer) + (0 if vq is None else vq.codebook_size) + spare_rows
+    sizes = dict.fromkeys(raw.keys() & {"embedding_size"} | {"vocab_size"}, rows)
+    network = build_network({**raw, **sizes, "mask_token_id": mask})
+    draw_weights(network, 3)
+    options = LayoutConfig(max_prompt_length=max_prompt_length, max_completion_length=LENGTH)
+    layouts = build_layouts(network.eval(), tokenizer, options, vq)
+    return Policy(network, tokenizer, layouts, network)
+
+
+def draw_weights(network: torch.nn.Module, seed: int) -> None:
+    """Random weights whose predictions are far from uniform."""
+    draw = Generator().manual_seed(seed)
+    for name, parameter in network.named_parameters():
+        if parameter.ndim > 1 or name.endswith(("bias", "newline")):
+            torch.nn.init.normal_(parameter, std=0.25, generator=draw)
+
+
+def small_prompts(task: str, count: int = 3) -> list[Prompt]:
+    """Prompts of different lengths; those with images show some of different sizes and colours."""
+    return [
+        Prompt(
+            id=str(n),
+            task=task,
+            text="what is it? "[: 12 - 4 * (n % 3)],
+            images=[Image.new("RGB", (8 + 4 * n, 8), (80 * n % 256, 90, 30))]
+            if task.startswith("image_")
+            else None,
+        )
+        for n in range(count)
+    ]
+
+
+def _with_turns(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    tokenizer.chat_template = CHAT
+    return tokenizer
