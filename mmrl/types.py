@@ -114,6 +114,9 @@ class Canvas:
         uncond_tokens: [B, L] int64 or None, the twin row for classifier-free guidance: the same
             length, with the unconditional prompt. Its response is copied from `tokens`.
         uncond_attend: [B, L] bool or None, `attend` of the twin.
+        image_uncond_tokens: [B, L] int64 or None, the twin that keeps the text of the prompt and
+            has no source image, for `image_guidance_scale`.
+        image_uncond_attend: [B, L] bool or None, `attend` of that twin.
         grid: height and width of the response in image tokens, None for text.
         stop_ids: ids that end a text; the first also fills the positions after the end. Empty where
             responses have a fixed length, as images have.
@@ -136,6 +139,8 @@ class Canvas:
     valid: Tensor | None = None
     features: Features | None = None
     banned: tuple[int, ...] = ()
+    image_uncond_tokens: Tensor | None = None
+    image_uncond_attend: Tensor | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -179,6 +184,20 @@ class Canvas:
         tokens = self.tokens.where(self.response, self.uncond_tokens)
         return replace(self, tokens=tokens, attend=self.uncond_attend, features=None)
 
+    def image_unconditional(self) -> Canvas:
+        """Build the twin without the source image, with the response written so far.
+
+        Raises:
+            ValueError: the canvas was laid out without one.
+        """
+        if self.image_uncond_tokens is None:
+            raise ValueError(
+                "image_guidance_scale > 0 needs a canvas with a source image to drop, as those of"
+                " the task image_edit; set image_guidance_scale to 0."
+            )
+        tokens = self.tokens.where(self.response, self.image_uncond_tokens)
+        return replace(self, tokens=tokens, attend=self.image_uncond_attend, features=None)
+
     def hide(self, hidden: Tensor) -> Canvas:
         """Put the mask token at the True entries of `hidden` [B, L]."""
         features = self.features
@@ -211,7 +230,7 @@ class Canvas:
 
 
 _CANVAS_TENSORS = ("tokens", "response", "attend", "valid", "features")
-_CANVAS_TENSORS += ("uncond_tokens", "uncond_attend")
+_CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "image_uncond_tokens", "image_uncond_attend")
 
 
 def _take(tensor: Any, rows: slice | Tensor) -> Any:
@@ -233,7 +252,7 @@ class Rollout:
         settings: the sampler configuration.
         seeds: [B] int64, from which all draws of a row follow; None where it was not
             sampled here.
-        forwards: forward passes over the batch; a guided pair counts once.
+        forwards: forward passes over the batch; the sides of a guided one count once.
     """
 
     canvas: Canvas

@@ -8,6 +8,7 @@ from mmrl.algorithms.ratios import KL, RATIO_LEVELS
 from mmrl.config import check, check_choice
 from mmrl.config.options import check_options, option_classes
 from mmrl.estimators import BOUNDS, MASKS
+from mmrl.samplers.guidance import Guidance
 
 
 @dataclass(kw_only=True)
@@ -90,6 +91,8 @@ class Columns:
     `mmrl.algorithms.advantages`."""
     cfg_scale: float = 0.0
     """Guidance while scoring; 0 scores the conditional policy, whatever the sampler used."""
+    image_guidance_scale: float = 0.0
+    """Guidance by the source image while scoring (task image_edit)."""
     temperature: float = 1.0
     """Divides the logits while scoring."""
     value: ValueConfig | None = None
@@ -101,7 +104,7 @@ class Columns:
         quantile = self.top_entropy_quantile
         allowed = "above 0 and at most 1"
         check(0 < quantile <= 1, "algorithm.top_entropy_quantile", quantile, allowed)
-        for key in ("epsilon", "epsilon_high", "beta", "cfg_scale"):
+        for key in ("epsilon", "epsilon_high", "beta", "cfg_scale", "image_guidance_scale"):
             value = getattr(self, key)
             check(value is None or value >= 0, f"algorithm.{key}", value, "0 or more")
         check(self.temperature > 0, "algorithm.temperature", self.temperature, "above 0")
@@ -113,6 +116,11 @@ class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
 
     def __post_init__(self) -> None:
         check_options(AlgorithmConfig, self)
+
+    @property
+    def guidance(self) -> Guidance:
+        """Both scales of guidance while scoring."""
+        return Guidance(self.cfg_scale, self.image_guidance_scale)
 
     @property
     def pass_by_pass(self) -> bool:

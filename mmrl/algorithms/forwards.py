@@ -40,7 +40,7 @@ def count_forwards(
     iteration: int = 0,
     num_mini_batches: int = 1,
 ) -> Forwards:
-    """The forwards of a rollout in one inner iteration, guidance counted twice.
+    """The forwards of a rollout in one inner iteration, every side of a guided one counted.
 
     Exact for strategies that draw (but for the empty complement of a full mask, which costs none);
     with an order of writing the most there can be, reached when every denoising step writes
@@ -59,9 +59,9 @@ def count_forwards(
     needs_old = row.needs_old(num_mini_batches)
     known = iteration == 0 and num_mini_batches == 1 and needs_old
     again = not row.pass_by_pass and passes > at_once and not known
-    sides = passes * (2 if row.cfg_scale > 0 else 1)
+    sides = passes * row.guidance.sides
     uncertain = row.top_entropy_quantile < 1
-    planned = _planned(row, steps, length) * (2 if row.cfg_scale > 0 else 1)
+    planned = _planned(row, steps, length) * row.guidance.sides
     copied = row.value is not None and row.value.backbone == "copy"
     return Forwards(
         sides,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import embeddings, guided_output
 from mmrl.types import Canvas, Passes
 
@@ -28,7 +29,12 @@ class TokenScores(NamedTuple):
 
 
 def score(
-    policy: Policy, canvas: Canvas, passes: Passes, cfg_scale: float = 0.0, temperature: float = 1.0
+    policy: Policy,
+    canvas: Canvas,
+    passes: Passes,
+    cfg_scale: float = 0.0,
+    temperature: float = 1.0,
+    image_guidance_scale: float = 0.0,
 ) -> TokenScores:
     """Log-probs of the scored tokens, the entropy of their distributions, and values of a head.
 
@@ -42,14 +48,16 @@ def score(
         passes: K mask draws over them.
         cfg_scale: guidance applied while scoring; 0 scores the conditional model.
         temperature: divides the logits.
+        image_guidance_scale: guidance by the source image.
     """
+    guidance = Guidance(cfg_scale, image_guidance_scale)
     canvas = canvas.encode_images(policy.model)
     logprobs = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
     entropy, states = torch.zeros_like(logprobs), None
     for k in range(len(passes)):
         rows = rows_with_scores(passes.scored[k])
         part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        found, entropies, values = _score_pass(policy, part, some, k, cfg_scale, temperature)
+        found, entropies, values = _score_pass(policy, part, some, k, guidance, temperature)
         index = torch.zeros_like(passes.scored)
         index[k] = passes.scored[k]
         logprobs = logprobs.masked_scatter(index, found)
@@ -70,12 +78,12 @@ def rows_with_scores(scored: Tensor) -> Tensor | None:
 
 
 def _score_pass(
-    policy: Policy, canvas: Canvas, passes: Passes, k: int, cfg_scale: float, temperature: float
+    policy: Policy, canvas: Canvas, passes: Passes, k: int, guidance: Guidance, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
     hidden, scored = passes.hidden[k], passes.scored[k]
     asked = scored if passes.order is None else hidden & canvas.response
-    logits, values = guided_output(policy, canvas.hide(hidden), asked, cfg_scale)
+    logits, values = guided_output(policy, canvas.hide(hidden), asked, guidance)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits

@@ -46,7 +46,7 @@ def _samplers(config: EvalConfig, rows: int) -> str:
     """The samplers with their steps and rows, a full batch where the prompts are not known."""
     width = min(rows or config.batch_size, config.batch_size)
     return "; ".join(
-        f"{sampler.name}, {sampler.steps} steps of {width * (2 if sampler.cfg_scale else 1)} rows"
+        f"{sampler.name}, {sampler.steps} steps of {width * sampler.guidance.sides} rows"
         f" each{f', length {length}' if length else ''}"
         for sampler, length in config.rows().values()
     )

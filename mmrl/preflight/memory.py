@@ -172,7 +172,7 @@ def _update(
     at_work = tokens * (block if checkpointing else 0) + 3 * logits
     passes = passes_per_rollout(algorithm, task.config.sampler.steps, response)
     held = 1 if algorithm.pass_by_pass else min(config.passes_at_once, passes)
-    return (2 if algorithm.cfg_scale else 1) * (held * kept + at_work)
+    return algorithm.guidance.sides * (held * kept + at_work)
 
 
 def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
@@ -205,7 +205,7 @@ def count_logits(sampler: SamplerConfig, rows: int, response: int, columns: int)
         response: positions of each.
         columns: of its vocabulary.
     """
-    rows *= 2 if sampler.cfg_scale else 1
+    rows *= sampler.guidance.sides
     return rows * 4 * 4.0 * min(response, sampler.block_size or response) * columns
 
 

@@ -100,7 +100,9 @@ _ELSEWHERE = ", not on this machine: loaded from the hub"
 
 def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     settings, algorithm, sampler = task.config, task.algorithm, task.config.sampler
-    rows = task.rollouts_per_step * (2 if sampler.cfg_scale else 1)
+    rows = task.rollouts_per_step * sampler.guidance.sides
+    scale = sampler.image_guidance_scale
+    image = f", image guidance {scale:g}" if scale else ""
     size = config.micro_batch_size(world_size)
     parts = config.num_mini_batches
     micro = task.rollouts_per_step // world_size // parts // size
@@ -122,7 +124,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
             yield f"prefill     {text!r}{f' {held}' if held else ''}"
     yield (
         f"sampler     {sampler.name}, {sampler.steps} denoising steps of {rows} rows"
-        f" (guidance {sampler.cfg_scale:g})"
+        f" (guidance {sampler.cfg_scale:g}{image})"
     )
     yield (
         f"algorithm   {algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"

@@ -16,9 +16,17 @@ PADDING = {
     "attend": False,
     "uncond_tokens": 0,
     "uncond_attend": False,
+    "image_uncond_tokens": 0,
+    "image_uncond_attend": False,
     "valid": False,
 }
 """Tensors of a canvas, and what they hold at padding."""
+ATTEND = {
+    "attend": "tokens",
+    "uncond_attend": "uncond_tokens",
+    "image_uncond_attend": "image_uncond_tokens",
+}
+"""Masks of a canvas, by the tokens they belong to."""
 
 
 def concatenate(parts: Sequence[Rollout]) -> Rollout:
@@ -55,7 +63,8 @@ def _pad_left(rollout: Rollout, width: int) -> Rollout:
         return rollout
     canvas, full = rollout.canvas, torch.ones_like(rollout.canvas.response)
     known = {name: getattr(canvas, name) for name in PADDING}
-    known |= {name: full for name in ("attend", "uncond_attend") if known[name] is None}
+    padded = {name for name, tokens in ATTEND.items() if known[tokens] is not None}
+    known |= {name: full for name in padded if known[name] is None}
     tensors = {
         name: None if tensor is None else F.pad(tensor, (width, 0), value=PADDING[name])
         for name, tensor in known.items()

@@ -29,7 +29,7 @@ def check_pairing(row: AlgorithmConfig, sampler: SamplerConfig, where: str) -> N
 def find_differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
     """How the scored policy differs from the one that samples; empty where it does not."""
     found = []
-    for key in ("cfg_scale", "temperature"):
+    for key in ("cfg_scale", "image_guidance_scale", "temperature"):
         rollout, scoring = getattr(sampler, key), getattr(row, key)
         if rollout != scoring:
             found.append(f"{key} is {rollout:g} in the rollout and {scoring:g} in scoring")

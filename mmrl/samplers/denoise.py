@@ -187,8 +187,8 @@ class BlockNetwork:
             seen = self.columns[1] if self.config.cache == "prefix" else canvas.tokens.shape[1]
             self.cache.at(*self.columns, seen)
         shared = self.first and self.passes == 0 and self.cache is None
-        scale = self.config.cfg_scale
-        logits, _ = guided_output(self.policy, canvas, where, scale, shared, self.cache)
+        guidance = self.config.guidance
+        logits, _ = guided_output(self.policy, canvas, where, guidance, shared, self.cache)
         self.passes += 1
         if self.cache is not None:
             self.columns = self.later

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mmrl.samplers.guidance import Guidance
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def guided_output(
     policy: Policy,
     canvas: Canvas,
     where: Tensor,
-    cfg_scale: float,
+    guidance: Guidance,
     shared: bool = False,
     cache: Any = None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -30,13 +31,13 @@ def guided_output(
 
     Args:
         policy: whose network predicts.
-        canvas: B rows; with guidance it needs its unconditional twin.
+        canvas: B rows; with guidance it needs its unconditional twins.
         where: positions.
-        cfg_scale: w in (1 + w) conditional - w unconditional.
+        guidance: its scales.
         shared: whether identical rows are computed once.
         cache: the network's cache; only the columns of its span are computed.
     """
-    sides = [canvas] if cfg_scale == 0 else [canvas, canvas.unconditional()]
+    sides = guidance.build_sides(canvas)
     inputs: dict[str, Any] = {
         "input_ids": torch.cat([side.tokens for side in sides]),
         "attention_mask": attention(sides),
@@ -51,10 +52,9 @@ def guided_output(
         logits = _compute_once(policy, inputs)
     else:
         logits, values = policy.model(**inputs)
-    if cfg_scale != 0:
-        conditional, unconditional = logits.chunk(2)
-        logits = (1 + cfg_scale) * conditional - cfg_scale * unconditional
-        values = None if values is None else values.chunk(2)[0]
+    if len(sides) > 1:
+        logits = guidance.combine(logits.chunk(len(sides)))
+        values = None if values is None else values.chunk(len(sides))[0]
     for column in canvas.never:
         logits[:, column] = -torch.inf
     return logits, values

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mmrl.config import check, check_choice
+from mmrl.samplers.guidance import Guidance
 
 
 @dataclass(kw_only=True)
@@ -19,6 +20,9 @@ class LoopConfig:
     steps. null writes the whole response at once."""
     cfg_scale: float = 0.0
     """Classifier-free guidance w: (1 + w) conditional - w unconditional logits; 0 is off."""
+    image_guidance_scale: float = 0.0
+    """Guidance v by the source image (task image_edit): adds v (conditional - without the image) to
+    the logits; 0 is off. With `cfg_scale` a step is three forward passes."""
     temperature: float = 1.0
     """Divides the logits before the token draw; 0 is greedy, the most likely token."""
     top_k: int = 0
@@ -43,6 +47,8 @@ class LoopConfig:
     def __post_init__(self) -> None:
         check(self.steps >= 1, "sampler.steps", self.steps, "at least 1")
         check(self.cfg_scale >= 0, "sampler.cfg_scale", self.cfg_scale, "at least 0 (0 = off)")
+        image = self.image_guidance_scale
+        check(image >= 0, "sampler.image_guidance_scale", image, "at least 0 (0 = off)")
         check(self.temperature >= 0, "sampler.temperature", self.temperature, "at least 0")
         check(0 < self.top_p <= 1, "sampler.top_p", self.top_p, "in (0, 1]")
         check(self.top_k >= 0, "sampler.top_k", self.top_k, "at least 0 (0 = off)")
@@ -55,6 +61,11 @@ class LoopConfig:
         check(window is None or window >= 0, "sampler.window", window, "null or at least 0")
         allowed, advice = "null without a cache", "Set sampler.cache to prefix or dual."
         check(window is None or self.cache != "none", "sampler.window", window, allowed, advice)
+
+    @property
+    def guidance(self) -> Guidance:
+        """Both scales."""
+        return Guidance(self.cfg_scale, self.image_guidance_scale)
 
 
 def check_blocks(config: LoopConfig, length: int, where: str = "sampler") -> int:

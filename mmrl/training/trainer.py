@@ -249,9 +249,11 @@ class Trainer(TrainedPolicy):
         """Score some rows; `seen` is the canvas of all rows, with its images encoded."""
         algorithm = item.task.algorithm
         canvas = item.batch.rollout.canvas if seen is None else seen
-        guidance, names = algorithm.cfg_scale, ("dropout", self.step, item.iteration)
+        scales, names = algorithm.guidance, ("dropout", self.step, item.iteration)
         with adapter_dropout(self.policy.network, self.config.seed, *names):
-            return score(self.policy, canvas[rows], passes, guidance, algorithm.temperature)
+            return score(
+                self.policy, canvas[rows], passes, scales.text, algorithm.temperature, scales.image
+            )
 
     def _micro_batches(self, rows: int) -> list[slice]:
         size = self.micro_batch_size

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import guided_output
 from mmrl.types import Canvas
 
@@ -29,6 +30,7 @@ def small_canvas(
     padding: bool = False,
     ragged: bool = False,
     given: bool = False,
+    image: bool = False,
 ) -> Canvas:
     """Random prompts of four tokens, then masked response positions, then a closing token.
 
@@ -39,6 +41,7 @@ def small_canvas(
         padding: whether later rows have padding on their left.
         ragged: whether later rows have fewer response positions.
         given: whether the first response position of each row is written already.
+        image: whether there is a twin without the first two tokens, as without a source image.
     """
     draw = Generator().manual_seed(seed)
     width = 4 + positions + 1
@@ -57,7 +60,12 @@ def small_canvas(
         attend = torch.ones(rows, width, dtype=torch.bool)
         for row in range(rows):
             attend[row, : row % 3] = False
-    return Canvas(tokens, response, attend, VOCAB, MASK_ID, twin, attend)
+    canvas = Canvas(tokens, response, attend, VOCAB, MASK_ID, twin, attend)
+    if image:
+        canvas.image_uncond_tokens = tokens.clone()
+        canvas.image_uncond_attend = torch.ones_like(response) if attend is None else attend.clone()
+        canvas.image_uncond_attend[:, :2] = False
+    return canvas
 
 
 def generators(rows: int, seed: int = 0) -> list[Generator]:
@@ -65,6 +73,8 @@ def generators(rows: int, seed: int = 0) -> list[Generator]:
     return [Generator().manual_seed(1000 * seed + row) for row in range(rows)]
 
 
-def guided_logits(*arguments: Any, **named: Any) -> Tensor:
+def guided_logits(
+    policy: Any, canvas: Canvas, where: Tensor, cfg_scale: float, image: float = 0.0, **named: Any
+) -> Tensor:
     """The logits of `guided_output`."""
-    return guided_output(*arguments, **named)[0]
+    return guided_output(policy, canvas, where, Guidance(cfg_scale, image), **named)[0]

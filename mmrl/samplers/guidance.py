@@ -1,0 +1,48 @@
+"""Classifier-free guidance: its scales, and what they make of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mmrl.types import Canvas
+
+
+class Guidance(NamedTuple):
+    """The scales of guidance, 0 where it is off: logits are c + text (c - u) + image (c - v).
+
+    c has the whole prompt, u no text (`Canvas.uncond_tokens`), v no source image
+    (`Canvas.image_uncond_tokens`), as in InstructPix2Pix and Lumina-DiMOO.
+    """
+
+    text: float = 0.0
+    image: float = 0.0
+
+    @property
+    def sides(self) -> int:
+        """Forward passes of a step: one, and one for each scale above 0."""
+        return 1 + (self.text != 0) + (self.image != 0)
+
+    def build_sides(self, canvas: Canvas) -> list[Canvas]:
+        """The canvas, and the unconditional twins that the scales need.
+
+        Raises:
+            ValueError: the canvas has no such twin.
+        """
+        text = [canvas.unconditional()] if self.text != 0 else []
+        image = [canvas.image_unconditional()] if self.image != 0 else []
+        return [canvas, *text, *image]
+
+    def combine(self, logits: Sequence[Tensor]) -> Tensor:
+        """Guided logits from those of the sides."""
+        conditional, *others = logits
+        if self.image == 0:
+            if self.text == 0:
+                return conditional
+            return (1 + self.text) * conditional - self.text * others[0]
+        scales = [scale for scale in self if scale != 0]
+        pairs = zip(scales, others, strict=True)
+        return conditional + sum(scale * (conditional - other) for scale, other in pairs)
