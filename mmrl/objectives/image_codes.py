@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -67,7 +66,7 @@ class ImageCodes:
 
 def identify(vq: ImageTokenizer) -> str:
     """A hash of the sizes and weights of an image tokenizer."""
-    found = hashlib.sha256(json.dumps([PIXELS, asdict(vq.config)], sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps([PIXELS, vq.to_config()], sort_keys=True).encode())
     for name, tensor in sorted(vq.state_dict().items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -1,6 +1,13 @@
 """VQ image tokenizers, one file each: pixels to codes and back."""
 
-IMAGE_TOKENIZERS = {"MAGVITv2": "models.image_tokenizers.magvit:MagvitV2"}
+IMAGE_TOKENIZERS = {
+    "MAGVITv2": "models.image_tokenizers.magvit:MagvitV2",
+    "VQModel": "models.image_tokenizers.vq_model:VQModel",
+}
 """`_class_name` of a config.json -> class."""
 PUBLIC_KIND = "MAGVITv2"
 """The kind of a tokenizer whose config.json does not say it: showlab/magvitv2."""
+PUBLIC_VQ = "showlab/magvitv2"
+"""The published tokenizer of that kind: the default where a checkpoint brings none."""
+SUBFOLDER = "vqvae"
+"""Where a checkpoint in diffusers' layout has its own image tokenizer."""

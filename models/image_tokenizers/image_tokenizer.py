@@ -1,10 +1,12 @@
 """What every image tokenizer does; loading and saving one in the public directory formats.
 
 A directory holds `*.safetensors` or `pytorch_model.bin` and, unless it is the public network,
-config.json, whose `_class_name` decides the kind; see `IMAGE_TOKENIZERS`.
+config.json, whose `_class_name` decides the kind; see `IMAGE_TOKENIZERS`. A pipeline directory of
+diffusers holds that directory as its subfolder `vqvae`.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib import import_module
@@ -14,16 +16,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND
+from models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND, SUBFOLDER
 from models.source import find_directory
 from models.weights import check_weights, read_headers, read_weights, resolve_dtype, write_weights
 
 
 class ImageTokenizer(nn.Module):
-    """Pixels to codes and back; built from a `Config`, whose fields are the keys of config.json."""
+    """Pixels to codes and back."""
 
     Config: type[Any]
+    """Dataclass of the keys of config.json, of a network that is built from one."""
     config: Any
+
+    @classmethod
+    def known_keys(cls) -> set[str]:
+        """The keys of config.json, without those that begin with an underscore."""
+        return {item.name for item in fields(cls.Config)}
+
+    @classmethod
+    def build(cls, config: Mapping[str, Any]) -> "ImageTokenizer":
+        """A network with new weights.
+
+        Raises:
+            TypeError, ValueError: a value that cannot be.
+        """
+        return cls(cls.Config(**config))
+
+    def to_config(self) -> dict[str, Any]:
+        """The keys of config.json that `build` takes, with their values."""
+        return asdict(self.config)
 
     @property
     def codebook_size(self) -> int:
@@ -35,19 +56,86 @@ class ImageTokenizer(nn.Module):
         """Pixels per code along one side."""
         raise NotImplementedError
 
+    @property
+    def channels(self) -> int:
+        """Channels of the pixels."""
+        raise NotImplementedError
+
     def get_code(self, pixels: Tensor) -> Tensor:
-        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64."""
+        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
+
+        N is H * W / downsample ** 2. Computed in float32, whatever the context.
+
+        Raises:
+            ValueError: see `check_pixels`.
+        """
         raise NotImplementedError
 
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
         """Map codes [B, N] of a (height, width) grid, by default a square, to pixels float32
-        [B, 3, height * downsample, width * downsample] of about [-1, 1]."""
+        [B, 3, height * downsample, width * downsample] of about [-1, 1].
+
+        Raises:
+            ValueError: see `check_codes`.
+        """
         raise NotImplementedError
+
+    def decode_bytes(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
+        """Map codes to uint8 pixels [B, 3, H, W], as the public code writes images; arguments and
+        errors of `decode_code`."""
+        return to_bytes(self.decode_code(codes, shape))
 
     def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
         """Take the weights of the checkpoint `source`: the decoder in `dtype`, the encoder in
         float32."""
         raise NotImplementedError
+
+    def check_pixels(self, pixels: Tensor) -> None:
+        """Raise a ValueError for pixels that are not [B, channels, H, W] in floating point with
+        sides that are positive multiples of `downsample`."""
+        channels, factor = self.channels, self.downsample
+        if pixels.ndim != 4 or pixels.shape[1] != channels or not pixels.is_floating_point():
+            raise ValueError(
+                f"pixels must be floating point [B, {channels}, H, W] in [-1, 1], got "
+                f"{pixels.dtype} {tuple(pixels.shape)}."
+            )
+        height, width = pixels.shape[2:]
+        if height % factor or width % factor or not height or not width:
+            raise ValueError(
+                f"Image height {height} and width {width} must be positive multiples of "
+                f"{factor}; resize or crop the image."
+            )
+
+    def check_codes(self, codes: Tensor, shape: tuple[int, int] | None) -> tuple[int, int]:
+        """Height and width of the grid of codes [B, N].
+
+        Raises:
+            ValueError: codes that are no integers or outside the codebook, or a grid that does not
+                hold N codes; without `shape`, N is no square.
+        """
+        if codes.ndim != 2 or codes.is_floating_point() or codes.dtype == torch.bool:
+            raise ValueError(
+                f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
+            )
+        if not codes.numel():
+            raise ValueError(f"codes are empty: shape {tuple(codes.shape)}.")
+        low, high = int(codes.min()), int(codes.max())
+        if low < 0 or high >= self.codebook_size:
+            raise ValueError(
+                f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
+                "Subtract the code offset of the vocabulary and replace masks before decoding."
+            )
+        height, width = shape or _square(codes.shape[1])
+        if height * width != codes.shape[1] or height < 1:
+            raise ValueError(
+                f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]}."
+            )
+        return height, width
+
+
+def to_bytes(pixels: Tensor) -> Tensor:
+    """Pixels of about [-1, 1] as uint8; out-of-range values are clamped, fractions truncated."""
+    return (((pixels + 1) / 2).clamp(0, 1) * 255).to(torch.uint8)
 
 
 def load_vq(
@@ -56,7 +144,8 @@ def load_vq(
     """Load an image tokenizer from a directory or from the Hugging Face hub, in evaluation mode.
 
     Args:
-        path_or_hub_id: a directory, or a hub id when no such directory exists.
+        path_or_hub_id: a directory, or a hub id when no such directory exists; also a checkpoint
+            that holds its own image tokenizer in the folder `vqvae`.
         dtype: of the decoder; the encoder stays float32.
         device: a torch device.
 
@@ -66,7 +155,7 @@ def load_vq(
             unexpected or wrongly shaped tensors.
     """
     precision = resolve_dtype(dtype)
-    directory = find_directory(path_or_hub_id, pickled=True)
+    directory = vq_directory(find_directory(path_or_hub_id, pickled=True))
     outline_vq(directory)
     vq = _build(directory)
     vq.load_tensors(read_weights(directory, pickled=True), precision, str(directory))
@@ -79,10 +168,17 @@ def outline_vq(directory: Path) -> ImageTokenizer:
     Raises:
         FileNotFoundError, ValueError: see `load_vq`.
     """
+    directory = vq_directory(directory)
     with torch.device("meta"):
         vq = _build(directory)
     check_weights(read_headers(directory, pickled=True), vq.state_dict(), str(directory))
     return vq
+
+
+def vq_directory(directory: Path) -> Path:
+    """The directory of the image tokenizer that `directory` is or holds."""
+    inside = directory / SUBFOLDER
+    return inside if (inside / "config.json").is_file() else directory
 
 
 def build_vq(config: Mapping[str, Any]) -> ImageTokenizer:
@@ -97,12 +193,12 @@ def build_vq(config: Mapping[str, Any]) -> ImageTokenizer:
         raise ValueError(f"_class_name is {kind!r}; known image tokenizers: {known}")
     module, _, name = IMAGE_TOKENIZERS[kind].partition(":")
     tokenizer: type[ImageTokenizer] = getattr(import_module(module), name)
-    known = {item.name for item in fields(tokenizer.Config)}
+    known = tokenizer.known_keys()
     given = {key: value for key, value in config.items() if not key.startswith("_")}
     if unknown := sorted(given.keys() - known):
         raise ValueError(f"unknown keys {unknown}; allowed are {sorted(known)}.")
     try:
-        return tokenizer(tokenizer.Config(**given))
+        return tokenizer.build(given)
     except TypeError as error:
         raise ValueError(f"a value of the wrong type: {error}.") from error
 
@@ -124,7 +220,7 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     }
     path = f"{type(vq).__module__}:{type(vq).__name__}"
     [kind] = [name for name, known in IMAGE_TOKENIZERS.items() if known == path]
-    content = {"_class_name": kind, **asdict(vq.config)}
+    content = {"_class_name": kind, **vq.to_config()}
     (directory / "config.json").write_text(json.dumps(content, indent=2) + "\n")
     write_weights(tensors, directory)
 
@@ -135,3 +231,12 @@ def _build(directory: Path) -> ImageTokenizer:
         return build_vq(json.loads(path.read_text()) if path.is_file() else {})
     except ValueError as error:  # also of JSON
         raise ValueError(f"'{path}': {error}") from error
+
+
+def _square(count: int) -> tuple[int, int]:
+    side = math.isqrt(count)
+    if side * side != count:
+        raise ValueError(
+            f"{count} codes do not form a square grid; pass shape=(height, width) in codes."
+        )
+    return side, side

@@ -6,7 +6,6 @@ most significant bit and exactly zero counts as negative (https://arxiv.org/abs/
 Encoding always runs in float32: lower precision moves latents across zero and flips bits.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -66,6 +65,11 @@ class MagvitV2(ImageTokenizer):
         """Pixels per code along one side."""
         return self.config.downsample
 
+    @property
+    def channels(self) -> int:
+        """Channels of the pixels."""
+        return self.config.in_channels
+
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Reconstruct pixels through the quantiser, for training.
 
@@ -93,7 +97,7 @@ class MagvitV2(ImageTokenizer):
         Raises:
             ValueError: a shape that the network cannot encode, or pixels that are not finite.
         """
-        self._check_pixels(pixels)
+        self.check_pixels(pixels)
         with torch.autocast(pixels.device.type, enabled=False):
             if next(self.encoder.parameters()).dtype == torch.float32:
                 return self.encoder(pixels.float())
@@ -126,12 +130,7 @@ class MagvitV2(ImageTokenizer):
         Raises:
             ValueError: codes outside the codebook, or a grid that does not hold N codes.
         """
-        self._check_codes(codes)
-        height, width = shape or _square(codes.shape[1])
-        if height * width != codes.shape[1] or height < 1:
-            raise ValueError(
-                f"shape {(height, width)} holds {height * width} codes but got {codes.shape[1]}."
-            )
+        height, width = self.check_codes(codes, shape)
         latent = self.quantize.latent(codes.long()).mT.reshape(len(codes), -1, height, width)
         columns = 9 * self.config.ch * height * width * self.downsample**2
         chunk = max(1, _COLUMN_ELEMENTS // columns)
@@ -152,34 +151,6 @@ class MagvitV2(ImageTokenizer):
         self.load_state_dict(tensors)
         self.decoder.to(dtype)
 
-    def _check_pixels(self, pixels: Tensor) -> None:
-        channels, factor = self.config.in_channels, self.downsample
-        if pixels.ndim != 4 or pixels.shape[1] != channels or not pixels.is_floating_point():
-            raise ValueError(
-                f"pixels must be floating point [B, {channels}, H, W] in [-1, 1], got "
-                f"{pixels.dtype} {tuple(pixels.shape)}."
-            )
-        height, width = pixels.shape[2:]
-        if height % factor or width % factor or not height or not width:
-            raise ValueError(
-                f"Image height {height} and width {width} must be positive multiples of "
-                f"{factor}; resize or crop the image."
-            )
-
-    def _check_codes(self, codes: Tensor) -> None:
-        if codes.ndim != 2 or codes.is_floating_point() or codes.dtype == torch.bool:
-            raise ValueError(
-                f"codes must be integers [B, N], got {codes.dtype} {tuple(codes.shape)}."
-            )
-        if not codes.numel():
-            raise ValueError(f"codes are empty: shape {tuple(codes.shape)}.")
-        low, high = int(codes.min()), int(codes.max())
-        if low < 0 or high >= self.codebook_size:
-            raise ValueError(
-                f"codes range from {low} to {high}; allowed are 0 to {self.codebook_size - 1}. "
-                "Subtract the code offset of the vocabulary and replace masks before decoding."
-            )
-
 
 @contextmanager
 def _plain_convolutions() -> Iterator[None]:
@@ -189,12 +160,3 @@ def _plain_convolutions() -> Iterator[None]:
         yield
     finally:
         torch.backends.mkldnn.set_flags(_enabled=enabled)
-
-
-def _square(count: int) -> tuple[int, int]:
-    side = math.isqrt(count)
-    if side * side != count:
-        raise ValueError(
-            f"{count} codes do not form a square grid; pass shape=(height, width) in codes."
-        )
-    return side, side

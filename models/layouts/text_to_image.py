@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.image_tokenizers.image_tokenizer import ImageTokenizer, to_bytes
 from models.layouts.layout_config import MaskPolicy
 from models.layouts.mmada_rows import MmadaRows
 
@@ -87,7 +87,7 @@ class TextToImage:
                 f"the canvas holds tokens outside the image codes {self.vocab}; is it finished?"
             )
         device = next(self.vq.parameters()).device
-        return to_images(self.vq.decode_code(codes.to(device), shape=canvas.grid))
+        return open_images(self.vq.decode_bytes(codes.to(device), shape=canvas.grid))
 
     @staticmethod
     def _without_padding(canvas: Canvas, attend: Tensor, twin_attend: Tensor) -> Canvas:
@@ -103,5 +103,9 @@ class TextToImage:
 
 def to_images(pixels: Tensor) -> list[Image.Image]:
     """Pixels [B, 3, H, W] in about [-1, 1] -> RGB images; out-of-range values are clamped."""
-    bytes_ = (((pixels + 1) / 2).clamp(0, 1) * 255).to(torch.uint8)
-    return [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in bytes_]
+    return open_images(to_bytes(pixels))
+
+
+def open_images(pixels: Tensor) -> list[Image.Image]:
+    """Pixels [B, 3, H, W] uint8 -> RGB images."""
+    return [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in pixels]

@@ -1,0 +1,84 @@
+"""diffusers' `VQModel`, the image tokenizer of Lumina-DiMOO and aMUSEd, behind our interface.
+
+A code is the nearest entry of a learned codebook. The network takes and gives pixels in [0, 1];
+`get_code` and `decode_code` have them in [-1, 1] as every image tokenizer here.
+"""
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.config.checks import import_extra
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+
+diffusers = import_extra("diffusers", "diffusers")
+
+_PIXELS = 2**20
+"""Pixels that are encoded or decoded at once: one image of 1024 x 1024."""
+
+
+class VQModel(ImageTokenizer, diffusers.VQModel):
+    """The network of diffusers with the functions of an image tokenizer."""
+
+    @classmethod
+    def known_keys(cls) -> set[str]:
+        return set(signature(diffusers.VQModel.__init__).parameters) - {"self"}
+
+    @classmethod
+    def build(cls, config: Mapping[str, Any]) -> "VQModel":
+        return cls(**config)
+
+    def to_config(self) -> dict[str, Any]:
+        return {key: value for key, value in self.config.items() if not key.startswith("_")}
+
+    @property
+    def codebook_size(self) -> int:
+        return self.config.num_vq_embeddings
+
+    @property
+    def downsample(self) -> int:
+        return 2 ** (len(self.config.block_out_channels) - 1)
+
+    @property
+    def channels(self) -> int:
+        return self.config.in_channels
+
+    @torch.no_grad()
+    def get_code(self, pixels: Tensor) -> Tensor:
+        """Map pixels to codes; see `ImageTokenizer.get_code`."""
+        self.check_pixels(pixels)
+        images = ((pixels.float() + 1) / 2).split(max(1, _PIXELS // pixels[0, 0].numel()))
+        with torch.autocast(pixels.device.type, enabled=False):
+            found = [self.quantize(self.encode(part).latents)[2][2] for part in images]
+        return torch.cat(found).view(len(pixels), -1)
+
+    @torch.no_grad()
+    def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
+        """Map codes to pixels; see `ImageTokenizer.decode_code`."""
+        return self._decode(codes, shape) * 2 - 1
+
+    @torch.no_grad()
+    def decode_bytes(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
+        """Map codes to bytes, rounded as diffusers does; see `ImageTokenizer.decode_bytes`."""
+        return (self._decode(codes, shape).clamp(0, 1) * 255).round().to(torch.uint8)
+
+    def load_tensors(self, tensors: Mapping[str, Tensor], dtype: torch.dtype, source: str) -> None:
+        """Take the weights of a checkpoint; see `ImageTokenizer.load_tensors`."""
+        self.load_state_dict(tensors)
+        self.post_quant_conv.to(dtype)
+        self.decoder.to(dtype)
+
+    def _decode(self, codes: Tensor, shape: tuple[int, int] | None) -> Tensor:
+        """Map codes to float32 pixels of about [0, 1], [B, 3, H, W]."""
+        height, width = self.check_codes(codes, shape)
+        kind, part = self.post_quant_conv.weight.dtype, _PIXELS // self.downsample**2
+        pixels = []
+        for some in codes.long().split(max(1, part // (height * width))):
+            grid = (len(some), height, width, self.post_quant_conv.in_channels)
+            entries = self.quantize.get_codebook_entry(some.flatten(), grid).to(kind)
+            spatial = entries if self.config.norm_type == "spatial" else None
+            pixels.append(self.decoder(self.post_quant_conv(entries), spatial).float())
+        return torch.cat(pixels)

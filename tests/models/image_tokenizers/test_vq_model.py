@@ -1,0 +1,117 @@
+"""diffusers' VQModel as an image tokenizer, against numbers of Lumina-DiMOO's public code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models import load_vq
+from models.image_tokenizers.image_tokenizer import outline_vq, save_vq
+from tests.models.lumina import FIXTURE, write_vq
+
+diffusers = pytest.importorskip("diffusers")
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Tensor]:
+    return load_file(FIXTURE / "vq.safetensors")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_vq(tmp_path_factory.mktemp("lumina") / "vqvae")
+
+
+@pytest.fixture(scope="module")
+def vq(directory: Path) -> Any:
+    return load_vq(directory)
+
+
+def test_latents_and_codes_are_those_of_the_public_code(vq: Any, cases: dict[str, Tensor]) -> None:
+    pixels = cases["picture/paint"].permute(2, 0, 1)[None].float() / 255
+    latents = vq.encode(pixels).latents
+    torch.testing.assert_close(latents, cases["paint/latents"], atol=2e-5, rtol=0)
+    assert vq.get_code(pixels * 2 - 1).tolist() == [cases["paint/codes"].tolist()]
+
+
+def test_decoded_pixels_and_bytes_are_those_of_the_public_code(
+    vq: Any, cases: dict[str, Tensor]
+) -> None:
+    pixels = (vq.decode_code(cases["codes"], (2, 6)) + 1) / 2
+    expected = cases["decode/sample/every7"]
+    torch.testing.assert_close(pixels.flatten()[::7], expected, atol=2e-5, rtol=0)
+    [image] = vq.decode_bytes(cases["codes"], (2, 6))
+    difference = (image.permute(1, 2, 0).int() - cases["decode/image"].int()).abs()
+    assert difference.max() <= 1 and difference.float().mean() < 1e-3
+    alone = vq.decode(cases["codes"].long(), force_not_quantize=True, shape=(1, 2, 6, 4)).sample
+    assert torch.equal(vq.decode_code(cases["codes"], (2, 6)), alone * 2 - 1)
+
+
+def test_it_is_the_model_of_diffusers(vq: Any, directory: Path) -> None:
+    public = diffusers.VQModel.from_pretrained(directory)
+    assert isinstance(vq, diffusers.VQModel) and (vq.codebook_size, vq.downsample) == (8192, 16)
+    for name, value in public.state_dict().items():
+        assert torch.equal(vq.state_dict()[name], value.float()), name
+
+
+def test_rows_are_coded_and_decoded_as_alone_in_any_number(
+    vq: Any, cases: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = cases["codes"].repeat(3, 1)
+    pixels = vq.decode_code(codes, (2, 6))
+    found = vq.get_code(pixels)
+    monkeypatch.setattr("models.image_tokenizers.vq_model._PIXELS", 1)
+    torch.testing.assert_close(vq.decode_code(codes, (2, 6)), pixels, atol=1e-5, rtol=0)
+    assert torch.equal(vq.get_code(pixels), found)
+
+
+def test_codes_do_not_depend_on_the_precision_of_the_decoder(
+    vq: Any, directory: Path, cases: dict[str, Tensor]
+) -> None:
+    half = load_vq(directory, dtype="bfloat16")
+    pixels = cases["picture/paint"].permute(2, 0, 1)[None].float() / 127.5 - 1
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(half.get_code(pixels), vq.get_code(pixels))
+    decoded = half.decode_code(cases["codes"], (2, 6))
+    assert decoded.dtype == torch.float32
+    torch.testing.assert_close(decoded, vq.decode_code(cases["codes"], (2, 6)), atol=0.1, rtol=0)
+
+
+def test_a_checkpoint_that_holds_one_is_a_path_to_it(directory: Path, tmp_path: Path) -> None:
+    vq = load_vq(directory.parent)
+    save_vq(vq, tmp_path / "copy")
+    again = load_vq(tmp_path / "copy")
+    assert again.to_config() == vq.to_config()
+    for name, value in vq.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("codes", "shape", "named"),
+    [
+        ([[0, 8192]], (1, 2), "0 to 8191"),
+        ([[0, 1, 2]], (2, 2), "holds 4"),
+        ([[0, 1]], None, "square"),
+    ],
+)
+def test_codes_that_cannot_be_decoded_are_refused(
+    vq: Any, codes: list[list[int]], shape: tuple[int, int] | None, named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        vq.decode_code(torch.tensor(codes), shape)
+
+
+def test_sides_that_are_no_multiple_of_the_patch_are_refused(vq: Any) -> None:
+    with pytest.raises(ValueError, match="multiples of 16"):
+        vq.get_code(torch.zeros(1, 3, 32, 40))
+
+
+def test_keys_that_diffusers_does_not_know_are_named(directory: Path, tmp_path: Path) -> None:
+    content = json.loads((directory / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**content, "codebook": 3}))
+    with pytest.raises(ValueError, match="codebook.*num_vq_embeddings"):
+        outline_vq(tmp_path)
