@@ -25,7 +25,13 @@ from eval.text_scores import group_places
 from mmrl.config import NotHereError, check
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts, prefill
-from mmrl.model_config import check_checkpoints, check_prompts, check_task, policy_options
+from mmrl.model_config import (
+    check_cache,
+    check_checkpoints,
+    check_prompts,
+    check_task,
+    policy_options,
+)
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
@@ -76,6 +82,8 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     check_checkpoints(config.model)
     tokens = check_task(config.model, config.task, f"for the task {config.task}")
     check_queries(config.rewards, "rewards", config.model)
+    for sampler, _ in config.rows().values():
+        check_cache(config.model, sampler.cache)
     if tokens is not None and writes_images(config.task):
         check_blocks(config.sampler, tokens)
     try:

@@ -13,11 +13,12 @@ from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.checks import is_hub_id
 from mmrl.types import Prompt
 from models.layouts.layout_config import ImageFit, LayoutConfig, MaskPolicy
+from models.network.core_config import ROLES
 from models.quantization_config import QuantizationConfig
 
 if TYPE_CHECKING:
     from models.families.family import Family
-    from models.network.core import MaskedTokenModel
+    from models.network.network import Network
 
 PUBLIC_VQ = "showlab/magvitv2"
 """The image tokenizer of MMaDA, the one of an empty config.json."""
@@ -25,9 +26,6 @@ LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
 LARGEST_RANK = 4096
 """Width of the public networks; an adapter of this rank has more weights than they."""
-ROLES = {role: f"attn.{role}" for role in ("q", "k", "v", "o")}
-ROLES |= {role: f"mlp.{role}" for role in ("gate", "up", "down")}
-"""Role of a layer that may have an adapter -> its name in a block of the network."""
 
 
 @dataclass(kw_only=True)
@@ -178,9 +176,11 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
     if model.lora is None or directory is None:
         return
     stored, file = read_adapter_config(directory), directory / ADAPTER_CONFIG
-    layers = read_adapter(directory, names_of(outline(directory)), headers=True).layers
+    network = outline(directory)
+    layers = read_adapter(directory, names_of(network), headers=True).layers
     found = {key: stored.get(key) or False for key in ("r", "lora_alpha", "use_rslora", "use_dora")}
-    ends = {role for role, end in ROLES.items() if any(n.endswith("." + end) for n in layers)}
+    known = network.layer_roles.items()
+    ends = {role for role, some in known if any(n.endswith(tuple(some)) for n in layers)}
     found["target_modules"] = [role for role in ROLES if role in ends]
     for key, value in found.items():
         given = getattr(model.lora, key)
@@ -197,7 +197,7 @@ def adapter_directory(path_or_hub_id: str) -> Path | None:
     return file.parent if file is not None and is_adapter(file.parent) else None
 
 
-def check_patterns(network: MaskedTokenModel, model: ModelConfig, where: str = "model") -> None:
+def check_patterns(network: Network, model: ModelConfig, where: str = "model") -> None:
     """Refuse patterns that name nothing, or nothing that can be trained.
 
     Args:
@@ -274,6 +274,28 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     advice = f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}."
     check(model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}", advice)
     return _known_image_tokens(model)
+
+
+def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
+    """Raise a ConfigError for a sampler's cache where the policy's network is known to have none.
+
+    Args:
+        model: settings.
+        cache: of the sampler.
+        where: dotted key of the sampler, for messages.
+    """
+    import torch
+
+    from models.families import find_family
+
+    raw = known_config(model.path) or {}
+    family = find_family(raw)
+    if cache == "none" or family is None:
+        return
+    with torch.device("meta"):
+        able = family.network(raw).can_cache
+    advice = "The network of this checkpoint keeps no keys and values."
+    check(able, f"{where}.cache", cache, "none", advice)
 
 
 def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:

@@ -28,7 +28,7 @@ from models.weights import list_first, read_shapes, read_tensors
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-    from models.network.core import MaskedTokenModel
+    from models.network.network import Network
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 LORA = ".lora_"
@@ -214,7 +214,7 @@ def write_adapter(
     adapter: Adapter,
     base: Mapping[str, Tensor],
     config: LoraConfig,
-    network: MaskedTokenModel,
+    network: Network,
     names: Mapping[str, str],
     directory: Path,
 ) -> None:

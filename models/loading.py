@@ -5,7 +5,7 @@ configuration says how its keys and its tensor names map to the core; see `find_
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from models.adapter_weights import (
 )
 from models.families import get_family
 from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
+from models.network.network import Network
 from models.public_code import Source, copy_code, describe_code
 from models.quantization import list_quantized, quantizer, replace_layers
 from models.quantization_config import QuantizationConfig
@@ -40,7 +40,7 @@ def load_model(
     attn_implementation: str = "sdpa",
     merge_adapter: bool = True,
     quantization_config: QuantizationConfig | None = None,
-) -> MaskedTokenModel:
+) -> Network:
     """The network of a checkpoint; no tokenizer needed.
 
     Args:
@@ -75,9 +75,10 @@ def load_model(
         replace_layers(model, {key: state.pop(key) for key in small}, quantization_config)
     elif merge_adapter and is_adapter(directory):
         state = merge_into(state, read_adapter(directory, names))
-    model.load_state_dict(state, assign=True, strict=not (model.core.tied_head or small))
-    if model.core.tied_head:
-        model.head.weight = model.embed.weight
+    model.load_state_dict(state, assign=True, strict=not (model.tied or small))
+    for name, other in model.tied.items():
+        layer, _, own = name.rpartition(".")
+        setattr(model.get_submodule(layer), own, model.get_parameter(other))
     model.set_attention(attn_implementation)
     base = find_base(directory) if is_adapter(directory) else path_or_hub_id
     model.source = Source(str(base), find_whole(directory))
@@ -108,7 +109,7 @@ def find_whole(directory: Path) -> Path:
     return found
 
 
-def outline(directory: Path) -> MaskedTokenModel:
+def outline(directory: Path) -> Network:
     """The network of a directory without its weights, on the meta device; that of the base for an
     adapter, which is compared with it.
 
@@ -132,15 +133,15 @@ def outline(directory: Path) -> MaskedTokenModel:
             f"'{directory}' cannot be loaded: {error}. Check that config.json belongs to its"
             " weights, or take a checkpoint without this variant."
         ) from error
-    names = public_names(model.state_dict(), model.core, family.KEYS)
+    names = public_names(model.state_dict(), model.tied, family.KEYS)
     expected = {names[key]: tensor for key, tensor in model.state_dict().items() if key in names}
-    if model.core.tied_head:
-        tensors.pop(family.KEYS["head.weight"], None)
+    for name in model.tied:
+        tensors.pop(family.KEYS[name], None)
     check_weights(tensors, expected, str(directory))
     return model
 
 
-def build_network(config: Mapping[str, Any]) -> MaskedTokenModel:
+def build_network(config: Mapping[str, Any]) -> Network:
     """The network of a config.json of a known family, with weights as layers draw them."""
     model = get_family(config).network(config)
     model.public_config = dict(config)
@@ -148,7 +149,7 @@ def build_network(config: Mapping[str, Any]) -> MaskedTokenModel:
 
 
 def save_model(
-    model: MaskedTokenModel,
+    model: Network,
     directory: str | Path,
     dtype: str | torch.dtype | None = None,
     state: Mapping[str, Tensor] | None = None,
@@ -168,7 +169,7 @@ def save_model(
     if has_adapter(state):
         save_adapter(model, directory, kind, state)
         return
-    names = public_names(state, model.core, get_family(model.public_config).KEYS)
+    names = public_names(state, model.tied, get_family(model.public_config).KEYS)
     write_weights({name: state[key].to("cpu", kind) for key, name in names.items()}, directory)
     config = describe_code(model.public_config, model.source)
     text = json.dumps(config, indent=2, sort_keys=True)
@@ -178,7 +179,7 @@ def save_model(
 
 
 def save_adapter(
-    model: MaskedTokenModel, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
+    model: Network, directory: Path, dtype: torch.dtype | None, state: Mapping[str, Tensor]
 ) -> None:
     """Write the adapter of a network as a PEFT directory, with what is trained in full besides.
 
@@ -193,11 +194,11 @@ def save_adapter(
     trained = {name for name, p in named if p.requires_grad and not name.startswith(VALUE_HEAD)}
     base, adapter = split_adapter(state, config, trained)
     full = {name: tensor.to("cpu", dtype) for name, tensor in adapter.full.items()}
-    names = public_names(base, model.core, get_family(model.public_config).KEYS)
+    names = public_names(base, model.tied, get_family(model.public_config).KEYS)
     write_adapter(adapter._replace(full=full), base, config, model, names, directory)
 
 
-def merge_state(model: MaskedTokenModel, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def merge_state(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a network without its adapter, which is added to the weights.
 
     Args:
@@ -216,9 +217,9 @@ def _peft_config(model: Any) -> Any:
     return config
 
 
-def names_of(model: MaskedTokenModel) -> dict[str, str]:
+def names_of(model: Network) -> dict[str, str]:
     """Core tensor name -> public tensor name of a network without peft's layers."""
-    return public_names(model.state_dict(), model.core, get_family(model.public_config).KEYS)
+    return public_names(model.state_dict(), model.tied, get_family(model.public_config).KEYS)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -245,12 +246,13 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def public_names(
-    state: Mapping[str, Tensor], core: CoreConfig, keys: Mapping[str, str]
+    state: Mapping[str, Tensor], tied: Collection[str], keys: Mapping[str, str]
 ) -> dict[str, str]:
-    """Core tensor name -> public tensor name for every tensor of the network but its value head."""
+    """Own tensor name -> public tensor name for every tensor of the network but its value head and
+    those that are others of it."""
     names = {}
     for name in state:
-        if name.startswith(VALUE_HEAD) or (name == "head.weight" and core.tied_head):
+        if name.startswith(VALUE_HEAD) or name in tied:
             continue
         parts = name.split(".")
         block = parts[1] if parts[0] == "blocks" else ""
@@ -266,7 +268,7 @@ def _public_name(name: str, keys: Mapping[str, str]) -> str:
     return keys[prefix] + name.removeprefix(prefix)
 
 
-def new_model(config: Mapping[str, Any], generator: torch.Generator) -> MaskedTokenModel:
+def new_model(config: Mapping[str, Any], generator: torch.Generator) -> Network:
     """A new network: weights of deviation 0.02, residual outputs scaled by 1/sqrt(2 layers).
 
     Args:
@@ -276,6 +278,7 @@ def new_model(config: Mapping[str, Any], generator: torch.Generator) -> MaskedTo
     # layers draw default weights when they are built; all of them are drawn anew below
     with torch.random.fork_rng(devices=[]):
         model = build_network(config)
+    assert isinstance(model, MaskedTokenModel)
     residual = 0.02 / (2 * model.core.num_layers) ** 0.5
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):

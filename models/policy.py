@@ -20,7 +20,7 @@ from models.layouts.chat_templates import read_template
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
 from models.loading import find_whole, load_model, outline, save_model
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 from models.network.vision import Vision
 from models.public_code import Source
 from models.quantization_config import QuantizationConfig
@@ -43,7 +43,7 @@ class Policy:
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
-    network: MaskedTokenModel
+    network: Network
     keep_pace: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
@@ -174,16 +174,16 @@ def load_policy(
 
 
 def build_layouts(
-    network: MaskedTokenModel,
+    network: Network,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    if len(tokenizer) > network.core.vocab_size:
+    if len(tokenizer) > network.vocab_size:
         raise ValueError(
             f"the tokenizer has {len(tokenizer)} tokens and the checkpoint"
-            f" {network.core.vocab_size} vocabulary rows: they do not belong together"
+            f" {network.vocab_size} vocabulary rows: they do not belong together"
         )
     layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
     given = network.public_config.get("mask_token_id")
@@ -196,7 +196,7 @@ def build_layouts(
     return layouts
 
 
-def outline_policy(directory: Path, options: LayoutConfig) -> MaskedTokenModel:
+def outline_policy(directory: Path, options: LayoutConfig) -> Network:
     """The network of a directory without its weights, when its tokenizer belongs to it.
 
     Raises:
@@ -211,7 +211,7 @@ def outline_policy(directory: Path, options: LayoutConfig) -> MaskedTokenModel:
 
 def _outline_with_tokenizer(
     directory: Path, options: LayoutConfig
-) -> tuple[MaskedTokenModel, PreTrainedTokenizerBase]:
+) -> tuple[Network, PreTrainedTokenizerBase]:
     """The network without its weights, and the tokenizer with the chat template of a file, where
     one is named."""
     network = outline(directory)

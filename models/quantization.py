@@ -11,16 +11,25 @@ from torch import Tensor, nn
 from mmrl.config import import_extra
 
 if TYPE_CHECKING:
-    from models.network.core import MaskedTokenModel
+    from models.network.network import Network
     from models.quantization_config import QuantizationConfig
 
 BLOCK = 64
 """Weights that share a scale."""
 
 
-def list_quantized(network: MaskedTokenModel) -> list[str]:
-    """Names of the weights that are quantised where that is wanted."""
-    layers = network.blocks.named_modules()
+def list_quantized(network: Network) -> list[str]:
+    """Names of the weights that are quantised where that is wanted.
+
+    Raises:
+        ValueError: a network without `blocks`.
+    """
+    if not hasattr(network, "blocks"):
+        raise ValueError(
+            "quantization_config is given, and the network of this checkpoint"
+            f" ({type(network).__name__}) has no 4-bit form; leave the section out"
+        )
+    layers = network.get_submodule("blocks").named_modules()
     return [f"blocks.{name}.weight" for name, layer in layers if isinstance(layer, nn.Linear)]
 
 
@@ -47,7 +56,7 @@ def quantizer(settings: QuantizationConfig) -> Callable[[Tensor], Tensor]:
 
 
 def replace_layers(
-    network: MaskedTokenModel, weights: Mapping[str, Tensor], settings: QuantizationConfig
+    network: Network, weights: Mapping[str, Tensor], settings: QuantizationConfig
 ) -> None:
     """Put bitsandbytes' layers in the place of the linear ones.
 

@@ -358,7 +358,7 @@ def make_skeleton(config: Config) -> None:
     with torch.device("meta"):
         network = build_network(raw)
     state = network.state_dict()
-    names = public_names(state, network.core, get_family(raw).KEYS)
+    names = public_names(state, network.tied, get_family(raw).KEYS)
     shapes = {name: state[key] for key, name in names.items()}
     write_weights(shapes, folder, config.shards, config.seed)
 

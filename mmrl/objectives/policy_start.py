@@ -14,7 +14,7 @@ from models.families import get_family
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from models.layouts.layout_config import LayoutConfig
 from models.loading import build_network, load_model, new_model, outline
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 from models.policy import Policy, build_layouts, load_tokenizer
 from models.source import find_directory
 
@@ -49,7 +49,7 @@ def outline_policy(
 
 def load_start(
     policy: Policy, config: StartConfig, seed: int, device: torch.device | str
-) -> MaskedTokenModel:
+) -> Network:
     """Load the weights of an outlined policy onto a device, or draw new ones from `seed`.
 
     Weights are read tensor by tensor in `config.dtype`, so that no process holds a copy of them in

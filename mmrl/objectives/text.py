@@ -45,7 +45,7 @@ from models.families import llada, llada_v
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
 from models.loading import outline
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 from models.network.vision import Vision
 from models.policy import Policy
 
@@ -162,7 +162,7 @@ def new_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> 
     return llada_v.public_config(core, tokenizer, longest, tower.tower, grids, tiles)
 
 
-def freeze_parts(network: MaskedTokenModel, config: CompletionConfig, seed: int = 0) -> None:
+def freeze_parts(network: Network, config: CompletionConfig, seed: int = 0) -> None:
     """Freeze what is not trained, and put the adapter on the network where one is wanted.
 
     Raises:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from eval.eval_config import EvalConfig
 from mmrl.model_config import image_tokens, known_config
 from mmrl.preflight.disk import VQ_BYTES, format_size
@@ -48,17 +50,19 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, flo
         config: of the evaluation.
         raw: `config.json` of the policy.
     """
-    core, size = get_family(raw).core_config(raw), BYTES[config.model.dtype]
+    with torch.device("meta"):
+        network = get_family(raw).network(raw)
+    size = BYTES[config.model.dtype]
     images = writes_images(config.task)
-    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else core.vocab_size
+    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else network.vocab_size
     logits, caches = [], []
     for sampler, length in config.rows().values():
         positions = length or image_tokens(config.model, raw)
         logits.append(count_logits(sampler, config.batch_size, positions, columns))
-        row = (config.model.max_prompt_length + positions) * core.hidden_size * core.num_layers
-        caches.append(0 if sampler.cache == "none" else 2 * config.batch_size * row * size)
+        row = network.count_cached(config.model.max_prompt_length + positions)
+        caches.append(0 if sampler.cache == "none" else config.batch_size * row * size)
     return {
-        "weights": count_weights(raw) * size,
+        "weights": sum(p.numel() for p in network.parameters()) * size,
         "logits": max(logits),
         **({"cache": max(caches)} if any(caches) else {}),
     }

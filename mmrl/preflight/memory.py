@@ -10,15 +10,14 @@ from typing import Any
 import torch
 
 from mmrl.algorithms.forwards import passes_per_rollout
-from mmrl.model_config import ROLES, ModelConfig, image_tokens, known_config
+from mmrl.model_config import ModelConfig, image_tokens, known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainable import trained_in_full
 from models.families import find_family, get_family
-from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
+from models.network.network import Network
 from models.quantization import list_quantized
 from models.task_names import writes_images
 
@@ -96,17 +95,15 @@ def estimate(
         `value` (a value model with its gradients and moments), `update` (of a micro-batch) and
         `sampling` (of a batch of rollouts); the last two are never held at once.
     """
-    core = get_family(raw).core_config(raw)
     with torch.device("meta"):
-        network = MaskedTokenModel(core)
-        seeing = get_family(raw).network(raw)
-    weights = sum(p.numel() for p in seeing.parameters())
+        network = get_family(raw).network(raw)
+    weights = sum(p.numel() for p in network.parameters())
     size, lora = BYTES[config.model.dtype], config.model.lora
-    full = sum(p.numel() for p in trained_in_full(seeing, config.model).values()) * size
+    full = sum(p.numel() for p in trained_in_full(network, config.model).values()) * size
     # peft holds adapters of half-precision weights in float32
     adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
     trained = full + adapter * 4
-    micro = [_update(config, core, raw, task, seeing.vision) for task in tasks]
+    micro = [_update(config, network, raw, task) for task in tasks]
     reduced, moments = 1 if world_size == 1 else 2, {"adamw": 2, "sgd": 1}[config.optimizer]
     return {
         "weights": weights * size - _saved(config, network),
@@ -117,7 +114,7 @@ def estimate(
         **({} if config.ema_decay is None else {"average": (full / size + adapter) * 4}),
         "value": _value(config, network, adapter) * (1 + reduced + moments),
         "update": max(micro) * config.micro_batch_size(world_size),
-        "sampling": max(_sampling(config, core, raw, task, world_size) for task in tasks),
+        "sampling": max(_sampling(config, network, raw, task, world_size) for task in tasks),
     }
 
 
@@ -127,7 +124,7 @@ def count_weights(raw: Mapping[str, Any]) -> int:
         return sum(p.numel() for p in get_family(raw).network(raw).parameters())
 
 
-def _saved(config: RLConfig, network: MaskedTokenModel) -> float:
+def _saved(config: RLConfig, network: Network) -> float:
     """Bytes that weights in 4 bits take less."""
     if config.model.quantization_config is None:
         return 0
@@ -142,34 +139,33 @@ def total(parts: Mapping[str, float]) -> float:
     return stays + max(parts["update"], parts["sampling"])
 
 
-def _value(config: RLConfig, network: MaskedTokenModel, adapter: int) -> float:
+def _value(config: RLConfig, network: Network, adapter: int) -> float:
     """Bytes of the trained part of a value model: its head, and its copy of the policy, which
     shares with the policy what is not trained."""
     if config.value is None:
         return 0
     size = BYTES[config.model.dtype]
-    head = network.core.hidden_size * (size if config.model.lora is None else 4)
+    head = network.width * (size if config.model.lora is None else 4)
     if config.value.backbone != "copy":
         return head
     full = trained_in_full(network, config.model).items()
-    return head + sum(p.numel() for n, p in full if n != "head.weight") * size + adapter * 4
+    return (
+        head
+        + sum(p.numel() for n, p in full if not n.startswith(("head.", "vision."))) * size
+        + adapter * 4
+    )
 
 
-def _update(
-    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, vision: Any
-) -> float:
+def _update(config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task) -> float:
     """Bytes of activations per rollout of a micro-batch."""
     model, algorithm = config.model, task.algorithm
-    response, columns = _response_shape(config, core, raw, task)
+    response, columns = _response_shape(config, network, raw, task)
     logits = 4.0 * response * columns
     size = 2 if choose(config, dtype=model.dtype).bf16 else BYTES[model.dtype]
-    images = _image_positions(config, raw, task, vision)
-    tokens = (model.max_prompt_length + images + response + 3) * size
-    # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
-    block = 18 * core.hidden_size + 4 * core.mlp_size
-    checkpointing = model.gradient_checkpointing
-    kept = tokens * core.num_layers * (core.hidden_size if checkpointing else block) + logits
-    at_work = tokens * (block if checkpointing else 0) + 3 * logits
+    images = _image_positions(config, raw, task, network.vision)
+    length = model.max_prompt_length + images + response + 3
+    values, working = network.count_activations(length, model.gradient_checkpointing)
+    kept, at_work = values * size + logits, working * size + 3 * logits
     passes = passes_per_rollout(algorithm, task.config.sampler.steps, response)
     held = 1 if algorithm.pass_by_pass else min(config.passes_at_once, passes)
     return algorithm.guidance.sides * (held * kept + at_work)
@@ -187,11 +183,11 @@ def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, visio
 
 
 def _sampling(
-    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task, world_size: int
+    config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task, world_size: int
 ) -> float:
     """Bytes of logits, and of what is computed from them, in a step of the sampler."""
     sampler = task.config.sampler
-    response, columns = _response_shape(config, core, raw, task)
+    response, columns = _response_shape(config, network, raw, task)
     rows = min(task.config.rollout_batch_size, task.rollouts_per_step // world_size)
     return count_logits(sampler, rows, response, columns)
 
@@ -210,16 +206,16 @@ def count_logits(sampler: SamplerConfig, rows: int, response: int, columns: int)
 
 
 def _response_shape(
-    config: RLConfig, core: CoreConfig, raw: Mapping[str, Any], task: Task
+    config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task
 ) -> tuple[int, int]:
     """Response positions of a task and columns of their vocabulary, all of it for a text."""
     images = writes_images(task.config.task)
-    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else core.vocab_size
+    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else network.vocab_size
     return completion_length(task.config, config.model, raw), columns
 
 
-def adapter_size(network: MaskedTokenModel, rank: int, roles: list[str]) -> int:
+def adapter_size(network: Network, rank: int, roles: list[str]) -> int:
     """Parameters of a LoRA adapter of a rank on the layers of some roles."""
-    ends = tuple(ROLES[role] for role in roles)
+    ends = tuple(end for role in roles for end in network.layer_roles[role])
     layers = [module for name, module in network.named_modules() if name.endswith(ends)]
     return sum(rank * (m.in_features + m.out_features) for m in layers)  # type: ignore[operator]

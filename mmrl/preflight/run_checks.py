@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 from eval.policy_queries import check_queries
 from mmrl.config import check
-from mmrl.model_config import check_checkpoints, check_prompts, check_task
+from mmrl.model_config import ModelConfig, check_cache, check_checkpoints, check_prompts, check_task
 from mmrl.preflight.prompt_columns import check_columns
 from mmrl.preflight.reward_probe import offline
 from mmrl.rl_config import RLConfig
@@ -71,16 +71,19 @@ def check_model(config: RLConfig) -> None:
         task.settle_rewards()
         for key in ("rewards", "eval_rewards"):
             check_queries(getattr(task, key), f"tasks.{name}.{key}", config.model)
-        _check_lengths(f"tasks.{name}", task, tokens)
+        _check_samplers(config.model, f"tasks.{name}", task, tokens)
 
 
-def _check_lengths(where: str, task: TaskConfig, tokens: int | None) -> None:
-    """Check the blocks of samplers where the length is that of the checkpoint or of the layout."""
+def _check_samplers(model: ModelConfig, where: str, task: TaskConfig, tokens: int | None) -> None:
+    """Check the caches of samplers, and their blocks where the length is that of the checkpoint or
+    of the layout."""
     images = writes_images(task.task)
     advice = "model.image_size decides how many tokens they have."
     for prefix in ("", "eval_"):
         key, sampler = f"{prefix}max_completion_length", getattr(task, f"{prefix}sampler")
         length, known = getattr(task, key), tokens if images else MAX_COMPLETION_LENGTH
+        if sampler is not None:
+            check_cache(model, sampler.cache, f"{where}.{prefix}sampler")
         if images:
             check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
         elif length is not None or task.max_completion_length is not None:

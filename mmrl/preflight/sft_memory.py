@@ -17,12 +17,12 @@ from mmrl.sft_config import SFTConfig
 from mmrl.training.trainable import ADAPTER, train_parts
 from models.families import get_family
 from models.image_tokenizers.image_tokenizer import build_vq
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 from models.network.vision import Vision
 
 
 def describe_needs(
-    config: SFTConfig, options: StartConfig, network: MaskedTokenModel | None, world_size: int
+    config: SFTConfig, options: StartConfig, network: Network | None, world_size: int
 ) -> Iterator[str]:
     """Lines about memory per device and disk.
 
@@ -44,7 +44,7 @@ def describe_needs(
     yield from (f"  {line}" for line in _disk(config, options, network, bool(name)))
 
 
-def outline_public(options: StartConfig) -> tuple[str, MaskedTokenModel]:
+def outline_public(options: StartConfig) -> tuple[str, Network]:
     """Name and network of the public checkpoint that can do what an objective asks, on the meta
     device, its trained parts chosen."""
     codes = bool(getattr(options, "vq", ""))
@@ -64,7 +64,7 @@ def outline_public(options: StartConfig) -> tuple[str, MaskedTokenModel]:
 
 
 def estimate_memory(
-    config: SFTConfig, options: StartConfig, network: MaskedTokenModel, world_size: int
+    config: SFTConfig, options: StartConfig, network: Network, world_size: int
 ) -> dict[str, float]:
     """Bytes per device by what holds them, at the longest rows that the settings allow."""
     bf16 = choose(config).bf16
@@ -84,32 +84,26 @@ def estimate_memory(
     }
 
 
-def _activations(
-    config: SFTConfig, options: StartConfig, network: MaskedTokenModel, size: int
-) -> float:
+def _activations(config: SFTConfig, options: StartConfig, network: Network, size: int) -> float:
     """Bytes that the backward pass of a micro-batch needs, all completions at their longest."""
-    core, (tokens, scored, columns) = network.core, _row_shape(options, network)
-    # backward needs about 18 vectors of the hidden and 4 of the MLP width per token and block
-    block = 18 * core.hidden_size + 4 * core.mlp_size
-    recomputed = options.gradient_checkpointing
-    kept = core.num_layers * (core.hidden_size if recomputed else block)
-    at_work = block if recomputed else 0
+    tokens, scored, columns = _row_shape(options, network)
+    values = sum(network.count_activations(tokens, options.gradient_checkpointing))
     # of a position that is scored: logits, their float32 copy, softmax and gradient
-    row = tokens * (kept + at_work) * size + scored * columns * 4.0 * 4
+    row = values * size + scored * columns * 4.0 * 4
     return row * config.per_device_train_batch_size
 
 
-def _row_shape(options: StartConfig, network: MaskedTokenModel) -> tuple[int, int, int]:
+def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:
     """Tokens of the longest row, how many of them are scored, and columns of their softmax."""
     if isinstance(options, MaskedConfig):
         images, raw = count_codes(options), network.public_config
         tokens = options.max_prompt_length + images + 3
         if options.shares.get("text_to_image", 0) == 1:
             return tokens, images, raw.get("codebook_size", MMADA_8B["codebook_size"])
-        return tokens, tokens, network.core.vocab_size
+        return tokens, tokens, network.vocab_size
     assert isinstance(options, SourceConfig)
     whole = options.completion_length if options.fill == "completion" else options.max_length
-    return options.max_length, whole, network.core.vocab_size
+    return options.max_length, whole, network.vocab_size
 
 
 def count_codes(options: MaskedConfig) -> int:
@@ -118,9 +112,7 @@ def count_codes(options: MaskedConfig) -> int:
         return (options.image_size // build_vq({}).downsample) ** 2
 
 
-def _disk(
-    config: SFTConfig, options: StartConfig, network: MaskedTokenModel, absent: bool
-) -> Iterator[str]:
+def _disk(config: SFTConfig, options: StartConfig, network: Network, absent: bool) -> Iterator[str]:
     named = list(network.named_parameters())
     trained = sum(p.numel() for _, p in named if p.requires_grad)
     base = sum(p.numel() for name, p in named if ADAPTER not in name)

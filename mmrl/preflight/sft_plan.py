@@ -15,7 +15,7 @@ from mmrl.runtime.computation import choose
 from mmrl.runtime.launch import check_launch, count_processes
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import trained_counts
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 
 if TYPE_CHECKING:
     from mmrl.sft_config import SFTConfig
@@ -42,7 +42,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
     if network is not None:
         build_optimizers(network, config)
         size = f"{sum(p.numel() for p in network.parameters()):,} parameters"
-    trained = trained_counts(network) if isinstance(network, MaskedTokenModel) else ()
+    trained = trained_counts(network) if isinstance(network, Network) else ()
     kernel = getattr(options, "attn_implementation", None)
     computed = choose(config, attn_implementation=kernel).lines
     start = "the first step" if checkpoint is None else str(checkpoint)
@@ -58,7 +58,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
         *(f"  {line}" for line in _training(config, world_size)),
     ]
     if isinstance(options, StartConfig):
-        found = network if isinstance(network, MaskedTokenModel) else None
+        found = network if isinstance(network, Network) else None
         lines += describe_needs(config, options, found, world_size)
     return "\n".join(lines) + "\n"
 

@@ -6,22 +6,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmrl.model_config import ROLES, LoraConfig, adapter_directory
+from mmrl.model_config import LoraConfig, adapter_directory
 from mmrl.randomness import generator
 from mmrl.training.adapter_dropout import replace_dropout
 from models.adapter_source import find_base
 from models.adapter_weights import LORA, read_adapter
 from models.families import get_family
 from models.loading import public_names
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 
 PEFT_OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
 """Options of `LoraConfig` that peft's has under the same names."""
 
 
-def add_adapter(
-    network: MaskedTokenModel, settings: LoraConfig, seed: int, path: str = ""
-) -> nn.Module:
+def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "") -> nn.Module:
     """Freeze the network (but a value head) and put an adapter on every layer of the chosen roles.
 
     Roles are mapped to the core's own layer names, so no checkpoint dialect can leave some out.
@@ -40,7 +38,7 @@ def add_adapter(
     from mmrl.training.lora_layer import InPlaceLora
 
     options = {name: getattr(settings, name) for name in PEFT_OPTIONS}
-    names = [ROLES[role] for role in settings.target_modules]
+    names = sorted({n for role in settings.target_modules for n in network.layer_roles[role]})
     continued = adapter_directory(path)
     config = peft.LoraConfig(**options, target_modules=names)
     if not getattr(network, "is_loaded_in_4bit", False):  # peft has layers for those
@@ -89,12 +87,12 @@ def draw_adapter(network: nn.Module, seed: int) -> None:
 
 
 @torch.no_grad()
-def copy_adapter(network: MaskedTokenModel, directory: Path) -> None:
+def copy_adapter(network: Network, directory: Path) -> None:
     """Give a network with peft's layers the tensors of an adapter on disk."""
     state = {name.replace(".base_layer.", "."): p for name, p in network.named_parameters()}
     own = {name: p for name, p in state.items() if LORA not in name}
     keys = get_family(network.public_config).KEYS
-    adapter = read_adapter(directory, public_names(own, network.core, keys))
+    adapter = read_adapter(directory, public_names(own, network.tied, keys))
     for name, tensor in adapter.full.items():
         own[name].copy_(tensor)
     for layer, parts in adapter.layers.items():

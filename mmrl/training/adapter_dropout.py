@@ -25,7 +25,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
 from mmrl.randomness import stable_seed
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 
 _FACTOR = 0x01000193
 
@@ -117,7 +117,7 @@ def mix(words: Tensor) -> Tensor:
     return words ^ ((words >> 16) & 0xFFFF)
 
 
-def replace_dropout(network: MaskedTokenModel, p: float) -> None:
+def replace_dropout(network: Network, p: float) -> None:
     """Put `RowDropout` in the place of peft's dropout on every layer with an adapter."""
     layers: list[Any] = [module for module in network.modules() if isinstance(module, LoraLayer)]
     draws = RowDraws(layers)

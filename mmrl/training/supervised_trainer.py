@@ -24,7 +24,7 @@ from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import trained_counts
 from models.loading import merge_state
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         with self._saved_weights():
             state = whole(self.network.state_dict(), main)
             if main:
-                if merge and isinstance(self.network, MaskedTokenModel):
+                if merge and isinstance(self.network, Network):
                     state = merge_state(self.network, state)
                 with use_state(self.network, state):
                     self.objective.save(folder)

@@ -24,7 +24,7 @@ from mmrl.training.adapter import add_adapter
 from models.quantization import count_parameters
 
 if TYPE_CHECKING:
-    from models.network.core import MaskedTokenModel
+    from models.network.network import Network
 
 TOWER, VALUE_HEAD, ADAPTER = "vision.tower", "value_head", ".lora_"
 
@@ -37,7 +37,7 @@ def patterns(model: ModelConfig) -> list[str] | None:
     return tower if model.lora is not None else None
 
 
-def train_parts(network: MaskedTokenModel, model: ModelConfig, seed: int) -> nn.Module:
+def train_parts(network: Network, model: ModelConfig, seed: int) -> nn.Module:
     """Freeze what is not trained, and put an adapter on the network where one is wanted.
 
     Returns:
@@ -58,7 +58,7 @@ def require_gradients(network: nn.Module) -> None:
         parameter.requires_grad_(parameter.is_floating_point())
 
 
-def trained_in_full(network: MaskedTokenModel, model: ModelConfig) -> dict[str, nn.Parameter]:
+def trained_in_full(network: Network, model: ModelConfig) -> dict[str, nn.Parameter]:
     """The parameters that are trained themselves; a value head always is."""
     wanted, every = patterns(model), dict(network.named_parameters())
     if wanted is None:
@@ -71,7 +71,7 @@ def trained_in_full(network: MaskedTokenModel, model: ModelConfig) -> dict[str, 
 
 
 def shared_parameters(
-    network: MaskedTokenModel, model: ModelConfig, sharded: bool = False
+    network: Network, model: ModelConfig, sharded: bool = False
 ) -> dict[int, nn.Parameter]:
     """Parameters by `id` that a copy of a network can share, as the memo of `deepcopy`: those that
     are never trained, such as a frozen tower.
@@ -86,9 +86,7 @@ def shared_parameters(
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
 
 
-def freeze_copy(
-    network: MaskedTokenModel, model: ModelConfig, accelerator: Accelerator
-) -> MaskedTokenModel:
+def freeze_copy(network: Network, model: ModelConfig, accelerator: Accelerator) -> Network:
     """A frozen copy of what will be trained, on the rest of the network's own weights."""
     frozen = copy.deepcopy(network, shared_parameters(network, model, is_sharded(accelerator)))
     shard(frozen, accelerator)

@@ -48,9 +48,9 @@ class ValueModel:
         assert config.value is not None
         self.rate = config.learning_rate * config.value.learning_rate_scale
         self.network: nn.Module | None = None
-        weight = policy.network.embed.weight
+        weight = next(policy.network.parameters())
         dtype = weight.dtype if config.model.lora is None else torch.float32  # as the adapter has
-        head = ValueHead(policy.network.core.hidden_size, weight.device, dtype)
+        head = ValueHead(policy.network.width, weight.device, dtype)
         self.trained: nn.Module = head
         if config.value.backbone == "shared":
             policy.network.value_head = head

@@ -8,14 +8,13 @@ from transformers import PreTrainedTokenizerBase
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
-from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
+from models.network.network import Network
 
 
 class Family(Protocol):
     """What a module of this folder provides for the checkpoints of one family.
 
-    `KEYS`: core tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
+    `KEYS`: own tensor name -> public tensor name; `{i}` is the block number, a final dot marks a
     prefix.
     `TOKEN_IDS`: special tokens of the public vocabulary by name.
     `VOCAB_KEYS`: the keys of config.json that hold the number of embedding rows.
@@ -34,17 +33,14 @@ class Family(Protocol):
         """Whether the keys of a config.json are those of this family."""
         ...
 
-    def core_config(self, config: Mapping[str, Any]) -> CoreConfig:
-        """The core's sizes from config.json; a ValueError for a variant that is not supported."""
-        ...
-
-    def network(self, config: Mapping[str, Any]) -> MaskedTokenModel:
-        """The network of a config.json, on the current default device."""
+    def network(self, config: Mapping[str, Any]) -> Network:
+        """The network of a config.json, on the current default device; a ValueError for a variant
+        that is not supported."""
         ...
 
     def layouts(
         self,
-        network: MaskedTokenModel,
+        network: Network,
         tokenizer: PreTrainedTokenizerBase,
         options: LayoutConfig,
         vq: ImageTokenizer | None = None,

@@ -16,6 +16,7 @@ from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_layout import TextLayout
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
+from models.network.network import Network
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKENS = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}
@@ -127,7 +128,7 @@ def network(config: Mapping[str, Any]) -> MaskedTokenModel:
 
 
 def layouts(
-    network: MaskedTokenModel,
+    network: Network,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,

@@ -21,6 +21,7 @@ from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_layout import TextLayout
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
+from models.network.network import Network
 from models.network.vision import SO400M, Vision
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
@@ -109,7 +110,7 @@ def network(config: Mapping[str, Any]) -> MaskedTokenModel:
 
 
 def layouts(
-    network: MaskedTokenModel,
+    network: Network,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,

@@ -14,8 +14,8 @@ from models.layouts.layout_config import LayoutConfig
 from models.layouts.mmada_rows import MmadaRows
 from models.layouts.text_layout import TextLayout
 from models.layouts.text_to_image import TextToImage
-from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
+from models.network.network import Network
 
 KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Gen-Verse/MMaDA-8B-MixCoT", llada.CLASSES)
@@ -43,7 +43,7 @@ def matches(config: Mapping[str, Any]) -> bool:
 
 
 def layouts(
-    network: MaskedTokenModel,
+    network: Network,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
@@ -54,10 +54,10 @@ def layouts(
         return {"text": text}
     rows = build_rows(tokenizer, options.max_prompt_length)
     needed, config = rows.code_offset + vq.codebook_size, network.public_config
-    if needed > network.core.vocab_size:
+    if needed > network.vocab_size:
         raise ValueError(
             f"{vq.codebook_size} image codes from id {rows.code_offset} need {needed} vocabulary"
-            f" rows and the checkpoint has {network.core.vocab_size}: tokenizer, image tokenizer"
+            f" rows and the checkpoint has {network.vocab_size}: tokenizer, image tokenizer"
             " and network do not belong together"
         )
     grid = image_grid(config, vq, options.image_size)

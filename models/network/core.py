@@ -12,14 +12,13 @@ vocabulary, and skips the queries and the MLP of the last block everywhere else.
 the same without logits; a value head (`models.network.value_head`) reads them as well.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
 from models.network.attention import (
     ATTENTION,
@@ -30,17 +29,10 @@ from models.network.attention import (
     query_rows,
     rope_table,
 )
-from models.network.core_config import CoreConfig
+from models.network.core_config import ROLES, CoreConfig
 from models.network.kv_cache import KVCache
+from models.network.network import MaskedLMOutput, Network
 from models.network.norm import RMSNorm
-
-
-class MaskedLMOutput(NamedTuple):
-    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order; `values`:
-    [B, L] or [N] float32 at the same positions, None for a network without a value head."""
-
-    logits: Tensor
-    values: Tensor | None = None
 
 
 class MLP(nn.Module):
@@ -80,13 +72,14 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
-class MaskedTokenModel(nn.Module):
+class MaskedTokenModel(Network):
     """The network: embedding, blocks, final norm, head."""
+
+    can_cache = True
+    layer_roles = {role: (name,) for role, name in ROLES.items()}
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__()
-        self.public_config: dict[str, Any] = {}
-        self.source: Any = None  # where the weights are from, see `models.public_code`
         self.core = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
@@ -94,21 +87,23 @@ class MaskedTokenModel(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied_head:
             self.head.weight = self.embed.weight
-        self.value_head: nn.Module | None
         self.register_module("value_head", None)
-        self.vision: nn.Module | None
         self.register_module("vision", None)
-        self.gradient_checkpointing = False
-        self.recompute: Callable[[], Any] = noop_context_fn
-        """Contexts of a checkpointed block: `context_fn` of `torch.utils.checkpoint`."""
 
     @property
-    def device(self) -> torch.device:
-        return self.embed.weight.device
+    def width(self) -> int:
+        return self.core.hidden_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self.core.vocab_size
+
+    @property
+    def tied(self) -> dict[str, str]:
+        return {"head.weight": "embed.weight"} if self.core.tied_head else {}
 
     @property
     def unread(self) -> set[str]:
-        """Parameters that a checkpoint holds and no forward pass reads; they have no gradient."""
         names = () if self.vision is None else self.vision.unread
         return {f"vision.{name}" for name in names}  # type: ignore[union-attr]
 
@@ -122,18 +117,9 @@ class MaskedTokenModel(nn.Module):
             raise ValueError(
                 f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
             )
+        self.attn_implementation = implementation
         for module in self._attentions():
             module.implementation = implementation
-
-    @contextmanager
-    def attention(self, implementation: str) -> Iterator[None]:
-        """Another attention kernel within the context; see `set_attention`."""
-        before = next(self._attentions()).implementation
-        self.set_attention(implementation)
-        try:
-            yield
-        finally:
-            self.set_attention(before)
 
     def _attentions(self) -> Iterator[Attention]:
         return (module for module in self.modules() if isinstance(module, Attention))
@@ -241,6 +227,15 @@ class MaskedTokenModel(nn.Module):
     def new_cache(self) -> KVCache:
         """An empty cache of keys and values."""
         return KVCache(reach=int(self.core.shift_logits))
+
+    def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
+        """About 18 vectors of the hidden and 4 of the MLP width per token and block."""
+        block = 18 * self.core.hidden_size + 4 * self.core.mlp_size
+        kept = self.core.num_layers * (self.core.hidden_size if recompute else block)
+        return length * kept, length * (block if recompute else 0)
+
+    def count_cached(self, length: int) -> int:
+        return 2 * length * self.core.hidden_size * self.core.num_layers
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if self.gradient_checkpointing and torch.is_grad_enabled():

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+ROLES = {role: f"attn.{role}" for role in ("q", "k", "v", "o")}
+ROLES |= {role: f"mlp.{role}" for role in ("gate", "up", "down")}
+"""Role of a layer that may have an adapter -> its name in a block of the core."""
+
 
 @dataclass(frozen=True)
 class CoreConfig:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.network.core import MaskedTokenModel
+from models.network.network import Network
 
 
 class ValueHead(nn.Module):
@@ -38,7 +38,7 @@ class ValueHead(nn.Module):
 class ValueNetwork(nn.Module):
     """A separate network with a value head in place of the output matrix."""
 
-    def __init__(self, backbone: MaskedTokenModel, head: ValueHead) -> None:
+    def __init__(self, backbone: Network, head: ValueHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 
@@ -54,19 +54,14 @@ class ValueNetwork(nn.Module):
 
         Embeddings of images are those of the policy, which alone is trained to compute them.
         """
+        images = {} if features is None else {"features": features, "feature_at": feature_at}
         hidden = self.backbone.hidden_states(
-            input_ids,
-            attention_mask=attention_mask,
-            positions=positions,
-            features=features,
-            feature_at=feature_at,
+            input_ids, attention_mask=attention_mask, positions=positions, **images
         )
         return self.head(hidden)
 
 
-def copy_backbone(
-    network: MaskedTokenModel, shared: Mapping[int, Tensor] | None = None
-) -> MaskedTokenModel:
+def copy_backbone(network: Network, shared: Mapping[int, Tensor] | None = None) -> Network:
     """A copy of a network without its output matrix and vision tower.
 
     Args:

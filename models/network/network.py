@@ -1,0 +1,162 @@
+"""What mmrl asks of the network of a policy, whatever is inside it.
+
+Samplers and estimators call the network on rows of tokens; the loop trains its parameters, saves
+its tensors and estimates its memory. `MaskedTokenModel` is such a network, and a network of another
+library becomes one by a subclass that holds it. What a subclass does not override it lacks: a
+setting that needs it is refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import noop_context_fn
+
+
+class MaskedLMOutput(NamedTuple):
+    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order; `values`:
+    [B, L] or [N] float32 at the same positions, None for a network without a value head."""
+
+    logits: Tensor
+    values: Tensor | None = None
+
+
+class Network(nn.Module, ABC):
+    """A network that predicts the masked tokens of rows.
+
+    A subclass registers three modules: `head`, the output matrix, which computes logits from
+    `hidden_states`; `value_head`, None until the loop sets it; and `vision`, which encodes images
+    of prompts, see `models.network.vision`, or None.
+
+    Attributes:
+        public_config: `config.json` of the checkpoint; says its family.
+        source: where the weights are from, see `models.public_code`.
+        gradient_checkpointing: whether blocks are computed again in the backward pass.
+        recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
+        attn_implementation: the attention kernel that is set.
+        can_cache: whether the network has `new_cache`, for samplers with a cache.
+        layer_roles: role of a layer that may have an adapter -> ends of the names of such layers.
+    """
+
+    can_cache: ClassVar[bool] = False
+    layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    head: Any
+    value_head: nn.Module | None
+    vision: nn.Module | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.public_config: dict[str, Any] = {}
+        self.source: Any = None
+        self.gradient_checkpointing = False
+        self.recompute: Callable[[], Any] = noop_context_fn
+        self.attn_implementation = "sdpa"
+
+    @abstractmethod
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        columns: tuple[int, int] | None = None,
+        **optional: Any,
+    ) -> MaskedLMOutput:
+        """Logits of every position, or of the requested ones.
+
+        Called with keywords. The result for a row must not depend on the other rows.
+
+        Args:
+            input_ids: [B, L] int64, rows of a canvas.
+            attention_mask: [B, L] with 0 on padding; None where no row has any.
+            positions: [B, L] bool, where logits are wanted.
+            columns: half-open range of token ids whose logits are wanted.
+            **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
+                that replace tokens. Given only where a setting or a prompt needs them.
+
+        Returns:
+            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
+            a value head also values.
+        """
+
+    @abstractmethod
+    def hidden_states(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        **optional: Any,
+    ) -> Tensor:
+        """What logits and values are computed from; arguments as in `forward`.
+
+        Returns:
+            [B, L, D], or [N, D] at `positions`.
+        """
+
+    @abstractmethod
+    def set_attention(self, implementation: str) -> None:
+        """Choose the attention kernel, one of `models.network.attention.ATTENTION`.
+
+        Raises:
+            ValueError: an unknown name.
+        """
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """D of `hidden_states`."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Number of ids that tokens of a text may have."""
+
+    @abstractmethod
+    def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
+        """Values that a row of `length` tokens needs for the backward pass, for memory estimates.
+
+        Args:
+            length: of the row.
+            recompute: whether blocks are computed again.
+
+        Returns:
+            Those that are kept, and those at work at a time beside them.
+        """
+
+    def new_cache(self) -> Any:
+        """An empty cache of keys and values."""
+        raise NotImplementedError(f"{type(self).__name__} has no cache")
+
+    def count_cached(self, length: int) -> int:
+        """Values in a cache of a row of `length` tokens."""
+        return 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.parameters()).device
+
+    @property
+    def unread(self) -> set[str]:
+        """Parameters that a checkpoint holds and no forward pass reads; they have no gradient."""
+        return set()
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """Name of a tensor that a checkpoint lacks -> name of the one that it is."""
+        return {}
+
+    @contextmanager
+    def attention(self, implementation: str) -> Iterator[None]:
+        """Another attention kernel within the context; see `set_attention`."""
+        before = self.attn_implementation
+        self.set_attention(implementation)
+        try:
+            yield
+        finally:
+            self.set_attention(before)
