@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
-from mmrl.model_config import ModelConfig
+from mmrl.model_config import ModelConfig, check_image_guidance
 from mmrl.samplers import SamplerConfig, check_sampler
 from models.task_names import writes_images
 from rewards.scoring.terms import as_entry, check_entries
@@ -29,17 +29,17 @@ _TEXT = Benchmark(
     "eval.text_benchmark",
     ("num_samples", "max_completion_length", "assistant_prefill", "settings", "group_by"),
 )
+_IMAGES = Benchmark("eval.image_benchmark", ("num_images_per_prompt", "grid_images", "geneval_dir"))
 BENCHMARKS = {
     "text": _TEXT,
     "image_to_text": _TEXT,
-    "text_to_image": Benchmark(
-        "eval.image_benchmark", ("num_images_per_prompt", "grid_images", "geneval_dir")
-    ),
+    "text_to_image": _IMAGES,
+    "image_edit": _IMAGES,
 }
 """The kind of benchmark of each task."""
 TEXT_TASKS = ("text", "image_to_text")
 """Tasks of `mmrl.eval`, its default first."""
-VISION_TASKS = ("text_to_image", "image_to_text")
+VISION_TASKS = ("text_to_image", "image_edit", "image_to_text")
 """Tasks of `mmrl.eval_v`, its default first."""
 
 
@@ -142,6 +142,7 @@ class EvalConfig:
         self._check_checkpoints()
         self._check_rewards()
         check_sampler(self.sampler)
+        check_image_guidance(self.sampler.image_guidance_scale, self.task, "sampler")
         self.rows()
 
     def _check_checkpoints(self) -> None:

@@ -7,6 +7,7 @@ images.png     a grid of images, where completions are images
                00000/metadata.jsonl        the prompt's row
                00000/samples/00000.png     its images
                00000/grid.png              the same side by side
+               00000/source.png            the source image, of edits
 """
 
 import json
@@ -15,14 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from eval.eval_config import EvalConfig
 from eval.evaluation import Batch, Evaluation
 from mmrl.data.prompts import spread
 from mmrl.run.environment import git_commit
-from mmrl.run.image_grid import BLACK, Cell, page, scale
+from mmrl.run.image_grid import BLACK, Cell, beside, page, scale
 from mmrl.types import Prompt
+from models.task_names import EDITS
 
 CELL = 128
 GREEN, RED = (10, 125, 51), (179, 38, 30)
@@ -117,7 +119,7 @@ def draw_grid(evaluation: Evaluation, count: int, columns: int = 8) -> Image.Ima
 
 
 def _cell(evaluation: Evaluation, n: int) -> Cell:
-    """One image, its prompt, and its first score."""
+    """One image, an edit beside its source, with its prompt and its first score."""
     image = evaluation.completions[n]
     assert isinstance(image, Image.Image)
     lines = [(evaluation.prompts[n].text, BLACK)]
@@ -125,7 +127,20 @@ def _cell(evaluation: Evaluation, n: int) -> Cell:
         if not math.isnan(scores[n]):
             color = GREEN if scores[n] == 1 else RED if scores[n] == 0 else BLACK
             lines.append((f"{key} {scores[n]:.3g}", color))
-    return Cell(scale(image, CELL), lines)
+    source = source_image(evaluation.prompts[n])
+    if source is None:
+        return Cell(scale(image, CELL), lines)
+    return Cell(beside(*(scale(_square(each), CELL) for each in (source, image))), lines)
+
+
+def source_image(prompt: Prompt) -> Image.Image | None:
+    """The source image of an edit; None for other prompts."""
+    return prompt.images[0] if prompt.task in EDITS and prompt.images else None
+
+
+def _square(image: Image.Image) -> Image.Image:
+    """An image of any sides in the middle of a white square."""
+    return ImageOps.pad(image.convert("RGB"), (max(image.size),) * 2, color="white")
 
 
 def write_geneval_folders(
@@ -156,3 +171,5 @@ def write_geneval_folders(
             image.save(folder / "samples" / f"{k:05d}.png")
             grid.paste(image, (k * width, 0))
         grid.save(folder / "grid.png")
+        if (source := source_image(prompt)) is not None:
+            source.save(folder / "source.png")

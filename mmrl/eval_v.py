@@ -2,12 +2,14 @@
 
     python -m mmrl.eval_v config=configs/eval/shapes_t2i.yaml model.path=runs/quickstart/final
     python -m mmrl.eval_v config=configs/eval/lladav_mmmu.yaml
+    python -m mmrl.eval_v config=configs/eval/shapes_edit.yaml
     python -m mmrl.eval_v config=… model.path=runs/a/final compare_to=[runs/b/final]
     accelerate launch --config_file … -m mmrl.eval_v config=configs/eval/….yaml
 
 Writes `scores.json` and `table.txt` into `output_dir`; run again, it continues from the samples
-stored there, see `eval.benchmark`. Images (`text_to_image`, the default) also get a grid and, if
-wanted, GenEval's folders. Questions about images (`image_to_text`) have the tables of `mmrl.eval`.
+stored there, see `eval.benchmark`. Images (`text_to_image`, the default, and `image_edit`) also get
+a grid, edits beside their sources, and, if wanted, GenEval's folders. Questions about images
+(`image_to_text`) have the tables of `mmrl.eval`.
 """
 
 import sys

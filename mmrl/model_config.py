@@ -15,6 +15,7 @@ from mmrl.types import Prompt
 from models.layouts.layout_config import ImageFit, LayoutConfig, MaskPolicy
 from models.network.core_config import ROLES
 from models.quantization_config import QuantizationConfig
+from models.task_names import EDITS
 
 if TYPE_CHECKING:
     from models.families.family import Family
@@ -296,6 +297,12 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
         able = family.network(raw).can_cache
     advice = "The network of this checkpoint keeps no keys and values."
     check(able, f"{where}.cache", cache, "none", advice)
+
+
+def check_image_guidance(scale: float, task: str, where: str) -> None:
+    """Raise a ConfigError for guidance by the source image of a task that has none."""
+    allowed = f"0, the task {task} has no source image"
+    check(scale == 0 or task in EDITS, f"{where}.image_guidance_scale", scale, allowed)
 
 
 def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:

@@ -129,8 +129,9 @@ def load_policy(
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
-    Every family writes text (task `text`), one with image codes also images (`text_to_image`), and
-    one with image codes or a vision tower text about images (`image_to_text`).
+    Every family writes text (task `text`), one with image codes also images (`text_to_image`) and
+    edits of images (`image_edit`), and one with image codes or a vision tower text about images
+    (`image_to_text`).
 
     Args:
         path_or_hub_id: of the network and its tokenizer.

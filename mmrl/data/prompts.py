@@ -7,7 +7,8 @@ for the rewards. Other column names are mapped to these by
 `include`, `exclude`, `prompt`) load unchanged.
 
 Images are in `image` or `images`, one or a list, or in the parts of messages, in the forms of
-`mmrl.data.image_sources`. A prompt opens them when its `images` are read.
+`mmrl.data.image_sources`. A prompt opens them when its `images` are read. That of an edit (task
+`image_edit`) is its source image, and its text the instruction.
 """
 
 import logging
@@ -26,6 +27,7 @@ from mmrl.data.messages import assign_images, message_text, read_messages, user_
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
 from mmrl.types import Prompt
+from models.task_names import EDITS
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -54,7 +56,8 @@ def load_prompts(
         NotHereError: a data set of the hub that does not exist or cannot be downloaded.
         ConfigError: no such file, a file that is not text, a line that is not JSON, a row without
             a prompt or without a column of its format, two rows with one id, no rows at all, a
-            missing or unreadable image, or images for a task without. Messages name file and line.
+            missing or unreadable image, images for a task without, or an edit without a source
+            image. Messages name file and line.
     """
     data = data or DataConfig()
     root = find_image_root(path_or_hub_id, data.image_root)
@@ -201,6 +204,11 @@ def _read_prompt(
         raise ConfigError(
             f"{place} has images, and the task {task} takes none. Choose a task with"
             " images, or rename the column in data.columns to leave it out."
+        )
+    if task in EDITS and not images:
+        raise ConfigError(
+            f"{place} has no source image, and the task {task} edits one. Give it in 'image', or"
+            " name its column with data.columns, such as {image: source_image}."
         )
     if data.template:
         text = _fill(data.template, {**row, "prompt": text}, place)

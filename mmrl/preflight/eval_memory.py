@@ -13,7 +13,7 @@ from mmrl.model_config import image_tokens, known_config
 from mmrl.preflight.disk import VQ_BYTES, format_size
 from mmrl.preflight.memory import BYTES, MMADA_8B, count_logits, count_weights, find_sizes
 from models.families import get_family
-from models.task_names import writes_images
+from models.task_names import EDITS, writes_images
 
 
 def describe_needs(config: EvalConfig) -> Iterator[str]:
@@ -59,7 +59,8 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, flo
     for sampler, length in config.rows().values():
         positions = length or image_tokens(config.model, raw)
         logits.append(count_logits(sampler, config.batch_size, positions, columns))
-        row = network.count_cached(config.model.max_prompt_length + positions)
+        source = positions if config.task in EDITS else 0
+        row = network.count_cached(config.model.max_prompt_length + source + positions)
         caches.append(0 if sampler.cache == "none" else config.batch_size * row * size)
     return {
         "weights": sum(p.numel() for p in network.parameters()) * size,

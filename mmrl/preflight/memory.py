@@ -19,7 +19,7 @@ from mmrl.training.trainable import trained_in_full
 from models.families import find_family, get_family
 from models.network.network import Network
 from models.quantization import list_quantized
-from models.task_names import writes_images
+from models.task_names import EDITS, writes_images
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
@@ -174,7 +174,8 @@ def _update(config: RLConfig, network: Network, raw: Mapping[str, Any], task: Ta
 def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:
     """Positions of images in the prompt that has the most."""
     layout = get_family(raw).LAYOUTS.get(task.config.task)
-    if layout is None or writes_images(task.config.task):
+    name = task.config.task
+    if layout is None or (writes_images(name) and name not in EDITS):
         return 0
     if layout.needs_vq:
         return image_tokens(config.model, raw)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from mmrl.algorithms import load_algorithm
 from mmrl.config import check, check_choice
 from mmrl.data.data_config import DataConfig
+from mmrl.model_config import check_image_guidance
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 from models.task_names import TASKS, writes_images
@@ -126,6 +127,12 @@ class TaskConfig:
             fits = not (getattr(self, key) and writes_images(self.task))
             allowed = f"empty, {self.task} makes images"
             check(fits, f"{where}.{key}", getattr(self, key), allowed)
+        for key, guided in (
+            ("sampler", self.sampler),
+            ("eval_sampler", evaluation),
+            ("algorithm", load_algorithm(self.algorithm, f"{where}.algorithm")),
+        ):
+            check_image_guidance(guided.image_guidance_scale, self.task, f"{where}.{key}")
         self._check_accuracy(where)
 
     @property

@@ -47,6 +47,15 @@ def stack(pages: Sequence[Image.Image]) -> Image.Image:
     return sheet
 
 
+def beside(left: Image.Image, right: Image.Image) -> Image.Image:
+    """Put two images next to each other on white."""
+    width, height = left.width + GAP + right.width, max(left.height, right.height)
+    sheet = Image.new("RGB", (width, height), WHITE)
+    sheet.paste(left, (0, 0))
+    sheet.paste(right, (left.width + GAP, 0))
+    return sheet
+
+
 def draw_heading(text: str, width: int) -> Image.Image:
     """Draw a caption for a row of images, wrapped to its width."""
     lines = _lines(text, width - 2 * GAP)

@@ -6,6 +6,7 @@ from typing import Any
 from accelerate.utils import gather_object
 from PIL import Image
 
+from eval.results import source_image
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 
@@ -14,8 +15,8 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
     """Write the rollouts of all processes to `samples/completions_<task>_<step>.parquet`.
 
     Columns as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
-    distinguishes prompts of equal text. An image is stored as Hugging Face's image feature does,
-    `{bytes, path}`.
+    distinguishes prompts of equal text; edits have their source image under `image`. An image is
+    stored as Hugging Face's image feature does, `{bytes, path}`.
     """
     rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
     if not run.is_main:
@@ -28,10 +29,12 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
 
 
 def _row(step: int, batch: RolloutBatch, i: int) -> dict[str, Any]:
+    source = source_image(batch.prompts[i])
     return {
         "step": step,
         "id": batch.prompts[i].id,
         "prompt": batch.prompts[i].text,
+        **({} if source is None else {"image": _stored(source)}),
         "completion": _stored(batch.completions[i]),
         **{key: scores[i] for key, scores in batch.scores.items()},
         "reward": float(batch.rewards[i]),

@@ -9,6 +9,7 @@ from models.families import llada
 from models.families.family import token_ids
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.image_codes_chat import ImageCodesChat
+from models.layouts.image_edit import ImageEdit
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
 from models.layouts.mmada_rows import MmadaRows
@@ -21,6 +22,7 @@ KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Gen-Verse/MMaDA-8B-MixCoT", llada.CLASSES)
 core_config, network = llada.core_config, llada.network
 LAYOUTS: dict[str, type[Layout]] = {
+    "image_edit": ImageEdit,
     "image_to_text": ImageCodesChat,
     "text": TextLayout,
     "text_to_image": TextToImage,
@@ -48,7 +50,8 @@ def layouts(
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
-    """Text; with an image tokenizer also images, and text about images. See `Family.layouts`."""
+    """Text; with an image tokenizer also images, edits of images, and text about images; see
+    `Family.layouts`."""
     text = llada.text_layout(tokenizer, options)
     if vq is None:
         return {"text": text}
@@ -63,6 +66,7 @@ def layouts(
     grid = image_grid(config, vq, options.image_size)
     mask_policy = options.mask_policy or config.get("mask_policy", "ignore")
     return {
+        "image_edit": ImageEdit(rows, vq, grid, mask_policy, options.image_fit),
         "image_to_text": ImageCodesChat(text, rows, vq, grid, options.image_fit),
         "text": text,
         "text_to_image": TextToImage(rows, vq, grid, mask_policy),

@@ -6,6 +6,10 @@ longest text: an image-generation row has M + 1 ids of text, an understanding ro
     t2i  pad* t2i bos text eos | soi code×n eoi          padded on the left
     lm   bos text eos eos*                               padded on the right
     mmu  mmu soi code×n eoi | bos text eos eos*          padded on the right
+    edit pad* t2i soi code×n eoi bos text eos | soi code×n eoi     padded on the left
+
+The public checkpoints were not trained on `edit`, which MMaDA has no row for: it is a t2i row with
+the source image where an mmu row has it, before the text, so a row without source is a t2i row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,15 +53,49 @@ class MmadaRows:
         Returns:
             ids [B, M + n + 3] and mask, 0 on the left padding.
         """
-        rows = [self._text(text, self.max_text_len + 1, "t2i") for text in texts]
-        if drop is not None:
-            bare = [self.ids[key] for key in ("t2i", "bos", "eos")]
-            rows = [bare if dropped else row for row, dropped in zip(rows, drop, strict=True)]
-        width = self.max_text_len + 1
-        text = torch.tensor([[self.ids["pad"]] * (width - len(row)) + row for row in rows])
+        rows = self._prompts(texts, drop or [False] * len(texts))
+        return self._before_image(rows, self.max_text_len + 1, codes)
+
+    def image_edit(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[Tensor | None],
+        codes: Tensor,
+        drop: Sequence[bool] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Image editing, `edit`.
+
+        Args:
+            texts: B instructions.
+            sources: B source images, each the token ids [n] of its codes; None for rows without,
+                for guidance by the source image.
+            codes: [B, n] token ids of the edited images.
+            drop: rows whose text is dropped, for guidance by the text.
+
+        Returns:
+            ids [B, M + 2 n + 5] and mask, 0 on the left padding.
+        """
+        rows = self._prompts(texts, drop or [False] * len(texts))
+        shown = [[] if own is None else self._frame(own[None])[0].tolist() for own in sources]
+        rows = [[*row[:1], *image, *row[1:]] for row, image in zip(rows, shown, strict=True)]
+        return self._before_image(rows, self.max_text_len + codes.shape[1] + 3, codes)
+
+    def _prompts(self, texts: Sequence[str], drop: Sequence[bool]) -> list[list[int]]:
+        """`t2i bos text eos` of each row, without the text of those that drop it."""
+        bare = [self.ids[key] for key in ("t2i", "bos", "eos")]
+        return [
+            bare if dropped else self._text(text, self.max_text_len + 1, "t2i")
+            for text, dropped in zip(texts, drop, strict=True)
+        ]
+
+    def _before_image(
+        self, rows: Sequence[list[int]], width: int, codes: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Rows padded on the left to `width` and followed by an image, and their mask."""
+        before = torch.tensor([[self.ids["pad"]] * (width - len(row)) + row for row in rows])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         image = self._frame(codes)
-        return torch.cat((text, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
+        return torch.cat((before, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
 
     def language(self, texts: Sequence[str], length: int) -> tuple[Tensor, Tensor]:
         """Plain text, `lm`: ids [B, length] and a mask of ones. A cut text has no final eos."""

@@ -1,7 +1,7 @@
 """Image generation as canvases: prompts in, images out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -57,22 +57,10 @@ class TextToImage:
         Raises:
             ValueError: a `length` other than n.
         """
-        n = self.grid[0] * self.grid[1]
-        if length not in (None, n):
-            raise ValueError(
-                f"max_completion_length is {length}; an image has {n} tokens. Leave it null."
-            )
-        masks = torch.full((len(prompts), n), self.rows.ids["mask"])
-        tokens, attend = self.rows.text_to_image([p.text for p in prompts], masks)
-        twin, twin_attend = self.rows.text_to_image([""] * len(prompts), masks)
-        response = torch.zeros_like(tokens, dtype=torch.bool)
-        response[:, -n - 1 : -1] = True
-        canvas = Canvas(
-            tokens, response, None, self.vocab, self.rows.ids["mask"], twin, None, self.grid
-        )
-        if self.mask_policy == "ignore":
-            return canvas
-        return self._without_padding(canvas, attend.bool(), twin_attend.bool())
+        masks = self._masks(len(prompts), length)
+        texts = [prompt.text for prompt in prompts]
+        twin = self.rows.text_to_image([""] * len(prompts), masks)
+        return self._lay_out(self.rows.text_to_image(texts, masks), twin)
 
     def decode(self, canvas: Canvas) -> list[Image.Image]:
         """Finished canvas -> B images.
@@ -89,16 +77,38 @@ class TextToImage:
         device = next(self.vq.parameters()).device
         return open_images(self.vq.decode_bytes(codes.to(device), shape=canvas.grid))
 
-    @staticmethod
-    def _without_padding(canvas: Canvas, attend: Tensor, twin_attend: Tensor) -> Canvas:
-        """Cut the columns that no row attends to; drop the mask of a batch without padding."""
-        used = attend | twin_attend
-        first = int(used.any(0).int().argmax())
-        cut = canvas[:]
-        for name in ("tokens", "response", "uncond_tokens"):
-            setattr(cut, name, getattr(canvas, name)[:, first:])
-        cut.attend, cut.uncond_attend = attend[:, first:], twin_attend[:, first:]
-        return cut
+    def _masks(self, rows: int, length: int | None) -> Tensor:
+        """[rows, n] mask tokens; a ValueError for a `length` other than n."""
+        n = self.grid[0] * self.grid[1]
+        if length not in (None, n):
+            raise ValueError(
+                f"max_completion_length is {length}; an image has {n} tokens. Leave it null."
+            )
+        return torch.full((rows, n), self.rows.ids["mask"])
+
+    def _lay_out(
+        self,
+        row: tuple[Tensor, Tensor],
+        twin: tuple[Tensor, Tensor],
+        image_twin: tuple[Tensor, Tensor] | None = None,
+    ) -> Canvas:
+        """The canvas of rows and their unconditional twins, each ids [B, L] and mask."""
+        sides = {"": row, "uncond_": twin}
+        if image_twin is not None:
+            sides["image_uncond_"] = image_twin
+        tokens = row[0]
+        response = torch.zeros_like(tokens, dtype=torch.bool)
+        response[:, -self.grid[0] * self.grid[1] - 1 : -1] = True
+        mask_id = self.rows.ids["mask"]
+        canvas = Canvas(tokens, response, None, self.vocab, mask_id, grid=self.grid)
+        if self.mask_policy == "ignore":
+            first, kept = 0, {}
+        else:  # cut the columns that no row attends to
+            used = torch.stack([mask.bool() for _, mask in sides.values()]).any(0)
+            first = int(used.any(0).int().argmax())
+            kept = {f"{name}attend": mask[:, first:].bool() for name, (_, mask) in sides.items()}
+        cut = {f"{name}tokens": ids[:, first:] for name, (ids, _) in sides.items()}
+        return replace(canvas, response=response[:, first:], **cut, **kept)
 
 
 def to_images(pixels: Tensor) -> list[Image.Image]:

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from eval.results import write_geneval_folders
+from eval.evaluation import Evaluation
+from eval.results import CELL, draw_grid, write_geneval_folders
+from mmrl.run.image_grid import GAP
 from mmrl.types import Prompt
 
 ROW = {"tag": "colors", "include": [{"class": "bird", "count": 1, "color": "red"}]}
@@ -26,3 +28,18 @@ def test_images_that_do_not_divide_among_the_prompts_are_refused(tmp_path: Path)
     prompts = [Prompt(str(n), "text_to_image", "x") for n in range(2)]
     with pytest.raises(ValueError, match="3 images do not divide among 2 prompts"):
         write_geneval_folders(tmp_path, prompts, [Image.new("RGB", (8, 8))] * 3)
+
+
+def test_edits_are_shown_beside_their_sources(tmp_path: Path) -> None:
+    source = Image.new("RGB", (16, 8), (200, 0, 0))
+    prompts = [Prompt("0", "image_edit", "make it blue", images=[source], metadata=ROW)]
+    edited = Image.new("RGB", (8, 8), (0, 0, 200))
+    grid = draw_grid(Evaluation(prompts, [edited], {"clip": [0.5]}), 1)
+    assert grid is not None and grid.width == 2 * CELL + 3 * GAP
+    middle = GAP + CELL // 2
+    found = [grid.getpixel((GAP + n * (CELL + GAP) + CELL // 2, middle)) for n in range(2)]
+    assert found == [(200, 0, 0), (0, 0, 200)]
+    assert grid.getpixel((middle, GAP)) == (255, 255, 255)  # a wide source keeps its shape
+    write_geneval_folders(tmp_path, prompts, [edited])
+    with Image.open(tmp_path / "00000" / "source.png") as image:
+        assert image.size == (16, 8)

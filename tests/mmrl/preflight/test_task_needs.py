@@ -47,7 +47,7 @@ def test_a_policy_can_do_what_its_family_says(tmp_path: Path) -> None:
 def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
     layouts = [pair for family in FAMILIES.values() for pair in family.LAYOUTS.items()]
     assert sorted({task for task, _ in layouts}) == TASKS
-    assert [task for task in TASKS if writes_images(task)] == ["text_to_image"]
+    assert [task for task in TASKS if writes_images(task)] == ["image_edit", "text_to_image"]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
     [
         ("llada", None, "image_to_text", "a checkpoint of type llava_llada or mmada for x. Its co"),
         ("llada", None, "text_to_image", "a checkpoint of type mmada for x. Its config.json says"),
+        ("dream", None, "image_edit", "a checkpoint of type mmada for x. Its config.json says"),
         ("llava_llada", "no/vq", "text_to_image", "model.path is .* of type mmada for x"),
         ("mmada", None, "image_to_text", "model.vq is None; it must be an image tokenizer for x"),
         ("mmada", None, "text_to_image", "model.vq is None; it must be an image tokenizer for x"),

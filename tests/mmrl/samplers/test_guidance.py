@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import score
+from mmrl.model_config import ModelConfig
 from mmrl.rollouts.concatenation import concatenate
+from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.samplers.guidance import Guidance
 from mmrl.types import Passes
@@ -78,3 +81,21 @@ def test_image_guidance_without_a_source_image_is_refused() -> None:
         sample(POLICY, small_canvas(), config, generators(3))
     with pytest.raises(ConfigError, match=r"sampler.image_guidance_scale is -1"):
         SamplerConfig(image_guidance_scale=-1.0)
+
+
+@pytest.mark.parametrize("key", ["sampler", "eval_sampler", "algorithm"])
+def test_image_guidance_is_for_tasks_with_a_source_image(key: str) -> None:
+    scales = {"image_guidance_scale": 2.0}
+    section = scales if key == "algorithm" else SamplerConfig(**scales)
+    TaskConfig(task="image_edit", **{key: section}).check("tasks.a")
+    message = rf"tasks\.a\.{key}\.image_guidance_scale is 2.0; it must be 0, the task text_to_image"
+    with pytest.raises(ConfigError, match=message):
+        TaskConfig(task="text_to_image", **{key: section}).check("tasks.a")
+    with pytest.raises(ConfigError, match=r"sampler\.image_guidance_scale is 2.0"):
+        EvalConfig(
+            task="text_to_image",
+            prompts="p",
+            model=ModelConfig(path="m"),
+            rewards=[{"name": "clip"}],
+            sampler=SamplerConfig(**scales),
+        )

@@ -58,7 +58,7 @@ def test_a_llada_checkpoint_is_a_text_policy_without_an_image_tokenizer(policy: 
 
 def test_a_mmada_checkpoint_writes_text_and_images(checkpoint: Path) -> None:
     both = load_policy(checkpoint, vq=checkpoint / "vq")
-    assert set(both.layouts) == {"text", "text_to_image", "image_to_text"}
+    assert set(both.layouts) == {"text", "text_to_image", "image_to_text", "image_edit"}
     first, end = both.canvas(PROMPTS).vocab
     codes = both.layouts["text_to_image"].vocab
     assert first == 0 and end == codes[0] == len(both.tokenizer)

@@ -1,0 +1,118 @@
+"""Edits as rows: source image, instruction, and the image to be written."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Prompt
+from models.layouts.image_edit import ImageEdit
+from models.layouts.text_to_image import TextToImage
+from tests.mmrl.canvases import generators, guided_logits
+from tests.models.small_policies import small_policy
+
+POLICY = small_policy("mmada")
+TEXTS = ["is it", "is"]
+BOTH = SamplerConfig(name="maskgit", steps=3, cfg_scale=1.0, image_guidance_scale=2.0)
+
+
+def layout(mask_policy: str = "ignore") -> ImageEdit:
+    edit = POLICY.layouts["image_edit"]
+    assert isinstance(edit, ImageEdit)
+    return replace(edit, mask_policy=mask_policy)
+
+
+def prompts(images: int = 1) -> list[Prompt]:
+    colours = [(200, 30, 40), (20, 60, 220)]
+    return [
+        Prompt(str(n), "image_edit", text, images=[Image.new("RGB", (8, 8), colours[n])] * images)
+        for n, text in enumerate(TEXTS)
+    ]
+
+
+def strip(ids: Tensor, pad: int) -> list[int]:
+    row = ids.tolist()
+    return row[next(n for n, token in enumerate(row) if token != pad) :]
+
+
+def test_a_row_is_the_source_the_instruction_and_the_masks() -> None:
+    edit = layout()
+    ids, text = edit.ids, POLICY.layouts["text_to_image"].canvas(prompts())
+    canvas, n = edit.canvas(prompts()), 16
+    for row, prompt in enumerate(prompts()):
+        codes = edit.vq.get_code(torch.as_tensor(pixels(prompt.images[0])))[0]
+        source = (codes + edit.rows.code_offset).tolist()
+        words = POLICY.tokenizer(prompt.text, add_special_tokens=False)["input_ids"]
+        shown = [ids["soi"], *source, ids["eoi"]]
+        end = [ids["soi"], *[ids["mask"]] * n, ids["eoi"]]
+        whole = [ids["t2i"], *shown, ids["bos"], *words, ids["eos"], *end]
+        assert strip(canvas.tokens[row], ids["pad"]) == whole
+        bare = [ids["t2i"], *shown, ids["bos"], ids["eos"], *end]
+        assert strip(canvas.uncond_tokens[row], ids["pad"]) == bare
+        # without its source an edit is a row of text to image
+        written = strip(text.tokens[row], ids["pad"])
+        assert strip(canvas.image_uncond_tokens[row], ids["pad"]) == written
+    assert torch.equal(canvas.response.sum(1), torch.tensor([n, n]))
+    assert bool((canvas.tokens[canvas.response] == ids["mask"]).all())
+    assert bool((canvas.image_uncond_tokens[canvas.response] == ids["mask"]).all())
+
+
+def pixels(image: Image.Image) -> Tensor:
+    flat = torch.tensor(image.getpixel((0, 0))).float().div(255).sub(0.5).div(0.5)
+    return flat[None, :, None, None].expand(1, 3, 8, 8).contiguous()
+
+
+def test_masked_padding_makes_a_row_of_a_batch_what_it_is_alone() -> None:
+    edit = layout("key_padding")
+    together = edit.canvas(prompts())
+    for row, prompt in enumerate(prompts()):
+        alone = edit.canvas([prompt])
+        for scales in ((0.0, 0.0), (1.5, 0.0), (1.5, 2.0)):
+            found = guided_logits(
+                POLICY, together[row : row + 1], together[row : row + 1].masked, *scales
+            )
+            expected = guided_logits(POLICY, alone, alone.masked, *scales)
+            torch.testing.assert_close(found, expected, atol=5e-4, rtol=1e-4)
+    shorter = edit.canvas(prompts()[1:])
+    assert shorter.tokens.shape[1] == together.tokens.shape[1] - len(TEXTS[0]) + len(TEXTS[1])
+
+
+def test_both_guidances_write_an_image_of_the_grid() -> None:
+    canvas = layout().canvas(prompts())
+    done = sample(POLICY, canvas, BOTH, generators(2))
+    images = layout().decode(done.canvas)
+    assert [image.size for image in images] == [(8, 8), (8, 8)]
+    plain = sample(POLICY, canvas, replace(BOTH, image_guidance_scale=0.0), generators(2))
+    assert not torch.equal(plain.canvas.tokens, done.canvas.tokens)
+
+
+def test_a_source_is_opened_and_encoded_once_for_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    edit, seen = layout(), []
+    encode = edit.vq.get_code
+    monkeypatch.setattr(edit.vq, "get_code", lambda images: seen.append(1) or encode(images))
+    first, second = prompts()
+    edit.canvas([first] * 4 + [second] * 4)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("images", [0, 2])
+def test_an_edit_has_exactly_one_source_image(images: int) -> None:
+    wrong = prompts(images)
+    with pytest.raises(ValueError, match=f"'0' has {images} images .* exactly one source image"):
+        POLICY.fits(wrong[0])
+    with pytest.raises(ValueError, match="exactly one source image"):
+        POLICY.canvas(wrong)
+
+
+def test_the_length_of_an_image_cannot_be_chosen() -> None:
+    with pytest.raises(ValueError, match="max_completion_length is 9; an image has 16 tokens"):
+        layout().canvas(prompts(), 9)
+
+
+def test_a_family_without_image_codes_is_refused() -> None:
+    assert isinstance(layout(), TextToImage)
+    with pytest.raises(ValueError, match=r"image_edit.*\['text'\] is possible"):
+        small_policy("llada").canvas(prompts())
