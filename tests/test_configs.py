@@ -132,6 +132,30 @@ def test_programs_and_aime_are_the_protocol_of_dllm_rl(model: str, name: str) ->
 
 
 @pytest.mark.parametrize(
+    ("name", "tokens", "sampling"),
+    [
+        ("dream_gsm8k", 256, (0.1, 0.9)),
+        ("dream_math500", 512, (0.1, 0.9)),
+        ("dream_humaneval", 768, (0.1, 0.9)),
+        ("dream_mbpp", 1024, (0.1, 0.9)),
+        ("diffucoder_humaneval", 256, (0.4, 0.95)),
+        ("diffucoder_mbpp", 256, (0.4, 0.95)),
+    ],
+)
+def test_the_benchmarks_of_dream_and_diffucoder_are_those_of_their_authors(
+    name: str, tokens: int, sampling: tuple[float, float]
+) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/{name}.yaml"])
+    [(sampler, length)] = config.rows().values()
+    assert (length, sampler.steps, sampler.block_size) == (tokens, tokens, None)
+    assert (sampler.name, sampler.alg_temp, sampler.eps) == ("entropy", 0, 1e-3)
+    assert (sampler.temperature, sampler.top_p) == sampling
+    assert (config.num_samples, config.assistant_prefill) == (1, "")
+    path = "Dream-org/Dream-v0-Instruct-7B" if "dream" in name else "apple/DiffuCoder-7B-cpGRPO"
+    assert (config.model.path, config.model.vq) == (path, None)
+
+
+@pytest.mark.parametrize(
     ("name", "tokens"), [("seed_bench", 128), ("mmmu", 256), ("mathvista", 256)]
 )
 def test_the_benchmarks_of_mmada_v_ask_for_a_box_and_write_a_token_per_step(

@@ -38,9 +38,10 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "eval").glob("*.yaml")
-    if re.match("(llada|mmada)v?_", path.name)
+    if re.match("(llada|mmada|dream|diffucoder)v?_", path.name)
 )
 FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/": "mmada"}
+FAMILIES |= {"Dream-org/": "dream", "apple/": "dream"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
     "ankner/math-500": {"problem": "1 + 2?", "solution": r"It is $\boxed{3}$.", "answer": "3"},
@@ -118,7 +119,7 @@ def shrink(config: EvalConfig) -> list[str]:
     if config.task == "text_to_image":
         return ["sampler.steps=2", "num_images_per_prompt=2"]
     block = config.sampler.block_size
-    length = 2 * block if block else config.max_completion_length
+    length = 2 * block if block else min(32, config.max_completion_length or 32)
     few = {"max_completion_length": length, "steps": min(4, length)}
     if config.settings:
         return [f"settings=[{json.dumps(few)}]"]
