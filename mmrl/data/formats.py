@@ -156,10 +156,12 @@ Your reasoning here
 ...
 </answer>"""
 
-_TURN = re.compile(
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>\s*(.*?)\s*<\|eot_id\|>", re.DOTALL
+_TURN = re.compile(  # of LLaDA's template, and of qwen2's
+    r"<\|(?:start_header_id|im_start)\|>(\w+)(?:<\|end_header_id\|>|\n)"
+    r"\s*(.*?)\s*<\|(?:eot_id|im_end)\|>",
+    re.DOTALL,
 )
-_ENDS = re.compile(r"(?:<\|eot_id\|>|<\|endoftext\|>|\s)+\Z")
+_ENDS = re.compile(r"(?:<\|eot_id\|>|<\|im_end\|>|<\|endoftext\|>|\s)+\Z")
 
 
 def countdown(row: Row) -> Row:

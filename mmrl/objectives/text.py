@@ -45,6 +45,7 @@ from models.families import llada, llada_v
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
 from models.loading import outline
+from models.network.core import MaskedTokenModel
 from models.network.network import Network
 from models.network.vision import Vision
 from models.policy import Policy
@@ -147,6 +148,15 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
         "objective.vq",
         config.vq,
         "empty for a network that reads no image codes",
+    )
+    corruption = config.corruption["name"]
+    shifted = isinstance(policy.network, MaskedTokenModel) and policy.network.core.shift_logits
+    check(
+        not (shifted and corruption == "block"),
+        "objective.corruption.name",
+        corruption,
+        "random, semi_ar, trace or left_to_right for a network that shifts its logits, as Dream",
+        "What predicts the first token of a copy would have read that token.",
     )
     freeze_parts(policy.network, config)
     return policy

@@ -1,8 +1,10 @@
 """Every sampler and every preset on every task of every family (`tests.models.small_policies`)."""
 
+import json
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,11 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from mmrl.algorithms import load_algorithm
+from mmrl.config import ConfigError
 from mmrl.model_config import ModelConfig
+from mmrl.objectives.corruptions import CORRUPTIONS
+from mmrl.objectives.text import Completions
+from mmrl.objectives.text_config import CompletionConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.task_config import TaskConfig
@@ -21,6 +27,7 @@ from mmrl.training.trainer import Trainer
 from mmrl.types import Rollout
 from models import Policy
 from models.families import FAMILIES
+from models.network.core import MaskedTokenModel
 from models.task_names import writes_images
 from tests.mmrl.algorithms.test_presets import PRESETS
 from tests.mmrl.canvases import generators
@@ -56,6 +63,9 @@ def sampler(rule: str, task: str, **changes: Any) -> SamplerConfig:
     return SamplerConfig(name=rule, steps=4, block_size=block_size, **changes)
 
 
+TEXTS = [(family, "text") for family, task in PAIRS if task == "text"]
+
+
 def test_every_family_is_in_the_table() -> None:
     assert POLICIES.keys() == FAMILIES.keys()
 
@@ -68,7 +78,7 @@ def exact_policy(family: str) -> Policy:
     return replace(policy, model=network, network=network)
 
 
-@cross(PAIRS, sorted(RULES), every=2)
+@cross(PAIRS, sorted(RULES), every=3)
 def test_a_sampler_writes_every_mask_and_a_row_is_what_it_is_alone(
     pair: tuple[str, str], name: str
 ) -> None:
@@ -124,7 +134,7 @@ def build_trainer(family: str, task: str, preset: str) -> tuple[Trainer, Any]:
     return trainer, SimpleNamespace(name=task, config=options, algorithm=row)
 
 
-@cross(PAIRS, PRESETS, every=2)
+@cross(PAIRS, PRESETS, every=3)
 def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     pair: tuple[str, str], name: str
 ) -> None:
@@ -148,3 +158,45 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     if canvas.features is not None:
         given &= canvas.features.at < 0
     assert bool(gradients["embed.weight"][canvas.tokens[given]].any(-1).all())
+
+
+ROWS = [("one and two?", "three"), ("how many?", "two or more"), ("a?", "b"), ("and?", "no, none")]
+
+
+def completions(folder: Path, family: str, corruption: str, packing: bool) -> Completions:
+    """The supervised objective on a small policy."""
+    if not (folder / "rows.json").exists():
+        small_policy(family).save(folder / "policy")
+        rows = [{"prompt": given, "completion": said} for given, said in ROWS]
+        (folder / "rows.json").write_text(json.dumps(rows))
+    options = {"block_size": 4} if corruption in ("semi_ar", "block") else {}
+    config = CompletionConfig(
+        model=str(folder / "policy"),
+        data=str(folder / "rows.json"),
+        corruption={"name": corruption, **options},
+        max_length=96,
+        packing=packing,
+    )
+    return Completions(config, seed=0, batch_size=len(ROWS))
+
+
+@cross(TEXTS, sorted(set(CORRUPTIONS) - {"trace"}), every=4)
+def test_a_completion_is_learned_alike_packed_and_alone(
+    pair: tuple[str, str], name: str, tmp_path: Path
+) -> None:
+    network = small_policy(pair[0]).network
+    if name == "block" and isinstance(network, MaskedTokenModel) and network.core.shift_logits:
+        with pytest.raises(ConfigError, match=r"corruption\.name is 'block'; it must be random"):
+            completions(tmp_path, pair[0], name, packing=False)
+        return
+    losses = []
+    for packing in (False, True):
+        objective = completions(tmp_path, pair[0], name, packing)
+        batch = objective.batch(0, 0, 1)
+        assert packing == (len(batch) < len(ROWS))
+        loss, _ = objective.loss(batch)
+        loss.backward()
+        losses.append(loss.item())
+        weight = objective.policy.network.get_parameter("head.weight")
+        assert weight.grad is not None and bool(weight.grad.isfinite().all() and weight.grad.any())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -24,6 +24,9 @@ RECIPES = {
     "dllm_rl_llada_semi_ar": "llada",
     "dllm_rl_llada_trace": "llada",
     "dllm_rl_llada_ar": "llada",
+    "dllm_rl_dream_random": "dream",
+    "dllm_rl_dream_semi_ar": "dream",
+    "dllm_rl_dream_ar": "dream",
     "dllm_rl_mmada_long_cot": "mmada",
     "dllm_rl_mmada_v": "mmada",
     "dllm_rl_lladav": "llava_llada",
@@ -52,12 +55,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         Image.fromarray(pixels).save(buffer, "JPEG")
         images.append(buffer.getvalue())
         (folder / f"{n}.jpg").write_bytes(images[-1])
+    turns = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
     prompt = "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|>"
     prompt += "<|start_header_id|>assistant<|end_header_id|>\n\n"
     sums = [(f"What is {n} + {n}?", f"{n} + {n} = {2 * n}") for n in range(4)]
     files = {
         "s1k": [{"question": q, "thinking_trajectories": [a], "attempt": a} for q, a in sums],
         "text": [{"prompt": prompt.format(q), "response": f"{a}<|eot_id|>"} for q, a in sums],
+        "turns": [{"prompt": turns.format(q), "response": f"{a}<|im_end|>"} for q, a in sums],
         "chat": [
             {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
             for q, a in sums
@@ -83,6 +88,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     """The recipe with local checkpoints and rows, and small batches of short rows."""
     model, folder = skeletons[RECIPES[name]], data.folder
     rows = {"d1_s1k": "s1k", "llada_8b": "chat", "dllm_rl_llada_trace": "trace"}.get(name, "text")
+    rows = "turns" if "dream" in name else rows
     rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
     words = [f"config=configs/sft/{name}.yaml", f"output_dir={output}", *SMALL]
     words += [f"objective.model={model}", "per_device_train_batch_size=1"]
@@ -92,7 +98,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     words += [f"objective.data={folder / rows}.json", "objective.data_split=null"]
     if name == "d1_s1k":
         words += [f"objective.eval_data={folder / rows}.json", "objective.eval_split=null"]
-    if name.startswith("dllm_rl_llada_"):
+    if name.startswith(("dllm_rl_llada_", "dllm_rl_dream_")):
         words += ["objective.completion_length=64"]
     if rows == "images":
         words += [f"objective.image_root={folder}"]

@@ -231,11 +231,20 @@ def test_a_trace_of_s1k_is_asked_for_and_answered_in_tags(tmp_path: Path) -> Non
     assert prompt.metadata == {"completion": completion}
 
 
-def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(tmp_path: Path) -> None:
-    turn = "<|start_header_id|>{}<|end_header_id|>\n{}<|eot_id|>"
+@pytest.mark.parametrize(
+    ("turn", "end"),
+    [
+        ("<|start_header_id|>{}<|end_header_id|>\n{}<|eot_id|>", "<|eot_id|>"),
+        ("<|im_start|>{}\n{}<|im_end|>\n", "<|im_end|>\n"),
+    ],
+    ids=["llada", "qwen2"],
+)
+def test_a_templated_prompt_of_dllm_rl_becomes_its_messages_again(
+    tmp_path: Path, turn: str, end: str
+) -> None:
     text = "<|startoftext|>" + turn.format("system", "Be brief.") + turn.format("user", "1+1?")
-    text += "<|startoftext|><|start_header_id|>assistant<|end_header_id|>\n"
-    prompt = read(tmp_path, {"prompt": text, "response": "2"}, "dllm_rl_sft")
+    text += turn.format("assistant", "").partition("assistant")[0] + "assistant\n"
+    prompt = read(tmp_path, {"prompt": text, "response": f"2{end}"}, "dllm_rl_sft")
     assert prompt.messages == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "1+1?"},
