@@ -83,7 +83,7 @@ class ModelConfig:
     tiles images of any shape and reads neither."""
     mask_policy: MaskPolicy | None = None
     """Whether padding is attended to; null follows the checkpoint."""
-    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
+    attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
     `models.network.attention`. Sampling always takes `sdpa`."""
     gradient_checkpointing: bool = False

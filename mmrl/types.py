@@ -125,6 +125,11 @@ class Canvas:
         features: embeddings in place of tokens, for prompts with images that are not tokens; None
             otherwise. The unconditional twin has none.
         banned: ids that a response never contains, beside that of the mask.
+        blocks: [B, L] int64, the block of each position for a network whose attention is causal
+            between blocks of `block_size` positions, from 0 at the first token; None where all
+            attend to all.
+        copies: [B, L] int64, see `models.network.pattern`; None where all tokens are clean.
+        places: [B, L] int64, position of each token in its text; None where they are the columns.
     """
 
     tokens: Tensor
@@ -141,6 +146,10 @@ class Canvas:
     banned: tuple[int, ...] = ()
     image_uncond_tokens: Tensor | None = None
     image_uncond_attend: Tensor | None = None
+    blocks: Tensor | None = None
+    block_size: int | None = None
+    copies: Tensor | None = None
+    places: Tensor | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -164,6 +173,25 @@ class Canvas:
     def masked(self) -> Tensor:
         """[B, L] bool: response positions that are still unwritten."""
         return self.response & (self.tokens == self.mask_id)
+
+    @property
+    def response_blocks(self) -> Tensor | None:
+        """[B, L] int64: the blocks of response positions, counted from the first with one, -1
+        elsewhere; None where all attend to all."""
+        if self.blocks is None:
+            return None
+        none = self.blocks.amax() + 1
+        first = self.blocks.where(self.response, none).amin(-1, keepdim=True)
+        return (self.blocks - first).where(self.response, -1)
+
+    @property
+    def open_column(self) -> int:
+        """The first column that in some row belongs to the block of the first response token; what
+        is left of it is in blocks of the prompt alone. The canvas must have blocks."""
+        assert self.blocks is not None
+        behind = self.blocks.amax() + 1
+        own = self.blocks.where(self.response, behind).amin(-1, keepdim=True)
+        return int((self.blocks >= own).any(0).int().argmax())
 
     @property
     def scorable(self) -> Tensor:
@@ -231,6 +259,7 @@ class Canvas:
 
 _CANVAS_TENSORS = ("tokens", "response", "attend", "valid", "features")
 _CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "image_uncond_tokens", "image_uncond_attend")
+_CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "blocks", "copies", "places")
 
 
 def _take(tensor: Any, rows: slice | Tensor) -> Any:
@@ -286,6 +315,8 @@ class Passes:
         blocks: [B, L] int64, the block of each response position, -1 elsewhere; None without.
         order: [B, L] int64, rank of each position in the order of writing, where the order is
             scored too; None otherwise.
+        steps: [B, L] int64, ordered as the steps in which positions were written, where a pass
+            scores several steps; None where the passes are in this order.
     """
 
     hidden: Tensor
@@ -294,6 +325,7 @@ class Passes:
     length: Tensor | None = None
     blocks: Tensor | None = None
     order: Tensor | None = None
+    steps: Tensor | None = None
 
     def __len__(self) -> int:
         return self.hidden.shape[0]
@@ -301,7 +333,8 @@ class Passes:
     def __getitem__(self, rows: slice | Tensor) -> Passes:
         """The same draws for some rows of the batch."""
         draws = (each[:, rows] for each in (self.hidden, self.scored, self.weight))
-        return Passes(*draws, *(_take(v, rows) for v in (self.length, self.blocks, self.order)))
+        rest = (self.length, self.blocks, self.order, self.steps)
+        return Passes(*draws, *(_take(each, rows) for each in rest))
 
     def select_draws(self, draws: Tensor) -> Passes:
         """Select draws ([k] int64) for all rows."""

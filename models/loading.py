@@ -239,10 +239,11 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds no settings but {type(config).__name__}")
     try:
-        get_family(config)
+        family = get_family(config)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return config
+    complete = getattr(family, "complete_config", None)
+    return config if complete is None else complete(config, directory)
 
 
 def public_names(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,7 @@ def load_policy(
     network = load_model(
         directory, dtype, device, attn_implementation, merge_adapter, quantization_config
     )
+    set_block_size(network, choices.block_size)
     if not is_adapter(directory):
         network.source = Source(str(path_or_hub_id), directory)  # a hub id rather than its cache
     if isinstance(network.vision, Vision):
@@ -216,10 +217,32 @@ def _outline_with_tokenizer(
     """The network without its weights, and the tokenizer with the chat template of a file, where
     one is named."""
     network = outline(directory)
+    set_block_size(network, options.block_size)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
         tokenizer.chat_template = read_template(options.chat_template)
     return network, tokenizer
+
+
+def set_block_size(network: MaskedTokenModel, size: int | None) -> None:
+    """Give the blocks of a block-causal network another size, which is saved with it.
+
+    Args:
+        network: of any family.
+        size: positions of a block; None leaves it.
+
+    Raises:
+        ValueError: the attention of the network is not causal between blocks.
+    """
+    if size is None:
+        return
+    if network.core.block_size is None:
+        raise ValueError(
+            f"block_size is {size}, and all tokens of this checkpoint attend to each other; set it"
+            " to null"
+        )
+    network.core = replace(network.core, block_size=size)
+    network.public_config["block_size"] = size
 
 
 @contextmanager

@@ -42,7 +42,11 @@ class Estimates(NamedTuple):
 
 
 def compute_advantages(
-    values: Tensor, rewards: Tensor, scored: Tensor, config: ValueConfig
+    values: Tensor,
+    rewards: Tensor,
+    scored: Tensor,
+    config: ValueConfig,
+    steps: Tensor | None = None,
 ) -> Estimates:
     """Returns and advantages of the tokens of finished rollouts.
 
@@ -53,10 +57,29 @@ def compute_advantages(
             is left out.
         scored: [K, B, L] bool, one pass per slice of the trace.
         config: discounts.
+        steps: [B, L] int64, ordered as the steps, where a pass scores slices of several blocks
+            that were written one after the other; None where each pass is a step.
     """
     counted = scored & ~rewards.isnan().any(-1)[None, :, None]
-    paid = token_rewards(rewards.nan_to_num(), counted)
-    return estimate_gae(paid, values, counted, config.gamma, config.lam)
+    by_step = counted if steps is None else split_steps(counted, steps)
+    if steps is not None:
+        values = (values * counted).sum(0) * by_step
+    paid = token_rewards(rewards.nan_to_num(), by_step)
+    estimates = estimate_gae(paid, values, by_step, config.gamma, config.lam)
+    if steps is None:
+        return estimates
+    return Estimates(*(each.sum(0) * counted for each in estimates))
+
+
+def split_steps(scored: Tensor, steps: Tensor) -> Tensor:
+    """[S, B, L] bool: the scored tokens of each step, of passes [K, B, L] that score each token at
+    most once, by `steps` [B, L]."""
+    tokens = scored.any(0)
+    ranks = steps.new_full(steps.shape, -1)
+    for row, own in enumerate(tokens):
+        ranks[row, own] = steps[row, own].unique(return_inverse=True)[1]
+    number = ranks.new_ones(max(1, int(ranks.amax()) + 1)).cumsum(0) - 1
+    return ranks == number[:, None, None]
 
 
 def token_rewards(rewards: Tensor, scored: Tensor) -> Tensor:

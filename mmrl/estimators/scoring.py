@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from mmrl.estimators.packing import hide_tokens
 from mmrl.samplers.guidance import Guidance
-from mmrl.samplers.logits import embeddings, guided_output
+from mmrl.samplers.logits import block_inputs, embeddings, guided_output
 from mmrl.types import Canvas, Passes
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _score_pass(
     """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
     hidden, scored = passes.hidden[k], passes.scored[k]
     asked = scored if passes.order is None else hidden & canvas.response
-    logits, values = guided_output(policy, canvas.hide(hidden), asked, guidance)
+    masked, asked_at = hide_tokens(canvas, hidden, asked)
+    logits, values = guided_output(policy, masked, asked_at, guidance)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits
@@ -154,12 +156,13 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
     for k in range(len(passes)):
         rows = rows_with_scores(passes.scored[k])
         part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        masked = part.hide(some.hidden[k])
+        masked, positions = hide_tokens(part, some.hidden[k], some.scored[k])
         found = model(
             input_ids=masked.tokens,
-            attention_mask=part.attend,
-            positions=some.scored[k],
+            attention_mask=masked.attend,
+            positions=positions,
             **embeddings([masked]),
+            **block_inputs([masked]),
         )
         index = torch.zeros_like(passes.scored)
         index[k] = passes.scored[k]

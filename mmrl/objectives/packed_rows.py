@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mmrl.features import Features
+from models.network.pattern import may_attend
 
 
 @dataclass
@@ -123,9 +124,8 @@ def build_pair_mask(piece: Tensor, block: Tensor, copy: Tensor) -> Tensor:
     block and kind, clean or copy. Padding attends to padding, so every query has a key.
     """
     same = piece[:, :, None] == piece[:, None, :]
-    kin = (block[:, :, None] == block[:, None, :]) & (copy[:, :, None] == copy[:, None, :])
-    earlier = (block[:, :, None] > block[:, None, :]) & ~copy[:, None, :]
-    return (same & (kin | earlier)).unsqueeze(1)
+    kinds = copy[:, :, None], copy[:, None, :]
+    return (same & may_attend(block[:, :, None], block[:, None, :], *kinds)).unsqueeze(1)
 
 
 def compute_loss(network: nn.Module, rows: Rows, vocab: tuple[int, int] | None) -> Tensor:

@@ -65,7 +65,7 @@ class StartConfig:
     """Train a low-rank adapter of `model` instead of all weights."""
     quantization_config: QuantizationConfig | None = None
     """Hold the weights beside the adapter in 4 bits, by bitsandbytes; only with `lora`."""
-    attn_implementation: Literal["auto", "sdpa", "eager"] = "auto"
+    attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
     """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Stored precision of the saved weights; the factors of an adapter keep theirs."""

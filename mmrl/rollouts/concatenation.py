@@ -19,6 +19,7 @@ PADDING = {
     "image_uncond_tokens": 0,
     "image_uncond_attend": False,
     "valid": False,
+    "blocks": 0,
 }
 """Tensors of a canvas, and what they hold at padding."""
 ATTEND = {

@@ -20,6 +20,9 @@ class RankConfig:
     target: Literal["confidence", "margin", "neg_entropy", "random"] = "confidence"
     """What ranks positions, highest first: the probability of the drawn token, the difference of
     the two largest, the negative entropy in nats, or chance (static, dynamic)."""
+    filtered_confidence: bool = False
+    """Whether that is of the distribution after temperature, top-k and top-p, as in SDAR's sampler,
+    rather than of the model's own (static, dynamic)."""
 
     def __post_init__(self) -> None:
         check_choice("sampler.target", self.target, (*TARGETS, "random"))
@@ -91,7 +94,10 @@ def most_certain(state: State, where: Tensor, scores: Tensor, count: Tensor) -> 
 def quota(state: State) -> Tensor:
     """[B] int64: positions that a step of an even plan writes in each row.
 
-    Of the n positions open when the block began each step writes n // S, the first n % S one more.
+    Of the n positions open when the block began each step writes n // S, the first n % S one more;
+    n is the size of the block where that is given.
     """
     count, steps = state.opened.sum(1), state.block.steps
+    if state.block.size is not None:
+        count = count.clamp(max=0) + state.block.size
     return count // steps + (state.step < count % steps)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 from mmrl.runtime.activity import activity, advance
+from mmrl.samplers.exact_cache import ExactCache
 from mmrl.samplers.logits import guided_output
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.noise import row_seeds
@@ -48,9 +49,14 @@ def denoise(
     logprobs = torch.zeros(canvas.tokens.shape, device=nowhere.device)
     named = torch.tensor(seeds, device=nowhere.device)
     rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
+    exact = None
+    if canvas.blocks is not None and config.cache != "none":
+        exact = ExactCache(policy, canvas, config.cfg_scale != 0)
+        rollout.forwards += int(exact.start > 0)
     with activity("denoising step", config.steps):
-        for block in split_blocks(canvas.response, config):
-            write_block(policy, rollout, block, config, rule, seeds)
+        for block in split_blocks(canvas, config):
+            network = BlockNetwork(policy, canvas, block, config, exact)
+            write_block(network, rollout, block, config, rule, seeds)
             if config.eos == "stop":
                 fill_ended(rollout, block.first + block.steps - 1)
     if config.eos == "leave":
@@ -59,28 +65,44 @@ def denoise(
     return rollout
 
 
-def split_blocks(response: Tensor, config: LoopConfig) -> list[ResponseBlock]:
-    """The blocks of a response [B, L], from the left.
+def split_blocks(canvas: Canvas, config: LoopConfig) -> list[ResponseBlock]:
+    """The blocks of the responses of a canvas, from the left.
+
+    Where the network's attention is causal between blocks, they are its blocks. Counted from the
+    first token, a response of n positions may lie in one block more than n / block_size: all blocks
+    have the same number of steps, so it then takes that many steps more.
 
     Raises:
-        ConfigError: see `check_blocks`.
+        ConfigError: see `check_blocks`; also a block size that is not that of the network.
         ValueError: rows with different numbers of response positions.
     """
-    if config.block_size is None:
+    response, place, size = canvas.response, canvas.response_blocks, config.block_size
+    if place is not None:
+        allowed = f"null, or {canvas.block_size}, the block size of the network's attention"
+        check(size in (None, canvas.block_size), "sampler.block_size", size, allowed)
+        size = canvas.block_size
+    if size is None:
         return [ResponseBlock(response, 0, config.steps)]
+    planned = None if place is None else size
     counts = set(response.sum(1).tolist())
     if len(counts) > 1:
         raise ValueError(
             f"rows have {sorted(counts)} response positions; blocks need the same number in each"
         )
-    number = check_blocks(config, counts.pop() if counts else 0)
-    place = (response.cumsum(1) - 1) // config.block_size
-    steps = config.steps // number
-    return [ResponseBlock(response & (place == k), k * steps, steps) for k in range(number)]
+    length = counts.pop() if counts else 0
+    if place is None:
+        place = (response.cumsum(1) - 1) // size
+    else:  # the last of left-aligned blocks may be shorter
+        length = -(-length // size) * size
+    steps = config.steps // check_blocks(replace(config, block_size=size), length)
+    number = int(place.where(response, -1).max()) + 1 if length else 0
+    return [
+        ResponseBlock(response & (place == k), k * steps, steps, planned) for k in range(number)
+    ]
 
 
 def write_block(
-    policy: Policy,
+    network: BlockNetwork,
     rollout: Rollout,
     block: ResponseBlock,
     config: LoopConfig,
@@ -90,7 +112,6 @@ def write_block(
     """Write the masked positions of one block of an unfinished rollout, in place."""
     canvas = rollout.canvas
     opened = canvas.masked & block.positions
-    network = BlockNetwork(policy, canvas, block, config)
     for step in range(block.steps):
         advance()
         masked = canvas.masked & block.positions
@@ -158,20 +179,36 @@ def fill_ended(rollout: Rollout, step: int) -> None:
 class BlockNetwork:
     """The network for one block: open rows only, fewer columns with a cache.
 
+    Args:
+        policy: whose network it is.
+        canvas: all rows.
+        block: the block.
+        config: guidance and cache.
+        exact: the cache of a network whose attention is causal between blocks.
+
     Attributes:
         columns: half-open range of canvas columns that the next forward pass computes.
         passes: forward passes so far.
     """
 
     def __init__(
-        self, policy: Policy, canvas: Canvas, block: ResponseBlock, config: LoopConfig
+        self,
+        policy: Policy,
+        canvas: Canvas,
+        block: ResponseBlock,
+        config: LoopConfig,
+        exact: ExactCache | None = None,
     ) -> None:
-        self.policy, self.config = policy, config
+        self.policy, self.config, self.exact = policy, config, exact
         self.first, self.passes = block.first == 0, 0
         rows = (canvas.masked & block.positions).any(1)
         self.rows = None if bool(rows.all()) or not bool(rows.any()) else rows
         self.columns, self.cache = (0, canvas.tokens.shape[1]), None
-        if config.cache != "none":
+        if exact is not None:
+            self.rows, self.cache = exact.keep(canvas), exact.keys
+            self.later = exact.columns_of(canvas, block.positions)
+            self.columns = exact.start, self.later[1]
+        elif config.cache != "none":
             if not torch.equal(canvas.response, canvas.response[:1].expand_as(canvas.response)):
                 raise ValueError(
                     "a cache needs the same response columns in every row; set cache to none"
@@ -184,7 +221,8 @@ class BlockNetwork:
         if self.rows is not None:
             canvas, where = canvas[self.rows], where[self.rows]
         if self.cache is not None:
-            seen = self.columns[1] if self.config.cache == "prefix" else canvas.tokens.shape[1]
+            whole = self.config.cache == "dual" and self.exact is None
+            seen = canvas.tokens.shape[1] if whole else self.columns[1]
             self.cache.at(*self.columns, seen)
         shared = self.first and self.passes == 0 and self.cache is None
         guidance = self.config.guidance
@@ -192,6 +230,8 @@ class BlockNetwork:
         self.passes += 1
         if self.cache is not None:
             self.columns = self.later
+        if self.exact is not None:
+            self.exact.start = self.later[0]
         return logits
 
 

@@ -1,16 +1,17 @@
 """Dynamic: every step writes all positions at least as certain as a threshold, at least one.
 
-Fast-dLLM's parallel decoding (arXiv 2505.22618). The last step of a block writes all that is open,
-so with fewer steps than positions no mask remains; with as many the rule is the public one.
+Fast-dLLM's parallel decoding (arXiv 2505.22618); with `at_least: quota` SDAR's, which is never
+slower than the static rule. The last step of a block writes all that is open, so with fewer steps
+than positions no mask remains; with as many the rule is the public one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from mmrl.config import check
-from mmrl.samplers.confidence import RankConfig, most_certain, rank_scores
+from mmrl.config import check, check_choice
+from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ class DynamicConfig(RankConfig):
 
     threshold: float = 0.9
     """Positions at least this certain are written (dynamic); at most 0 for neg_entropy."""
+    at_least: Literal["one", "quota"] = "one"
+    """Positions that a step writes where fewer are certain: one, or its even share (dynamic)."""
+
+    def __post_init__(self) -> None:
+        check_choice("sampler.at_least", self.at_least, ("one", "quota"))
 
 
 def check_threshold(config: DynamicConfig) -> None:
@@ -49,7 +55,8 @@ def propose(state: State, where: Tensor, prediction: Prediction, config: Dynamic
     if state.last:
         return Proposal(tokens, state.masked[where])
     scores = rank_scores(state, where, prediction, tokens, config.target)
-    best = most_certain(state, where, scores, state.masked.any(1).long())
+    least = state.masked.any(1).long() if config.at_least == "one" else quota(state)
+    best = most_certain(state, where, scores, least)
     return Proposal(tokens, (best | (scores >= config.threshold)) & state.masked[where])
 
 

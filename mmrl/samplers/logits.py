@@ -44,6 +44,7 @@ def guided_output(
         "positions": where.repeat(len(sides), 1),
         "columns": canvas.vocab,
         **embeddings(sides),
+        **block_inputs(sides),
     }
     values = None
     if cache is not None:
@@ -62,7 +63,7 @@ def guided_output(
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
     """Logits [N, C] with identical rows computed once."""
-    names = ("input_ids", "attention_mask", "feature_at")
+    names = ("input_ids", "attention_mask", "feature_at", "blocks")
     rows = {name: inputs[name] for name in names if inputs.get(name) is not None}
     key, positions = torch.cat([each.long() for each in rows.values()], 1), inputs["positions"]
     _, twin = key.unique(dim=0, return_inverse=True)
@@ -80,9 +81,9 @@ def _select_columns(inputs: Mapping[str, Any], span: tuple[int, int, int]) -> di
     """The inputs in the columns start to stop, with attention to the first `seen` columns."""
     start, stop, seen = span
     names = [name for name in ("input_ids", "positions", "feature_at") if name in inputs]
-    attend = inputs["attention_mask"]
     selected = {name: inputs[name][:, start:stop] for name in names}
-    return {**inputs, **selected, "attention_mask": None if attend is None else attend[:, :seen]}
+    keys = [name for name in ("attention_mask", "blocks") if inputs.get(name) is not None]
+    return {**inputs, **selected, **{name: inputs[name][:, :seen] for name in keys}}
 
 
 def attention(sides: Sequence[Canvas]) -> Tensor | None:
@@ -92,6 +93,12 @@ def attention(sides: Sequence[Canvas]) -> Tensor | None:
         return None
     full = torch.ones_like(sides[0].response)
     return torch.cat([full if mask is None else mask for mask in masks])
+
+
+def block_inputs(sides: Sequence[Canvas]) -> dict[str, Tensor]:
+    """Inputs of a network whose attention is causal between blocks; none where it is not."""
+    own = {"blocks": sides[0].blocks, "copies": sides[0].copies, "position_ids": sides[0].places}
+    return {k: v.repeat(len(sides), 1) for k, v in own.items() if v is not None}
 
 
 def embeddings(sides: Sequence[Canvas]) -> dict[str, Tensor]:

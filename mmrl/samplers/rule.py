@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 class ResponseBlock(NamedTuple):
     """A part of the response that is written in consecutive `steps`, the `first` of all steps on.
 
-    `positions` [B, L] bool. Without `block_size` the response is one block.
+    `positions` [B, L] bool. Without `block_size` the response is one block. `size`: positions for
+    which the steps are planned, where the block may share its place with a prompt; else None.
     """
 
     positions: Tensor
     first: int
     steps: int
+    size: int | None = None
 
 
 @dataclass
@@ -102,10 +104,12 @@ class Prediction:
     def confidence(self) -> Tensor:
         """[N, C] the model's own probabilities, by which positions are ranked.
 
-        Temperature and filters are left out, as in the public samplers. With `eos: last` the end
-        tokens are left out too.
+        Temperature and filters are left out, as in most public samplers, unless the rule is set to
+        `filtered_confidence`. With `eos: last` the end tokens are left out too.
         """
         logits = self.wide
+        if getattr(self.config, "filtered_confidence", False) and self.config.temperature > 0:
+            logits = filter_logits(logits, self.config)
         if self.config.eos == "last":
             logits = logits.clone()
             logits[:, list(self.stops)] = -float("inf")

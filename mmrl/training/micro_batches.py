@@ -51,8 +51,10 @@ class Prepared:
         assert config is not None
         earned = batch.earned()[rows].masked_fill(batch.rewards[rows, None].isnan(), torch.nan)
         scored = self.passes.scored[:, rows]
+        steps = None if self.passes.steps is None else self.passes.steps[rows]
         self.values.append(values)
-        self.estimates.append(compute_advantages(values, earned.to(values.device), scored, config))
+        paid = earned.to(values.device)
+        self.estimates.append(compute_advantages(values, paid, scored, config, steps))
 
 
 @dataclass

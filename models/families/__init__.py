@@ -6,11 +6,12 @@ A new family is one file with what `Family` lists, and a line in `FAMILIES`.
 from collections.abc import Mapping
 from typing import Any
 
-from models.families import dream, llada, llada_llama, llada_v, mmada
+from models.families import dream, llada, llada_llama, llada_v, mmada, sdar
 from models.families.family import Family
 
 FAMILIES: dict[str, Family] = {
     "dream": dream,
+    "sdar": sdar,
     "mmada": mmada,
     "llada": llada,
     "llava_llada": llada_v,

@@ -141,6 +141,7 @@ def text_layout(
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     ids: Mapping[str, int] | None = None,
+    block_size: int | None = None,
 ) -> TextLayout:
     """The layout of text.
 
@@ -148,6 +149,7 @@ def text_layout(
         tokenizer: of the checkpoint.
         options: what the user chose.
         ids: of `mask`, `eos` and `eot`; None takes those of LLaDA's special tokens.
+        block_size: of the network, see `CoreConfig`.
     """
     wanted = options.chat_template
     return TextLayout(
@@ -156,6 +158,8 @@ def text_layout(
         options.max_prompt_length,
         options.max_completion_length,
         wanted if wanted is None else bool(wanted),
+        block_size,
+        options.block_alignment,
     )
 
 

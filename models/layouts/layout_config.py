@@ -8,6 +8,10 @@ MAX_COMPLETION_LENGTH = 256
 ImageFit = Literal["crop", "squash"]
 """How an image becomes a square: `crop` resizes its shorter side and keeps the middle; `squash`
 resizes both sides, as MMaDA does for charts, documents and diagrams."""
+BlockAlignment = Literal["left", "right"]
+"""Where blocks of a block-causal network begin: `left`: at the first token, as the public samplers
+count, so that the end of a prompt may share a block with the begin of the response; `right`: at the
+first response token, as TraceRL's training counts."""
 MaskPolicy = Literal["ignore", "key_padding"]
 """`ignore`: padding is attended to like any token (how the public MMaDA weights were trained);
 `key_padding`: padding is never attended to, and columns that are padding in every row are cut."""
@@ -32,9 +36,21 @@ class LayoutConfig:
     mask_policy: MaskPolicy | None = None
     """What padding of image prompts means; None follows the checkpoint, and `ignore` where it names
     none."""
+    block_size: int | None = None
+    """Positions of a block of a network whose attention is causal between blocks; None follows the
+    checkpoint, by its config.json or its name."""
+    block_alignment: BlockAlignment = "left"
+    """Whether blocks are counted from the first token, or from the first one of the response."""
 
     def __post_init__(self) -> None:
-        for key, kind in (("image_fit", ImageFit), ("mask_policy", MaskPolicy)):
+        kinds = {
+            "image_fit": ImageFit,
+            "mask_policy": MaskPolicy,
+            "block_alignment": BlockAlignment,
+        }
+        for key, kind in kinds.items():
             value, allowed = getattr(self, key), get_args(kind)
             if value is not None and value not in allowed:
                 raise ValueError(f"{key} is {value!r}; allowed: {', '.join(allowed)}")
+        if self.block_size is not None and self.block_size < 1:
+            raise ValueError(f"block_size is {self.block_size}; it must be at least 1")

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Canvas, Prompt
-from models.layouts.layout_config import MAX_COMPLETION_LENGTH
+from models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class TextLayout:
         max_completion_length: n.
         chat_template: whether a prompt without messages becomes the message of a user; None does
             so where the tokenizer has a chat template.
+        block_size: of a network whose attention is causal between blocks, else None.
+        block_alignment: where its blocks begin, see `LayoutConfig`.
     """
 
     needs_vq: ClassVar[bool] = False
@@ -39,6 +41,8 @@ class TextLayout:
     max_prompt_length: int
     max_completion_length: int = MAX_COMPLETION_LENGTH
     chat_template: bool | None = None
+    block_size: int | None = None
+    block_alignment: BlockAlignment = "left"
 
     def __post_init__(self) -> None:
         if self.chat_template and not self.tokenizer.chat_template:
@@ -98,6 +102,11 @@ class TextLayout:
         """
         if n < 1:
             raise ValueError(f"max_completion_length is {n}; it must be at least 1")
+        if self.block_size and self.block_alignment == "right" and n % self.block_size:
+            raise ValueError(
+                f"max_completion_length is {n}, no multiple of the network's block size"
+                f" {self.block_size}; choose one that is, or block_alignment: left"
+            )
         width = max(map(len, rows))
         given = torch.tensor([[self.ids["eos"]] * (width - len(row)) + row for row in rows])
         given = given.long().view(len(rows), width)
@@ -106,6 +115,10 @@ class TextLayout:
         columns = torch.arange(width + n).expand_as(tokens)
         attend = columns >= torch.tensor([[width - len(row)] for row in rows])
         keep = None if bool(attend.all()) else attend
+        blocks = None
+        if self.block_size is not None:
+            first = 0 if self.block_alignment == "left" else width
+            blocks = align_blocks(attend, self.block_size, first)
         return Canvas(
             tokens,
             columns >= width,
@@ -116,6 +129,8 @@ class TextLayout:
             keep,
             None,
             self.stop_ids,
+            blocks=blocks,
+            block_size=self.block_size,
         )
 
     def decode(self, canvas: Canvas) -> list[str]:
@@ -146,3 +161,17 @@ class TextLayout:
                     f"prompt {prompt.id!r} has {len(row)} tokens; max_prompt_length is"
                     f" {self.max_prompt_length}. Raise it, or leave the prompt out."
                 )
+
+
+def align_blocks(attend: Tensor, size: int, first: int) -> Tensor:
+    """[B, L] int64: the block of each position, counted from that of the first token.
+
+    Args:
+        attend: [B, L] bool, False on padding left of the tokens, which belongs to block 0.
+        size: of a block.
+        first: column where a block begins in every row; 0 begins one at the first token of each.
+    """
+    place = attend.long().cumsum(1) - 1 if first == 0 else torch.arange(attend.shape[1]) - first
+    blocks = (place // size).expand(attend.shape)
+    lowest = blocks.masked_fill(~attend, attend.shape[1]).amin(1, keepdim=True)
+    return (blocks - lowest).clamp(min=0)

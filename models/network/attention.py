@@ -4,13 +4,22 @@ A row without padding attends to all of itself. Where few positions of the last 
 queries are computed for those only; keys and values always come from the whole row or a cache.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from models.network.core_config import CoreConfig
 from models.network.kv_cache import KVCache
 from models.network.norm import RMSNorm
+from models.network.pattern import BlockPattern, count_blocks
+
+Mask = Tensor | BlockMask | None
+"""What a kernel takes: nothing, a bool or additive mask, or FlexAttention's form of a pattern."""
 
 
 def rope_table(
@@ -51,12 +60,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     return (x * cos).add_(swapped).to(dtype)
 
 
-def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Fused attention, [B, H, n, d] x [B, H, L, d] -> [B, H, n, d]."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
-def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """The same from matrix products."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if mask is not None and mask.dtype == torch.bool:
@@ -66,13 +75,35 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Ten
     return scores.softmax(-1).to(v.dtype) @ v
 
 
-def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """The same by the kernel that `choose_attention` names."""
     kernel, _ = choose_attention("auto", q.device.type, q.dtype)
     return ATTENTION[kernel](q, k, v, mask)
 
 
-ATTENTION = {"auto": auto_attention, "sdpa": sdpa_attention, "eager": eager_attention}
+def block_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """FlexAttention for the pattern of a block-causal network, compiled on an accelerator; the fused
+    kernel for any other mask."""
+    if not isinstance(mask, BlockMask):
+        return sdpa_attention(q, k, v, mask)
+    # part of a compiled graph already, or on a CPU, for which it compiles without a backward pass
+    plain = torch.compiler.is_compiling() or q.device.type == "cpu"
+    kernel = flex_attention if plain else compile_kernel()
+    return kernel(q, k, v, block_mask=mask)  # type: ignore[return-value]
+
+
+@functools.cache
+def compile_kernel() -> Callable[..., Any]:
+    """FlexAttention, compiled once for all shapes."""
+    return torch.compile(flex_attention, dynamic=True)
+
+
+ATTENTION = {
+    "auto": auto_attention,
+    "sdpa": sdpa_attention,
+    "eager": eager_attention,
+    "flex": block_attention,
+}
 
 
 def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, str]:
@@ -114,7 +145,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         rope: tuple[Tensor, Tensor],
-        mask: Tensor | None,
+        mask: Mask,
         index: Tensor | None,
         stored: tuple[KVCache, int] | None = None,
     ) -> Tensor:
@@ -164,6 +195,49 @@ def key_mask(attention_mask: Tensor | None, x: Tensor, seen: int) -> Tensor | No
             f" {(x.shape[0], seen)} or a 4-D mask"
         )
     return attention_mask.bool()[:, None, None, :]
+
+
+def find_mask(
+    attention_mask: Tensor | None,
+    x: Tensor,
+    span: tuple[int, int, int],
+    block_size: int | None,
+    blocks: Tensor | None,
+    copies: Tensor | None,
+) -> Tensor | BlockPattern | None:
+    """What the queries of a forward pass may attend to.
+
+    Args:
+        attention_mask: of `MaskedTokenModel.forward`; a 4-D one is all there is.
+        x: [B, n, D] the input.
+        span: first and last column of the queries, and the number L of keys.
+        block_size: of a network whose attention is causal between blocks, else None.
+        blocks: [B, L] or None.
+        copies: [B, L] or None.
+    """
+    start, stop, seen = span
+    mask = key_mask(attention_mask, x, seen)
+    if block_size is None or (attention_mask is not None and attention_mask.dim() == 4):
+        return mask
+    attend = None if mask is None else mask[:, 0, 0]
+    if blocks is None:
+        blocks = count_blocks(block_size, attend, (x.shape[0], seen), x.device)
+    pattern = BlockPattern(blocks, copies, attend)
+    if (start, stop) == (0, seen):
+        return pattern
+    return pattern.at(torch.arange(start, stop, device=x.device).expand(x.shape[0], -1))
+
+
+def kernel_mask(
+    mask: Tensor | BlockPattern | None, implementation: str, index: Tensor | None = None
+) -> Mask:
+    """A mask as the kernel of this name takes it, for the queries `index` [B, n] or all of them."""
+    if not isinstance(mask, BlockPattern):
+        return mask if index is None else query_rows(mask, index)
+    pattern = mask if index is None else mask.at(index)
+    # one query of a cached step is too little for FlexAttention's tiles
+    tiled = implementation == "flex" and mask.queries is None
+    return pattern.block_mask() if tiled else pattern.dense()
 
 
 def query_rows(mask: Tensor | None, index: Tensor) -> Tensor | None:

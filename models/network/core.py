@@ -2,7 +2,8 @@
 
 LLaDA, MMaDA, the language model of LLaDA-V, Lumina-DiMOO, Dream and SDAR are this block with other
 values of the fields of `CoreConfig`; their checkpoints differ in names only. There is no causal
-mask and no timestep input.
+mask (SDAR's attention is causal between blocks, see `models.network.pattern`) and no timestep
+input.
 
     x = x + Wo softmax(rope(q) rope(k)^T / sqrt(d)) v        q, k, v from rms(x)
     x = x + Wdown(silu(Wgate h) * (Wup h))                   h = rms(x)
@@ -23,10 +24,11 @@ from torch.utils.checkpoint import checkpoint
 from models.network.attention import (
     ATTENTION,
     Attention,
+    Mask,
     angles_at,
+    find_mask,
     gather,
-    key_mask,
-    query_rows,
+    kernel_mask,
     rope_table,
 )
 from models.network.core_config import ROLES, CoreConfig
@@ -63,7 +65,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         rope: tuple[Tensor, Tensor],
-        mask: Tensor | None,
+        mask: Mask,
         index: Tensor | None = None,
         stored: tuple[KVCache, int] | None = None,
     ) -> Tensor:
@@ -108,7 +110,8 @@ class MaskedTokenModel(Network):
         return {f"vision.{name}" for name in names}  # type: ignore[union-attr]
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, `sdpa`, `eager`, or `auto` by device and dtype.
+        """Choose the attention kernel, `sdpa`, `eager`, `flex` (FlexAttention where attention is
+        causal between blocks), or `auto` by device and dtype.
 
         Raises:
             ValueError: an unknown name.
@@ -137,6 +140,8 @@ class MaskedTokenModel(Network):
         feature_at: Tensor | None = None,
         images: Tensor | None = None,
         shown: Any = (),
+        blocks: Tensor | None = None,
+        copies: Tensor | None = None,
     ) -> MaskedLMOutput:
         """Logits of every position, or of the requested ones.
 
@@ -154,6 +159,10 @@ class MaskedTokenModel(Network):
                 that hold several; None counts from the left end of the row. Not with `cache`.
             features: [N, D] embeddings that replace tokens, shared by all rows.
             feature_at: [B, L] int64, which of them replaces the token at a position, -1 for none.
+            blocks: [B, L] int64 (with `cache`: of the columns seen), the block of each position,
+                for a network whose attention is causal between blocks; None counts blocks from the
+                first token that is no padding. A 4-D mask is the whole pattern, without them.
+            copies: [B, L] int64, see `models.network.pattern`; None where all tokens are clean.
             images, shown: images to encode, see `models.network.vision`. Their embeddings are the
                 `features` of this pass; without input, what `vision` makes of them is returned.
 
@@ -178,6 +187,8 @@ class MaskedTokenModel(Network):
             position_ids,
             features,
             feature_at,
+            blocks,
+            copies,
         )
         values = None if self.value_head is None else self.value_head(x)
         return MaskedLMOutput(self._logits(x, columns), values)
@@ -192,6 +203,8 @@ class MaskedTokenModel(Network):
         position_ids: Tensor | None = None,
         features: Tensor | None = None,
         feature_at: Tensor | None = None,
+        blocks: Tensor | None = None,
+        copies: Tensor | None = None,
     ) -> Tensor:
         """What logits and values are computed from; arguments and errors of `forward`.
 
@@ -207,7 +220,10 @@ class MaskedTokenModel(Network):
             x = x + zero_gradients(self.vision)
         length = x.shape[1]
         start, stop, seen = (0, length, length) if cache is None else cache.span
-        mask = key_mask(attention_mask, x, seen)
+        span, size = (start, stop, seen), self.core.block_size
+        mask = find_mask(attention_mask, x, span, size, blocks, copies)
+        kernel = next(self._attentions()).implementation
+        everywhere = kernel_mask(mask, kernel)
         table = rope_table(stop, self.core.head_dim, self.core.rope_theta, x.device)
         rope = table[0][start:], table[1][start:]
         if position_ids is not None:
@@ -220,13 +236,13 @@ class MaskedTokenModel(Network):
             index = before if index is None else before.gather(1, index)
         for i, block in enumerate(self.blocks):
             last = index if i == len(self.blocks) - 1 else None
-            rows = mask if last is None else query_rows(mask, last)
+            rows = everywhere if last is None else kernel_mask(mask, kernel, last)
             x = self._run(block, x, rope, rows, last, None if cache is None else (cache, i))
         return self.norm(x if valid is None else x[valid])
 
-    def new_cache(self) -> KVCache:
-        """An empty cache of keys and values."""
-        return KVCache(reach=int(self.core.shift_logits))
+    def new_cache(self, length: int | None = None) -> KVCache:
+        """An empty cache of keys and values; `length` as in `KVCache`."""
+        return KVCache(int(self.core.shift_logits), length)
 
     def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
         """About 18 vectors of the hidden and 4 of the MLP width per token and block."""

@@ -9,7 +9,7 @@ ROLES |= {role: f"mlp.{role}" for role in ("gate", "up", "down")}
 
 @dataclass(frozen=True)
 class CoreConfig:
-    """Sizes and the twelve degrees of freedom in which the public backbones differ."""
+    """Sizes and the thirteen degrees of freedom in which the public backbones differ."""
 
     hidden_size: int
     num_layers: int
@@ -29,3 +29,6 @@ class CoreConfig:
     shift_logits: bool = False
     """Whether the output at a position predicts the next one, as in networks that began as
     autoregressive ones; the first position of a text predicts itself."""
+    block_size: int | None = None
+    """Positions of a block, where attention is causal between blocks and full inside them; None
+    where all attend to all."""

@@ -1,13 +1,15 @@
 """Keys and values that are kept between forward passes, at fixed absolute positions.
 
-One class serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618) and windows of both. Keys are
-stored rotated: positions never move, so this equals rotating them again in every pass.
+One class serves Fast-dLLM's prefix and dual caches (arXiv 2505.22618), windows of both, and the
+exact cache of networks whose attention is causal between blocks. Keys are stored rotated: positions
+never move, so this equals rotating them again in every pass.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -22,17 +24,19 @@ class Span(NamedTuple):
 class KVCache:
     """Keys and values [R, H, L, d] of every layer.
 
-    The first pass must span the whole row. Each later pass computes the columns of `span`, writes
-    their keys and values over the stored ones, and attends to everything below `span.seen`.
+    The first pass spans the whole row, or its first columns where `length` is given. Each later
+    pass computes the columns of `span`, writes their keys and values over the stored ones, and
+    attends to everything below `span.seen`.
 
     Args:
         reach: columns before the requested ones that a pass computes as well.
+        length: columns L of a row; None takes those of the first pass.
     """
 
-    def __init__(self, reach: int = 0) -> None:
+    def __init__(self, reach: int = 0, length: int | None = None) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
         self.span = Span(0, 0, 0)
-        self.reach = reach
+        self.reach, self.length = reach, length
 
     def at(self, start: int, stop: int, seen: int) -> KVCache:
         """This cache, for a pass over the columns from `start` to `stop`."""
@@ -43,8 +47,13 @@ class KVCache:
         """Store what a pass computed, [R, H, stop - start, d]; return what it attends to."""
         start, stop, seen = self.span
         if layer == len(self.layers):
-            self.layers.append((k, v))
+            room = (0, 0, 0, (self.length or stop) - stop)
+            self.layers.append((F.pad(k, room), F.pad(v, room)) if room[-1] else (k, v))
             return k, v
         keys, values = self.layers[layer]
         keys[:, :, start:stop], values[:, :, start:stop] = k, v
         return keys[:, :, :seen], values[:, :, :seen]
+
+    def take_rows(self, index: Tensor) -> None:
+        """Keep the rows `index` [r] int64, in this order; a row may be named several times."""
+        self.layers = [(keys[index], values[index]) for keys, values in self.layers]

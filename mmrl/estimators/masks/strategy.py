@@ -154,7 +154,12 @@ def hide_prompt(passes: Passes, canvas: Canvas, rate: float, draw: Draw) -> Pass
 
 
 def blocks_of(canvas: Canvas, size: int) -> Tensor:
-    """[B, L] int64: the block of each response position, counted from the first; -1 elsewhere."""
+    """[B, L] int64: the block of each response position, counted from the first; -1 elsewhere.
+
+    The blocks of a network whose attention is causal between blocks are those of its canvases.
+    """
+    if canvas.blocks is not None:
+        return canvas.response_blocks  # type: ignore[return-value]
     place = canvas.response.cumsum(-1) - 1
     return (place // size).where(canvas.response, -1)
 

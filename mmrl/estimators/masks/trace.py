@@ -4,6 +4,9 @@ TraceRL (arXiv 2509.06949): slices of `slice_size` recorded steps; StepMerge (d2
 `num_slices` cuts of the trace; AGRPO (arXiv 2510.04019): `sampled_slices` of the recorded steps.
 With slices of one step the scores are the sampler's own log-probs. Positions after the end of a
 text are hidden or visible as they were, never scored.
+
+Where attention is causal between blocks, the trace of each block is cut separately: pass i scores
+slice i of every block at once, as many passes as a block has slices (TraceRL's block form).
 """
 
 from __future__ import annotations
@@ -121,6 +124,21 @@ def slice_ids(order: Tensor, config: SliceConfig) -> Tensor:
     return ids
 
 
+def block_slice_ids(order: Tensor, blocks: Tensor, config: SliceConfig) -> Tensor:
+    """[B, L] int64: the slice of its block in which each position was written, -1 elsewhere.
+
+    Args:
+        order: [B, L] int64, when each position was written, negative where it was given.
+        blocks: [B, L] int64, the block of each position.
+        config: how the trace of a block is cut.
+    """
+    ids = order.new_full(order.shape, -1)
+    for block in range(int(blocks.max()) + 1):
+        inside = blocks == block
+        ids = ids.where(~inside, slice_ids(order.masked_fill(~inside, -1), config))
+    return ids
+
+
 def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw) -> Passes:
     """Each pass hides a slice and all later ones and scores the slice.
 
@@ -138,7 +156,8 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw
     import torch
 
     scorable = rollout.canvas.scorable
-    ids = slice_ids(order, config)
+    blocks = rollout.canvas.response_blocks
+    ids = slice_ids(order, config) if blocks is None else block_slice_ids(order, blocks, config)
     present = [ids[row, scorable[row]].unique() for row in range(len(ids))]
     present = [found[found >= 0] for found in present]
     chosen = [_sample(found, config, draw, row) for row, found in enumerate(present)]
@@ -149,7 +168,8 @@ def plan_slices(rollout: Rollout, order: Tensor, config: SliceConfig, draw: Draw
         active[: len(some), row] = some
         share[row] = len(found) / max(1, len(some))
     scored = (ids == active[..., None]) & scorable
-    return Passes(ids >= active[..., None], scored, scored * share[:, None] * passes)
+    steps = None if blocks is None else blocks * (ids.amax() + 1) + ids
+    return Passes(ids >= active[..., None], scored, scored * share[:, None] * passes, steps=steps)
 
 
 def _sample(found: Tensor, config: SliceConfig, draw: Draw, row: int) -> Tensor:

@@ -1,0 +1,59 @@
+"""Canvases with some of their tokens hidden, as the network of a policy reads them.
+
+Where all tokens attend to each other, that is the canvas with masks. Where attention is causal
+between blocks, a hidden token is predicted from the clean blocks before its own and from what is
+visible in its own: one row holds the clean canvas and a copy of the blocks of the response with
+the tokens hidden, so all blocks are scored in one forward pass.
+
+    prompt | clean response | copy of the response, some of it hidden
+
+The copy begins with the block of the first response token: the end of a prompt that shares this
+block is part of it. BD3-LM (arXiv 2503.09573) trains so; TraceRL (arXiv 2509.06949) does RL so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mmrl.types import Canvas
+
+
+def hide_tokens(canvas: Canvas, hidden: Tensor, asked: Tensor) -> tuple[Canvas, Tensor]:
+    """A canvas with the tokens at `hidden` masked, and where the network predicts them.
+
+    Args:
+        canvas: B finished rows.
+        hidden: [B, L] bool; hidden tokens of the prompt are hidden from all blocks.
+        asked: [B, L] bool, a part of `hidden` and of the response.
+
+    Returns:
+        The canvas that the network reads, and [B, L'] bool, `asked` in it in the same order.
+    """
+    masked = canvas.hide(hidden)
+    if canvas.blocks is None:
+        return masked, asked
+    first = canvas.open_column
+    clean = canvas.hide(hidden & ~canvas.response)
+    kinds = torch.zeros_like(canvas.tokens), torch.ones_like(canvas.tokens)
+    columns = torch.arange(canvas.tokens.shape[1], device=canvas.tokens.device)
+    parts = {
+        "tokens": (clean.tokens, masked.tokens),
+        "response": (torch.zeros_like(canvas.response), canvas.response),
+        "copies": kinds,
+        "places": (columns.expand_as(canvas.tokens),) * 2,
+    }
+    for name in ("attend", "blocks", "uncond_tokens", "uncond_attend"):
+        parts[name] = (getattr(canvas, name),) * 2
+    joined = {name: _append(*pair, first) for name, pair in parts.items()}
+    packed = replace(masked, **joined, valid=None)
+    return packed, _append(torch.zeros_like(asked), asked, first)
+
+
+def _append(clean: Tensor | None, copy: Tensor | None, first: int) -> Tensor | None:
+    """[B, L + (L - first)]: a tensor, and the columns of the copy from `first` on."""
+    if clean is None or copy is None:
+        return None
+    return torch.cat((clean, copy[:, first:]), 1)

@@ -1,0 +1,75 @@
+"""The exact cache of a network whose attention is causal between blocks.
+
+Nothing that is written later changes the keys and values of a finished block, so each block is
+computed once more when it is complete, together with the first step of the next one, and never
+again. The blocks of the prompt are computed once for all rows with the same prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mmrl.samplers.logits import attention, block_inputs
+from mmrl.types import Canvas
+
+if TYPE_CHECKING:
+    from models import Policy
+
+
+class ExactCache:
+    """Keys and values of the finished blocks of some rows of a canvas.
+
+    Attributes:
+        rows: [r] int64, the rows of the canvas that are still computed.
+        start: first column whose keys and values are not final.
+        keys: the network's cache; with guidance the unconditional twins follow the rows.
+    """
+
+    def __init__(self, policy: Policy, canvas: Canvas, guided: bool) -> None:
+        self.guided = guided
+        self.rows = torch.arange(len(canvas), device=canvas.tokens.device)
+        self.start = canvas.open_column
+        length = canvas.tokens.shape[1]
+        self.keys: Any = policy.network.new_cache(length)
+        if self.start > 0:
+            sides = [canvas, canvas.unconditional()] if guided else [canvas]
+            self._compute_prompts(policy, sides)
+
+    def keep(self, canvas: Canvas) -> Tensor:
+        """[r] int64: the rows that are still computed; those that are complete are dropped."""
+        open_rows = canvas.masked[self.rows].any(1)
+        if not bool(open_rows.all()) and bool(open_rows.any()):
+            kept = open_rows.nonzero().flatten()
+            twins = kept + len(self.rows)
+            self.keys.take_rows(torch.cat((kept, twins)) if self.guided else kept)
+            self.rows = self.rows[kept]
+        return self.rows
+
+    def columns_of(self, canvas: Canvas, positions: Tensor) -> tuple[int, int]:
+        """Half-open range of columns that in some row belong to the block at `positions` [B, L]."""
+        assert canvas.blocks is not None
+        number = canvas.blocks.where(positions, -1).amax(-1, keepdim=True)
+        used = (canvas.blocks == number).any(0).nonzero().flatten()
+        return int(used[0]), int(used[-1]) + 1
+
+    def _compute_prompts(self, policy: Policy, sides: Sequence[Canvas]) -> None:
+        """One pass over the complete blocks of the prompts, each distinct one once."""
+        parts: dict[str, Any] = {
+            "input_ids": torch.cat([side.tokens for side in sides]),
+            "attention_mask": attention(sides),
+            **block_inputs(sides),
+        }
+        parts = {k: v[:, : self.start] for k, v in parts.items() if v is not None}
+        key = torch.cat([each.long() for each in parts.values()], 1)
+        _, twin = key.unique(dim=0, return_inverse=True)
+        kept = twin.new_zeros(int(twin.max()) + 1)
+        kept[twin] = torch.arange(len(twin), device=twin.device)
+        distinct = {name: each[kept] for name, each in parts.items()}
+        cache = self.keys.at(0, self.start, self.start)
+        nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
+        policy.model(**distinct, positions=nowhere, columns=sides[0].vocab, cache=cache)
+        self.keys.take_rows(twin)

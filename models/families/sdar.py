@@ -1,0 +1,114 @@
+"""SDAR checkpoints (JetLM/SDAR-*-Chat, arXiv 2510.06303) and TraDo (Gen-Verse/TraDo-*).
+
+qwen3's block with norms of queries and keys, trained to write block by block: attention is causal
+between blocks and full inside them. A qwen3 checkpoint becomes one by its config.json. The public
+files name neither mask nor block size: `complete_config` adds them.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from models.families import dream, llada, llada_v
+from models.families.family import check_variant, read_head_dim, read_number
+from models.families.llada_llama import KEYS as LLAMA_KEYS
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
+from models.layouts.text_layout import TextLayout
+from models.network.core import MaskedTokenModel
+from models.network.core_config import CoreConfig
+
+LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
+MASK_ID, BLOCK_SIZE = 151669, 4
+"""What public checkpoints are trained with where neither their config.json nor their name says."""
+TOKEN_IDS = {
+    "<|endoftext|>": 151643,
+    "<|im_start|>": 151644,
+    "<|im_end|>": 151645,
+}
+"""Special tokens of the public vocabulary; files of one checkpoint spell the mask differently."""
+VOCAB_KEYS = llada_v.VOCAB_KEYS
+CLASSES = {
+    "AutoConfig": "configuration_sdar.SDARConfig",
+    "AutoModel": "modeling_sdar.SDARModel",
+    "AutoModelForCausalLM": "modeling_sdar.SDARForCausalLM",
+}
+PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("JetLM/SDAR-4B-Chat", CLASSES)
+KEYS = {
+    **LLAMA_KEYS,
+    **{
+        f"blocks.{{i}}.attn.{name}_norm.weight": f"model.layers.{{i}}.self_attn.{name}_norm.weight"
+        for name in ("q", "k")
+    },
+}
+
+_FIXED = {
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "rope_scaling": None,
+    "use_sliding_window": False,
+}
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether config.json says so: its keys are qwen3's."""
+    return str(config.get("model_type")).lower() == "sdar"
+
+
+def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Add the mask id and the block size that a config.json lacks.
+
+    Args:
+        config: of a checkpoint.
+        directory: of the checkpoint, or its place in the cache of the hub, whose name ends in the
+            block size where that is not 4: `SDAR-4B-Chat-b16`.
+    """
+    names = [part for part in directory.parts if re.search(r"-b\d+$", part)]
+    named = int(names[-1].rpartition("-b")[2]) if names else BLOCK_SIZE
+    return {"mask_token_id": MASK_ID, "block_size": named, **config}
+
+
+def core_config(config: Mapping[str, Any]) -> CoreConfig:
+    """The core's sizes from config.json; see `Family.core_config`."""
+    check_variant(config, _FIXED)
+    head_dim = config.get("head_dim")
+    size = config.get("block_size", BLOCK_SIZE)
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"config.json: block_size is {size!r}; it must be a whole number above 0")
+    return CoreConfig(
+        hidden_size=read_number(config, "hidden_size"),
+        num_layers=read_number(config, "num_hidden_layers"),
+        num_heads=read_number(config, "num_attention_heads"),
+        num_kv_heads=read_number(config, "num_key_value_heads"),
+        head_dim=head_dim or read_head_dim(config, "hidden_size", "num_attention_heads"),
+        mlp_size=read_number(config, "intermediate_size"),
+        vocab_size=read_number(config, "vocab_size"),
+        norm_eps=config.get("rms_norm_eps", 1e-6),
+        rope_theta=float(config.get("rope_theta", 1e6)),
+        rope_fp32=False,
+        norm_weight_fp32=True,
+        qk_norm=True,
+        tied_head=bool(config.get("tie_word_embeddings")),
+        block_size=size,
+    )
+
+
+def network(config: Mapping[str, Any]) -> MaskedTokenModel:
+    """The core alone."""
+    return MaskedTokenModel(core_config(config))
+
+
+def layouts(
+    network: MaskedTokenModel,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """Text alone; see `Family.layouts`."""
+    config = {"pad_token_id": TOKEN_IDS["<|endoftext|>"], **network.public_config}
+    ids = dream.read_ids({"mask_token_id": MASK_ID, **config}, tokenizer)
+    return {"text": llada.text_layout(tokenizer, options, ids, network.core.block_size)}

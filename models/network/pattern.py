@@ -1,0 +1,107 @@
+"""Which tokens may attend to which: attention that is causal between blocks and full inside them.
+
+Block diffusion (BD3-LM, arXiv 2503.09573; SDAR, arXiv 2510.06303). A query of block b attends to
+the clean tokens of the blocks before b, and to the tokens of block b of its kind: clean tokens, or
+one of the copies in which tokens are hidden. So one row holds a text and copies of its blocks, and
+each copy is predicted from the clean blocks before it:
+
+    clean | copy 1 | copy 2 …        allowed(q, k) = (k clean and block(k) < block(q))
+                                                     or (block(k) = block(q) and kind(q) = kind(k))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+
+@dataclass
+class BlockPattern:
+    """The pattern of one forward pass.
+
+    Attributes:
+        blocks: [B, L] int64, the block of each key.
+        copies: [B, L] int64, 0 for a clean token, else the number of the copy it belongs to; None
+            where all are clean.
+        attend: [B, L] bool, False on padding keys; None without padding.
+        queries: [B, n] int64, the positions of the queries; None where all keys are.
+    """
+
+    blocks: Tensor
+    copies: Tensor | None = None
+    attend: Tensor | None = None
+    queries: Tensor | None = None
+
+    def at(self, index: Tensor) -> BlockPattern:
+        """The pattern of some queries: `index` [B, n] into those there are."""
+        queries = index if self.queries is None else self.queries.gather(1, index)
+        return replace(self, queries=queries)
+
+    def dense(self) -> Tensor:
+        """[B, 1, n, L] bool, True where a query attends to a key."""
+        own, kind = self._query_blocks()
+        key_kind = None if self.copies is None else self.copies[:, None, :]
+        allowed = may_attend(
+            own[:, :, None],
+            self.blocks[:, None, :],
+            None if kind is None else kind[:, :, None],
+            key_kind,
+        )
+        if self.attend is not None:
+            allowed = allowed & self.attend[:, None, :]
+        return allowed.unsqueeze(1)
+
+    def block_mask(self) -> BlockMask:
+        """The same for FlexAttention, which skips tiles without an allowed pair."""
+        own, kind = self._query_blocks()
+
+        def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            copies = (None, None) if kind is None else (kind[b, q], self.copies[b, k])  # type: ignore[index]
+            seen = may_attend(own[b, q], self.blocks[b, k], *copies)
+            return seen if self.attend is None else seen & self.attend[b, k]
+
+        rows, keys = self.blocks.shape
+        device = self.blocks.device
+        return create_block_mask(allowed, rows, None, own.shape[1], keys, device=str(device))
+
+    def _query_blocks(self) -> tuple[Tensor, Tensor | None]:
+        """Block and kind of each query, [B, n]."""
+        if self.queries is None:
+            return self.blocks, self.copies
+        kind = None if self.copies is None else self.copies.gather(1, self.queries)
+        return self.blocks.gather(1, self.queries), kind
+
+
+def may_attend(
+    own: Tensor, other: Tensor, kind: Tensor | None = None, other_kind: Tensor | None = None
+) -> Tensor:
+    """Whether queries of block `own` and kind `kind` attend to keys of `other` and `other_kind`.
+
+    Args:
+        own: block of the query.
+        other: block of the key, broadcast against it.
+        kind: 0 or False for a clean token, else its copy; None where all are clean.
+        other_kind: of the key.
+    """
+    if kind is None or other_kind is None:
+        return other <= own
+    return ((other < own) & (other_kind == 0)) | ((other == own) & (kind == other_kind))
+
+
+def count_blocks(
+    size: int, attend: Tensor | None, shape: tuple[int, int], device: torch.device
+) -> Tensor:
+    """[B, L] int64: the block of each position, `size` to a block, counted from the first token.
+
+    Args:
+        size: of a block.
+        attend: [B, L], 0 on padding; padding on the left belongs to the first block.
+        shape: B and L.
+        device: of the result.
+    """
+    if attend is None:
+        return (torch.arange(shape[1], device=device) // size).expand(shape)
+    return (attend.long().cumsum(1) - 1).clamp(min=0) // size

@@ -1,0 +1,98 @@
+"""Networks whose attention is causal between blocks: their cache is exact."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from mmrl.config import ConfigError
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Canvas
+from models import load_model
+from tests.mmrl.block_canvases import block_canvas
+from tests.models.networks import FIXTURES, bare_policy
+
+
+@pytest.fixture(scope="module")
+def policy() -> SimpleNamespace:
+    return bare_policy(load_model(FIXTURES / "sdar", dtype="float64"))
+
+
+def draws(canvas: Canvas) -> list[Generator]:
+    return [Generator().manual_seed(n) for n in range(len(canvas))]
+
+
+def config(cache: str, name: str = "dynamic", **options: object) -> SamplerConfig:
+    settings = {"threshold": 0.004} if name == "dynamic" else {}
+    return SamplerConfig(name=name, steps=12, cache=cache, **{**settings, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("alignment", ["left", "right"])
+@pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
+def test_tokens_with_the_cache_are_those_without(
+    policy: SimpleNamespace, alignment: str, cfg_scale: float
+) -> None:
+    canvas = block_canvas(alignment)
+    for name in ("dynamic", "static", "left_to_right"):
+        slow, fast = (
+            sample(policy, canvas, config(cache, name, cfg_scale=cfg_scale), draws(canvas))
+            for cache in ("none", "prefix")
+        )
+        assert torch.equal(fast.canvas.tokens, slow.canvas.tokens)
+        assert torch.equal(fast.written_at, slow.written_at)
+        torch.testing.assert_close(fast.logprobs, slow.logprobs)
+        assert not bool(fast.canvas.masked.any())
+        given = ~canvas.response
+        assert torch.equal(fast.canvas.tokens[given], canvas.tokens[given])
+
+
+def test_rows_that_end_are_dropped_and_the_others_stay_what_they_are(
+    policy: SimpleNamespace,
+) -> None:
+    canvas = block_canvas("right")
+    canvas.stop_ids = tuple(range(0, 580, 9))  # so that some rows end early
+    slow, fast = (
+        sample(policy, canvas, config(cache, eos="stop"), draws(canvas))
+        for cache in ("none", "prefix")
+    )
+    assert torch.equal(fast.canvas.tokens, slow.canvas.tokens)
+    ends = fast.canvas.valid.sum(1)  # type: ignore[union-attr]
+    assert len(set(ends.tolist())) > 1
+
+
+@pytest.mark.parametrize("alignment", ["left", "right"])
+def test_a_row_is_the_same_alone_and_in_a_batch(policy: SimpleNamespace, alignment: str) -> None:
+    canvas = block_canvas(alignment)
+    together = sample(policy, canvas, config("prefix"), draws(canvas))
+    for row in range(len(canvas)):
+        own, draw = canvas[row : row + 1], draws(canvas)[row : row + 1]
+        alone = sample(policy, own, config("prefix"), draw)
+        assert torch.equal(alone.canvas.tokens[0], together.canvas.tokens[row])
+
+
+def test_each_finished_block_is_computed_once_and_a_shared_prompt_too(
+    policy: SimpleNamespace,
+) -> None:
+    canvas = block_canvas("right", lengths=(16,) * 8)
+    shapes: list[tuple[int, ...]] = []
+
+    def count(input_ids: Tensor, **inputs: object) -> object:
+        shapes.append(tuple(input_ids.shape))
+        return policy.model(input_ids=input_ids, **inputs)
+
+    counted = SimpleNamespace(model=count, network=policy.network)
+    rollout = sample(counted, canvas, config("prefix", "static"), draws(canvas))
+    # the prompt of the group in one row; then each block alone, with the one before it first
+    assert shapes == [(1, 16), *[(8, 4)] * 4, (8, 8), *[(8, 4)] * 3, (8, 8), *[(8, 4)] * 3]
+    assert rollout.forwards == len(shapes)
+
+
+def test_the_block_size_of_the_sampler_must_be_that_of_the_network(
+    policy: SimpleNamespace,
+) -> None:
+    canvas = block_canvas()
+    with pytest.raises(ConfigError, match=r"sampler.block_size is 6; it must be null, or 4"):
+        sample(policy, canvas, config("none", block_size=6), draws(canvas))
+    with pytest.raises(ConfigError, match=r"sampler.steps is 8; it must be a multiple of the 3"):
+        sample(policy, canvas, SamplerConfig(name="static", steps=8), draws(canvas))

@@ -1,0 +1,67 @@
+"""Attention that is causal between blocks and full inside them."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models import load_model
+from models.network.pattern import BlockPattern, count_blocks
+from tests.models.networks import FIXTURES
+
+
+def test_the_pattern_of_prompt_clean_and_noisy_is_that_of_the_public_training() -> None:
+    """Prompt of 3 tokens in blocks counted from its right end, response of 4, blocks of 2."""
+    blocks = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]])
+    copies = torch.tensor([[0] * 7 + [1] * 4])
+    rows = (
+        ["10000000000", "11100000000", "11100000000"]
+        + ["11111000000"] * 2
+        + ["11111110000"] * 2
+        + ["11100001100"] * 2
+        + ["11111000011"] * 2
+    )
+    dense = BlockPattern(blocks, copies).dense()[0, 0]
+    assert ["".join(map(str, row.int().tolist())) for row in dense] == rows
+
+
+@given(
+    size=st.integers(1, 5),
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_flex_attention_masks_what_the_dense_mask_does(
+    size: int, lengths: list[int], seed: int
+) -> None:
+    width = max(lengths)
+    attend = torch.arange(width)[None] >= width - torch.tensor(lengths)[:, None]
+    blocks = count_blocks(size, attend, tuple(attend.shape), attend.device)  # type: ignore[arg-type]
+    draw = torch.Generator().manual_seed(seed)
+    copies = torch.randint(0, 3, blocks.shape, generator=draw)
+    chosen = torch.randint(0, width, (len(blocks), 4), generator=draw)
+    for pattern in (BlockPattern(blocks), BlockPattern(blocks, copies, attend)):
+        for queries in (pattern, pattern.at(chosen)):
+            mask, dense = queries.block_mask(), queries.dense()
+            b, q = torch.arange(len(blocks)), torch.arange(dense.shape[2])
+            head, k = torch.tensor(0), torch.arange(width)
+            seen = mask.mask_mod(b[:, None, None], head, q[None, :, None], k[None, None])
+            assert torch.equal(seen, dense[:, 0])
+        assert torch.equal(pattern.at(chosen).dense()[0], pattern.dense()[0][:, chosen[0]])
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_attention_equals_the_dense_mask_to_rounding() -> None:
+    model = load_model(FIXTURES / "sdar")
+    ids = torch.randint(0, 500, (2, 40), generator=torch.Generator().manual_seed(0))
+    attend = torch.arange(40)[None] >= torch.tensor([[0], [7]])
+    wanted = attend & (torch.arange(40) % 3 == 0)
+    inputs = {"input_ids": ids, "attention_mask": attend, "positions": wanted}
+    gradients = []
+    for kernel in ("sdpa", "flex"):
+        model.zero_grad()
+        with model.attention(kernel):
+            logits = model(**inputs).logits
+        logits.square().mean().backward()
+        gradients.append((logits.detach(), model.embed.weight.grad.clone()))
+    for found, dense in zip(*reversed(gradients), strict=True):
+        torch.testing.assert_close(found, dense, atol=2e-5, rtol=0)
