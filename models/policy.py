@@ -190,6 +190,11 @@ def build_layouts(
     layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
     given = network.public_config.get("mask_token_id")
     mask = next(iter(layouts.values())).ids["mask"]
+    if mask >= network.core.vocab_size:
+        raise ValueError(
+            f"the id of the mask token is {mask}, and the checkpoint has {network.core.vocab_size}"
+            " vocabulary rows; name the right one as mask_token_id in config.json"
+        )
     if given not in (None, mask):
         raise ValueError(
             f"mask_token_id of config.json is {given!r} and the tokenizer's mask is {mask}: they do"

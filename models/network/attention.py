@@ -82,8 +82,8 @@ def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 
 
 def block_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """FlexAttention for the pattern of a block-causal network, compiled on an accelerator; the fused
-    kernel for any other mask."""
+    """FlexAttention for the pattern of a block-causal network, compiled on an accelerator; fused
+    attention for any other mask."""
     if not isinstance(mask, BlockMask):
         return sdpa_attention(q, k, v, mask)
     # part of a compiled graph already, or on a CPU, for which it compiles without a backward pass
@@ -235,8 +235,9 @@ def kernel_mask(
     if not isinstance(mask, BlockPattern):
         return mask if index is None else query_rows(mask, index)
     pattern = mask if index is None else mask.at(index)
-    # one query of a cached step is too little for FlexAttention's tiles
-    tiled = implementation == "flex" and mask.queries is None
+    # the few queries of a cached step are less than a tile, and on a CPU there is no backward pass
+    runs = mask.blocks.device.type != "cpu" or not torch.is_grad_enabled()
+    tiled = implementation == "flex" and mask.queries is None and runs
     return pattern.block_mask() if tiled else pattern.dense()
 
 
