@@ -259,7 +259,7 @@ class Canvas:
 
 _CANVAS_TENSORS = ("tokens", "response", "attend", "valid", "features")
 _CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "image_uncond_tokens", "image_uncond_attend")
-_CANVAS_TENSORS += ("uncond_tokens", "uncond_attend", "blocks", "copies", "places")
+_CANVAS_TENSORS += ("blocks", "copies", "places")
 
 
 def _take(tensor: Any, rows: slice | Tensor) -> Any:

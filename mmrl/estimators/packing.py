@@ -14,6 +14,7 @@ block is part of it. BD3-LM (arXiv 2503.09573) trains so; TraceRL (arXiv 2509.06
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,17 +40,20 @@ def hide_tokens(canvas: Canvas, hidden: Tensor, asked: Tensor) -> tuple[Canvas, 
     clean = canvas.hide(hidden & ~canvas.response)
     kinds = torch.zeros_like(canvas.tokens), torch.ones_like(canvas.tokens)
     columns = torch.arange(canvas.tokens.shape[1], device=canvas.tokens.device)
-    parts = {
+    parts: dict[str, tuple[Tensor | None, ...]] = {
         "tokens": (clean.tokens, masked.tokens),
         "response": (torch.zeros_like(canvas.response), canvas.response),
         "copies": kinds,
         "places": (columns.expand_as(canvas.tokens),) * 2,
     }
-    for name in ("attend", "blocks", "uncond_tokens", "uncond_attend"):
+    for name in ("attend", "blocks", "uncond_attend"):
         parts[name] = (getattr(canvas, name),) * 2
-    joined = {name: _append(*pair, first) for name, pair in parts.items()}
+    if canvas.uncond_tokens is not None:
+        twin = clean.tokens.where(canvas.response, canvas.uncond_tokens)
+        parts["uncond_tokens"] = twin, canvas.uncond_tokens
+    joined: dict[str, Any] = {name: _append(*pair, first) for name, pair in parts.items()}
     packed = replace(masked, **joined, valid=None)
-    return packed, _append(torch.zeros_like(asked), asked, first)
+    return packed, torch.cat((torch.zeros_like(asked), asked[:, first:]), 1)
 
 
 def _append(clean: Tensor | None, copy: Tensor | None, first: int) -> Tensor | None:

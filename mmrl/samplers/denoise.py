@@ -51,7 +51,7 @@ def denoise(
     rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
     exact = None
     if canvas.blocks is not None and config.cache != "none":
-        exact = ExactCache(policy, canvas, config.cfg_scale != 0)
+        exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
     with activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import attention, block_inputs
 from mmrl.types import Canvas
 
@@ -26,26 +27,24 @@ class ExactCache:
     Attributes:
         rows: [r] int64, the rows of the canvas that are still computed.
         start: first column whose keys and values are not final.
-        keys: the network's cache; with guidance the unconditional twins follow the rows.
+        keys: the network's cache; with guidance the rows of each unconditional twin follow.
     """
 
-    def __init__(self, policy: Policy, canvas: Canvas, guided: bool) -> None:
-        self.guided = guided
+    def __init__(self, policy: Policy, canvas: Canvas, guidance: Guidance) -> None:
+        self.sides = guidance.sides
         self.rows = torch.arange(len(canvas), device=canvas.tokens.device)
         self.start = canvas.open_column
         length = canvas.tokens.shape[1]
         self.keys: Any = policy.network.new_cache(length)
         if self.start > 0:
-            sides = [canvas, canvas.unconditional()] if guided else [canvas]
-            self._compute_prompts(policy, sides)
+            self._compute_prompts(policy, guidance.build_sides(canvas))
 
     def keep(self, canvas: Canvas) -> Tensor:
         """[r] int64: the rows that are still computed; those that are complete are dropped."""
         open_rows = canvas.masked[self.rows].any(1)
         if not bool(open_rows.all()) and bool(open_rows.any()):
             kept = open_rows.nonzero().flatten()
-            twins = kept + len(self.rows)
-            self.keys.take_rows(torch.cat((kept, twins)) if self.guided else kept)
+            self.keys.take_rows(torch.cat([kept + n * len(self.rows) for n in range(self.sides)]))
             self.rows = self.rows[kept]
         return self.rows
 

@@ -60,12 +60,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     return (x * cos).add_(swapped).to(dtype)
 
 
-def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Fused attention, [B, H, n, d] x [B, H, L, d] -> [B, H, n, d]."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
-def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """The same from matrix products."""
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if mask is not None and mask.dtype == torch.bool:
@@ -75,7 +75,7 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     return scores.softmax(-1).to(v.dtype) @ v
 
 
-def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+def auto_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """The same by the kernel that `choose_attention` names."""
     kernel, _ = choose_attention("auto", q.device.type, q.dtype)
     return ATTENTION[kernel](q, k, v, mask)
@@ -98,7 +98,7 @@ def compile_kernel() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=True)
 
 
-ATTENTION = {
+ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
     "auto": auto_attention,
     "sdpa": sdpa_attention,
     "eager": eager_attention,

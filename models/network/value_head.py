@@ -49,7 +49,7 @@ class ValueNetwork(nn.Module):
         positions: Tensor,
         features: Tensor | None = None,
         feature_at: Tensor | None = None,
-        **blocks: Tensor,
+        **blocks: Any,
     ) -> Tensor:
         """Values [N] float32 at the True entries of `positions` [B, L], in row-major order.
 
