@@ -20,6 +20,7 @@ from models.layouts.chat_templates import read_template
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
 from models.loading import find_whole, load_model, outline, save_model
+from models.network.core_config import CoreConfig
 from models.network.network import Network
 from models.network.vision import Vision
 from models.public_code import Source
@@ -190,9 +191,9 @@ def build_layouts(
     layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
     given = network.public_config.get("mask_token_id")
     mask = next(iter(layouts.values())).ids["mask"]
-    if mask >= network.core.vocab_size:
+    if mask >= network.vocab_size:
         raise ValueError(
-            f"the id of the mask token is {mask}, and the checkpoint has {network.core.vocab_size}"
+            f"the id of the mask token is {mask}, and the checkpoint has {network.vocab_size}"
             " vocabulary rows; name the right one as mask_token_id in config.json"
         )
     if given not in (None, mask):
@@ -229,7 +230,7 @@ def _outline_with_tokenizer(
     return network, tokenizer
 
 
-def set_block_size(network: MaskedTokenModel, size: int | None) -> None:
+def set_block_size(network: Network, size: int | None) -> None:
     """Give the blocks of a block-causal network another size, which is saved with it.
 
     Args:
@@ -241,12 +242,13 @@ def set_block_size(network: MaskedTokenModel, size: int | None) -> None:
     """
     if size is None:
         return
-    if network.core.block_size is None:
+    core = getattr(network, "core", None)
+    if not isinstance(core, CoreConfig) or core.block_size is None:
         raise ValueError(
             f"block_size is {size}, and all tokens of this checkpoint attend to each other; set it"
             " to null"
         )
-    network.core = replace(network.core, block_size=size)
+    network.core = replace(core, block_size=size)
     network.public_config["block_size"] = size
 
 

@@ -222,7 +222,7 @@ class MaskedTokenModel(Network):
         start, stop, seen = (0, length, length) if cache is None else cache.span
         span, size = (start, stop, seen), self.core.block_size
         mask = find_mask(attention_mask, x, span, size, blocks, copies)
-        kernel = next(self._attentions()).implementation
+        kernel = self.attn_implementation
         everywhere = kernel_mask(mask, kernel)
         table = rope_table(stop, self.core.head_dim, self.core.rope_theta, x.device)
         rope = table[0][start:], table[1][start:]

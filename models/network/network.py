@@ -77,7 +77,8 @@ class Network(nn.Module, ABC):
             positions: [B, L] bool, where logits are wanted.
             columns: half-open range of token ids whose logits are wanted.
             **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
-                that replace tokens. Given only where a setting or a prompt needs them.
+                that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
+                blocks. Given only where a setting, a prompt or a layout needs them.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
@@ -128,8 +129,8 @@ class Network(nn.Module, ABC):
             Those that are kept, and those at work at a time beside them.
         """
 
-    def new_cache(self) -> Any:
-        """An empty cache of keys and values."""
+    def new_cache(self, length: int | None = None) -> Any:
+        """An empty cache of keys and values, see `models.network.kv_cache`."""
         raise NotImplementedError(f"{type(self).__name__} has no cache")
 
     def count_cached(self, length: int) -> int:

@@ -74,16 +74,17 @@ def test_one_packed_pass_scores_as_a_pass_for_each_block(
         torch.testing.assert_close(packed[k].double(), alone, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
 @pytest.mark.parametrize("alignment", ["left", "right"])
 @torch.no_grad()
 def test_the_trace_of_all_blocks_gives_the_log_probs_of_the_sampler_in_passes_of_a_block(
-    policy: SimpleNamespace, alignment: str
+    policy: SimpleNamespace, alignment: str, cfg_scale: float
 ) -> None:
-    rollout = roll_out(policy, alignment)
+    rollout = roll_out(policy, alignment, cfg_scale=cfg_scale)
     passes = draw_masks(rollout, load_algorithm(TRACE), generators(rollout))
     assert len(passes) == SIZE
     assert torch.equal(passes.scored.sum(0), rollout.canvas.scorable.long())
-    replayed = score(policy, rollout.canvas, passes).logprobs.sum(0)
+    replayed = score(policy, rollout.canvas, passes, cfg_scale).logprobs.sum(0)
     torch.testing.assert_close(replayed, rollout.logprobs, atol=1e-5, rtol=0)
 
 

@@ -111,7 +111,9 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
         changed = {"schedule": "linear", "target": "margin", "choice_temperature": 2.0}
         config = SamplerConfig(name=name, threshold=0.5, entropy_bound=1.0, **changed)
         own = {field.name for field in fields(rule.Config)}
-        assert len(unread_by(config)) == 5 - len(own - {"eps", "alg_temp", "at_least", "filtered_confidence"})
+        assert len(unread_by(config)) == 5 - len(
+            own - {"eps", "alg_temp", "at_least", "filtered_confidence"}
+        )
 
 
 @pytest.mark.parametrize(
