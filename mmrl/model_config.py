@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -12,17 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.checks import is_hub_id
 from mmrl.types import Prompt
+from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 from models.layouts.layout_config import ImageFit, LayoutConfig, MaskPolicy
 from models.network.core_config import ROLES
 from models.quantization_config import QuantizationConfig
-from models.task_names import EDITS
+from models.task_names import EDITS, writes_images
 
 if TYPE_CHECKING:
     from models.families.family import Family
     from models.network.network import Network
 
-PUBLIC_VQ = "showlab/magvitv2"
-"""The image tokenizer of MMaDA, the one of an empty config.json."""
+PUBLIC_PATCH = 16
+"""Side in pixels of what a token shows, in the published image tokenizers."""
 LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
 LARGEST_RANK = 4096
@@ -66,7 +68,8 @@ class ModelConfig:
     path: str = ""
     """Directory or hub id of the policy, or of a PEFT adapter of one."""
     vq: str | None = PUBLIC_VQ
-    """Directory or hub id of its image tokenizer; null for text only."""
+    """Directory or hub id of its image tokenizer; null for text only. A checkpoint that holds its
+    own, in the folder `vqvae`, takes that in place of the default."""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """Of the weights. In float64 the tokens of a row do not depend on what it is batched with."""
     max_prompt_length: int = 256
@@ -77,6 +80,10 @@ class ModelConfig:
     image_size: int | None = None
     """Side in pixels of images that are codes, written or in prompts; null follows the
     checkpoint."""
+    image_height: int | None = None
+    """Height in pixels of images that are written, where it is not `image_size`."""
+    image_width: int | None = None
+    """Width in pixels of images that are written, where it is not `image_size`."""
     image_fit: ImageFit = "crop"
     """How an image in a prompt becomes that square: its shorter side is resized and the middle
     kept, or it is squashed, as MMaDA does with charts, documents and diagrams. A vision tower
@@ -102,11 +109,13 @@ class ModelConfig:
     besides the adapter."""
 
     def __post_init__(self) -> None:
-        length, size = self.max_prompt_length, self.image_size
+        length = self.max_prompt_length
         check(length >= 1, "model.max_prompt_length", length, "at least 1")
         check(self.vq != "", "model.vq", self.vq, "null, a directory or a hub id")
-        fits = size is None or 1 <= size <= LARGEST_IMAGE
-        check(fits, "model.image_size", size, f"null or from 1 to {LARGEST_IMAGE}")
+        for key in ("image_size", "image_height", "image_width"):
+            size = getattr(self, key)
+            fits = size is None or 1 <= size <= LARGEST_IMAGE
+            check(fits, f"model.{key}", size, f"null or from 1 to {LARGEST_IMAGE}")
         given = self.quantization_config is not None
         allowed = "null without model.lora"
         check(not given or self.lora is not None, "model.quantization_config", "given", allowed)
@@ -154,7 +163,7 @@ def check_checkpoints(model: ModelConfig) -> None:
             model.path,
             lambda found: check_patterns(outline_policy(found, options), model),
         ),
-        ("model.vq", model.vq, outline_vq),
+        ("model.vq", own_vq(model), outline_vq),
     ):
         directory = Path(path or "").expanduser()
         here = path is None or directory.is_dir() or is_hub_id(path)
@@ -274,7 +283,7 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
         return None
     advice = f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}."
     check(model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}", advice)
-    return _known_image_tokens(model)
+    return _known_image_tokens(model, task)
 
 
 def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
@@ -319,43 +328,59 @@ def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> N
             raise ConfigError(f"{prompt.place or 'a prompt'}: {error}") from error
 
 
-def _known_image_tokens(model: ModelConfig) -> int | None:
-    raw, patch = known_config(model.path), patch_size(model.vq)
-    if model.image_size is None:
-        return None if raw is None else image_tokens(model, raw)
-    if patch is None:
-        return None
-    whole = model.image_size % patch == 0
-    check(whole, "model.image_size", model.image_size, f"a multiple of {patch}, a token's side")
-    return image_tokens(model, {})
+def _known_image_tokens(model: ModelConfig, task: str) -> int | None:
+    raw, patch, written = known_config(model.path), patch_size(model), writes_images(task)
+    sides = {"image_size": model.image_size}
+    if written:
+        sides |= {"image_height": model.image_height, "image_width": model.image_width}
+    for key, side in sides.items():
+        whole = patch is None or side is None or side % patch == 0
+        check(whole, f"model.{key}", side, f"a multiple of {patch}, a token's side")
+    if model.image_size is None and not all(list(sides.values())[1:] or [None]):
+        return None if raw is None else image_tokens(model, raw, written)
+    return None if patch is None else image_tokens(model, raw or {}, written)
 
 
-def image_tokens(model: ModelConfig, raw: Mapping[str, Any]) -> int:
+def image_tokens(model: ModelConfig, raw: Mapping[str, Any], written: bool = True) -> int:
     """Tokens of an image, from the image size or else the checkpoint.
 
     Args:
         model: settings.
         raw: `config.json` of the policy.
+        written: whether it is an image that is written, rather than one in a prompt.
     """
-    from models.families.mmada import count_codes
+    from models.families import find_family, mmada
 
+    patch = patch_size(model) or PUBLIC_PATCH
     if model.image_size is None:
-        return count_codes(raw)
-    patch = patch_size(model.vq) or patch_size(PUBLIC_VQ) or 1
-    return (model.image_size // patch) ** 2
+        side = math.isqrt(getattr(find_family(raw), "count_codes", mmada.count_codes)(raw))
+    else:
+        side = model.image_size // patch
+    if not written:
+        return side**2
+    chosen = (model.image_height, model.image_width)
+    return math.prod(side if pixels is None else pixels // patch for pixels in chosen)
 
 
-def patch_size(vq: str | None) -> int | None:
-    """Side in pixels of what a token of an image shows; None for a tokenizer that is not here."""
+def patch_size(model: ModelConfig) -> int | None:
+    """Side in pixels of what a token of an image shows; None where the tokenizer is not here."""
     import torch
 
     from models.image_tokenizers.image_tokenizer import build_vq
 
-    known = {} if vq == PUBLIC_VQ else known_config(vq or "")
+    own = own_vq(model)
+    known = {} if own == PUBLIC_VQ else known_config(own or "")
     if known is None:
         return None
     with torch.device("meta"):
         return build_vq(known).downsample
+
+
+def own_vq(model: ModelConfig) -> str | None:
+    """The image tokenizer of the policy: the one that its checkpoint holds where `vq` is the
+    default, else `vq`."""
+    inside = known_file(model.path, f"{SUBFOLDER}/config.json")
+    return str(inside.parent) if inside is not None and model.vq == PUBLIC_VQ else model.vq
 
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from mmrl.types import Canvas, Prompt
 from models.adapter_source import is_adapter
 from models.families import Family, get_family
 from models.families.family import add_missing_tokens
+from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.chat_templates import read_template
 from models.layouts.layout import Layout
@@ -119,7 +120,7 @@ class Policy:
 
 def load_policy(
     path_or_hub_id: str | Path,
-    vq: str | Path | None = "showlab/magvitv2",
+    vq: str | Path | None = PUBLIC_VQ,
     dtype: str = "float32",
     device: str | torch.device = "cpu",
     attn_implementation: str = "sdpa",
@@ -130,14 +131,14 @@ def load_policy(
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
 
-    Every family writes text (task `text`), one with image codes also images (`text_to_image`) and
-    edits of images (`image_edit`), and one with image codes or a vision tower text about images
+    A family has layouts for its tasks: text (`text`), with image codes images (`text_to_image`) and
+    edits of images (`image_edit`), and with image codes or a vision tower text about images
     (`image_to_text`).
 
     Args:
         path_or_hub_id: of the network and its tokenizer.
         vq: path or hub id of the image tokenizer; None for text only. A family without image codes
-            never loads it.
+            never loads it. A checkpoint that holds its own takes that in place of the default.
         dtype: of the network; the image tokenizer stays float32.
         device: of both.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `models.network.attention`.
@@ -161,9 +162,11 @@ def load_policy(
     kinds = get_family(network.public_config).LAYOUTS.values()
     images = None
     if vq is not None and any(layout.needs_vq for layout in kinds):
-        images = load_vq(vq, device=str(device))
+        images = load_vq(own_vq(directory, vq), device=str(device))
     with _naming(directory):
         layouts = build_layouts(network, tokenizer, choices, images)
+    if not layouts:
+        raise ValueError("vq is null, and this checkpoint does nothing without an image tokenizer")
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(
         directory, dtype, device, attn_implementation, merge_adapter, quantization_config
@@ -174,6 +177,12 @@ def load_policy(
     if isinstance(network.vision, Vision):
         network.vision.train_tower(train_vision_tower)
     return Policy(network, tokenizer, layouts, network)
+
+
+def own_vq(directory: Path, vq: str | Path) -> str | Path:
+    """The image tokenizer that a checkpoint holds where `vq` is the default, else `vq`."""
+    inside = find_whole(directory) / SUBFOLDER
+    return inside if str(vq) == PUBLIC_VQ and inside.is_dir() else vq
 
 
 def build_layouts(
@@ -190,8 +199,8 @@ def build_layouts(
         )
     layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
     given = network.public_config.get("mask_token_id")
-    mask = next(iter(layouts.values())).ids["mask"]
-    if mask >= network.vocab_size:
+    mask = next((layout.ids["mask"] for layout in layouts.values()), given)
+    if mask is not None and mask >= network.vocab_size:
         raise ValueError(
             f"the id of the mask token is {mask}, and the checkpoint has {network.vocab_size}"
             " vocabulary rows; name the right one as mask_token_id in config.json"

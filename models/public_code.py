@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from models.families import get_family
+from models.image_tokenizers import SUBFOLDER
 
 GENERATION = "generation_config.json"
+PIPELINE = "model_index.json"
 
 
 class Source(NamedTuple):
@@ -58,11 +60,15 @@ def describe_code(config: Mapping[str, Any], source: Source | None) -> dict[str,
 
 
 def copy_code(source: Source, config: Mapping[str, Any], directory: Path) -> None:
-    """Copy the public code of a local source, where `config` reads it from beside, and its
-    generation_config.json, into the directory of an export."""
+    """Copy the public code of a local source, where `config` reads it from beside, its
+    generation_config.json, and the image tokenizer that it holds, into the directory of an
+    export."""
     entries = str(list(config.get("auto_map", {}).values()))
     local = source.hub_id is None and "auto_map" in config and "--" not in entries
     files = sorted(source.directory.glob("*.py")) if local else []
-    for file in [*files, source.directory / GENERATION]:
+    for file in [*files, source.directory / GENERATION, source.directory / PIPELINE]:
         if file.is_file() and file.parent.resolve() != directory.resolve():
             shutil.copyfile(file, directory / file.name)
+    inside = source.directory / SUBFOLDER
+    if inside.is_dir() and inside.resolve() != (directory / SUBFOLDER).resolve():
+        shutil.copytree(inside, directory / SUBFOLDER, dirs_exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from eval.eval_config import EvalConfig
-from mmrl.model_config import image_tokens, known_config
+from mmrl.model_config import image_tokens, known_config, own_vq
 from mmrl.preflight.disk import VQ_BYTES, format_size
 from mmrl.preflight.memory import BYTES, MMADA_8B, count_logits, count_weights, find_sizes
 from models.families import get_family
@@ -70,6 +70,6 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, flo
 
 
 def _image_tokenizer(config: EvalConfig) -> dict[str, float]:
-    vq = config.model.vq
+    vq = own_vq(config.model)
     here = vq is None or Path(vq).expanduser().is_dir() or known_config(vq) is not None
     return {} if vq is None or here else {vq: VQ_BYTES}

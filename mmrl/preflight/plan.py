@@ -8,7 +8,7 @@ from mmrl import samplers
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
-from mmrl.model_config import families, known_config
+from mmrl.model_config import families, known_config, own_vq
 from mmrl.preflight.disk import VQ_BYTES, describe_disk, format_size
 from mmrl.preflight.memory import BYTES, count_weights, estimate, sizes, total
 from mmrl.preflight.probe_config import SAMPLES
@@ -66,7 +66,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
 def _run(config: RLConfig, world_size: int) -> Iterator[str]:
     layouts = [layout for family in families(config.model) for layout in family.LAYOUTS.values()]
     codes = any(layout.needs_vq for layout in layouts)  # others load no image tokenizer
-    for key, path in (("policy", config.model.path), ("images", config.model.vq)):
+    for key, path in (("policy", config.model.path), ("images", own_vq(config.model))):
         if path is not None and (key == "policy" or codes):
             here = Path(path).expanduser().is_dir() or known_config(path)
             yield f"{key:<12}{path}{'' if here else _ELSEWHERE}"
@@ -185,8 +185,9 @@ def _disk(
     trained = parts["gradients"] / (1 if world_size == 1 else 2)
     state = trained + parts["optimiser"] + parts["value"] + parts.get("average", 0)
     downloads: dict[str, float] = {model.path: count * 2}
-    if model.vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
-        downloads[model.vq] = VQ_BYTES
+    vq = own_vq(model)
+    if vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
+        downloads[vq] = VQ_BYTES
     merged = whole if config.merge_adapter else None
     yield from describe_disk(config, trained if lora else whole, state, merged, downloads)
 

@@ -19,6 +19,7 @@ from mmrl.samplers.emerge import EMERGE
 from mmrl.samplers.entropy_bounded import ENTROPY_BOUNDED
 from mmrl.samplers.left_to_right import LEFT_TO_RIGHT
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
+from mmrl.samplers.lumina import LUMINA
 from mmrl.samplers.maskgit import MASKGIT
 from mmrl.samplers.rule import Rule
 from mmrl.samplers.static import STATIC
@@ -36,6 +37,7 @@ RULES = {
     "entropy": ENTROPY,
     "entropy_bounded": ENTROPY_BOUNDED,
     "left_to_right": LEFT_TO_RIGHT,
+    "lumina": LUMINA,
     "maskgit": MASKGIT,
     "maskgit_plus": MASKGIT_PLUS,
     "origin": ORIGIN,

@@ -10,6 +10,7 @@ from models.families.family import token_ids
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.image_codes_chat import ImageCodesChat
 from models.layouts.image_edit import ImageEdit
+from models.layouts.image_size import count_along, written_grid
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
 from models.layouts.mmada_rows import MmadaRows
@@ -64,12 +65,13 @@ def layouts(
             " and network do not belong together"
         )
     grid = image_grid(config, vq, options.image_size)
+    written = written_grid(options, vq.downsample, grid)
     mask_policy = options.mask_policy or config.get("mask_policy", "ignore")
     return {
-        "image_edit": ImageEdit(rows, vq, grid, mask_policy, options.image_fit),
+        "image_edit": ImageEdit(rows, vq, written, mask_policy, options.image_fit),
         "image_to_text": ImageCodesChat(text, rows, vq, grid, options.image_fit),
         "text": text,
-        "text_to_image": TextToImage(rows, vq, grid, mask_policy),
+        "text_to_image": TextToImage(rows, vq, written, mask_policy),
     }
 
 
@@ -81,15 +83,15 @@ def build_rows(tokenizer: PreTrainedTokenizerBase, max_text_len: int) -> MmadaRo
 def image_grid(
     config: Mapping[str, Any], vq: ImageTokenizer, image_size: int | None
 ) -> tuple[int, int]:
-    """Height and width of an image in codes.
+    """Height and width in codes of an image in a prompt, and of one that is written where no other
+    size is chosen.
 
     Raises:
         ValueError: the size is no multiple of the patch, or the checkpoint's count is no square.
     """
     if image_size is not None:
-        if image_size % vq.downsample:
-            raise ValueError(f"image_size is {image_size}, no multiple of {vq.downsample}")
-        return image_size // vq.downsample, image_size // vq.downsample
+        side = count_along("image_size", image_size, vq.downsample)
+        return side, side
     count = count_codes(config)
     side = round(count**0.5)
     if side * side != count:

@@ -25,7 +25,7 @@ class ImageEdit(TextToImage):
     """Renders prompts with a source image; the edited image has the same grid.
 
     Args:
-        image_fit: how the source image becomes a square.
+        image_fit: how the source image takes the sides of the edited one.
     """
 
     image_fit: ImageFit = "crop"
@@ -55,7 +55,7 @@ class ImageEdit(TextToImage):
         sources, nothing = self._encode(prompts), [None] * len(prompts)
         return self._lay_out(
             self.rows.image_edit(texts, sources, masks),
-            self.rows.image_edit([""] * len(prompts), sources, masks),
+            self.rows.image_edit(texts, sources, masks, [True] * len(prompts)),
             self.rows.image_edit(texts, nothing, masks),
         )
 
@@ -66,8 +66,8 @@ class ImageEdit(TextToImage):
         device = next(self.vq.parameters()).device
         for key, prompt in zip(keys, prompts, strict=True):
             if key not in known and prompt.images is not None:
-                side = self.grid[0] * self.vq.downsample
-                pixels = image_to_pixels(prompt.images[0], side, self.image_fit)
+                height, width = (side * self.vq.downsample for side in self.grid)
+                pixels = image_to_pixels(prompt.images[0], (height, width), self.image_fit)
                 codes = self.vq.get_code(pixels[None].to(device))[0]
                 known[key] = codes.cpu() + self.rows.code_offset
         return [known[key] for key in keys]

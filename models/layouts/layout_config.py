@@ -30,6 +30,10 @@ class LayoutConfig:
     path takes the template of a Jinja file instead. Messages always go through it."""
     image_size: int | None = None
     """Side in pixels of images that are codes; None follows the checkpoint."""
+    image_height: int | None = None
+    """Height in pixels of images that are written, where it is not `image_size`."""
+    image_width: int | None = None
+    """Width in pixels of images that are written, where it is not `image_size`."""
     image_fit: ImageFit = "crop"
     """How an image in a prompt becomes the square whose codes the network reads; a vision tower
     tiles images of any shape."""

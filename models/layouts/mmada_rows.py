@@ -80,6 +80,10 @@ class MmadaRows:
         rows = [[*row[:1], *image, *row[1:]] for row, image in zip(rows, shown, strict=True)]
         return self._before_image(rows, self.max_text_len + codes.shape[1] + 3, codes)
 
+    def written(self, grid: tuple[int, int]) -> Tensor:
+        """[n + 1] bool: the codes, and not the end of the image."""
+        return torch.arange(grid[0] * grid[1] + 1) < grid[0] * grid[1]
+
     def _prompts(self, texts: Sequence[str], drop: Sequence[bool]) -> list[list[int]]:
         """`t2i bos text eos` of each row, without the text of those that drop it."""
         bare = [self.ids[key] for key in ("t2i", "bos", "eos")]

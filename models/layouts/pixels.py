@@ -1,4 +1,4 @@
-"""An image of any size as the square of pixels that an image tokenizer reads, as MMaDA does it.
+"""An image of any size as the pixels that an image tokenizer reads, as MMaDA does it.
 
 Resizing is bicubic with Pillow; sides and borders are rounded as torchvision's `Resize` and
 `CenterCrop` round them, so the codes of an image are those of the public code. Deviation: an image
@@ -17,20 +17,27 @@ MAX_ASPECT_RATIO = 100
 """Ratio of the sides up to which the whole image is resized before it is cropped."""
 
 
-def image_to_pixels(image: Image.Image, size: int, fit: ImageFit = "crop") -> Tensor:
-    """An image of any mode -> [3, size, size] float32 in [-1, 1]."""
-    image = image.convert("RGB")
-    square = _crop_middle(image, size) if fit == "crop" else _resize(image, (size, size))
-    return torch.from_numpy(np.array(square)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
+def image_to_pixels(
+    image: Image.Image, size: int | tuple[int, int], fit: ImageFit = "crop"
+) -> Tensor:
+    """An image of any mode -> [3, height, width] float32 in [-1, 1]; `size` is both, or one side of
+    a square."""
+    image, (height, width) = image.convert("RGB"), (size, size) if isinstance(size, int) else size
+    fitted = (_crop_middle if fit == "crop" else _resize)(image, (width, height))
+    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).float().div(255).sub(0.5).div(0.5)
 
 
-def _crop_middle(image: Image.Image, size: int) -> Image.Image:
+def _crop_middle(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     shorter = min(image.size)
     if max(image.size) > MAX_ASPECT_RATIO * shorter:
         image = _crop(image, tuple(min(side, MAX_ASPECT_RATIO * shorter) for side in image.size))
-    width, height = (size if side == shorter else int(size * side / shorter) for side in image.size)
-    left, top = round((width - size) / 2.0), round((height - size) / 2.0)
-    return _resize(image, (width, height)).crop((left, top, left + size, top + size))
+    width, height = size
+    if image.width * height < image.height * width:
+        height = int(width * image.height / image.width)
+    else:
+        width = int(height * image.width / image.height)
+    left, top = round((width - size[0]) / 2.0), round((height - size[1]) / 2.0)
+    return _resize(image, (width, height)).crop((left, top, left + size[0], top + size[1]))
 
 
 def _crop(image: Image.Image, size: tuple[int, ...]) -> Image.Image:

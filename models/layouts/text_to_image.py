@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from PIL import Image
@@ -11,7 +11,43 @@ from torch import Tensor
 from mmrl.types import Canvas, Prompt
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, to_bytes
 from models.layouts.layout_config import MaskPolicy
-from models.layouts.mmada_rows import MmadaRows
+
+
+class ImageRows(Protocol):
+    """How a family orders text and the codes of images that are written.
+
+    A row is token ids with a mask, 0 on padding, which is on the left.
+    """
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """Special tokens by role, `mask` among them."""
+        ...
+
+    @property
+    def code_offset(self) -> int:
+        """Id of image code 0."""
+        ...
+
+    def text_to_image(
+        self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """B texts, dropped for the unconditional prompt, and token ids [B, n] of images -> rows."""
+        ...
+
+    def image_edit(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[Tensor | None],
+        codes: Tensor,
+        drop: Sequence[bool] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The same with B source images, each token ids [n], or None for a row without."""
+        ...
+
+    def written(self, grid: tuple[int, int]) -> Tensor:
+        """[m] bool: which of the last m positions of every row hold a code of the image."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +64,7 @@ class TextToImage:
     needs_vq: ClassVar[bool] = True
     needs_tower: ClassVar[bool] = False
 
-    rows: MmadaRows
+    rows: ImageRows
     vq: ImageTokenizer
     grid: tuple[int, int]
     mask_policy: MaskPolicy
@@ -59,7 +95,7 @@ class TextToImage:
         """
         masks = self._masks(len(prompts), length)
         texts = [prompt.text for prompt in prompts]
-        twin = self.rows.text_to_image([""] * len(prompts), masks)
+        twin = self.rows.text_to_image(texts, masks, [True] * len(prompts))
         return self._lay_out(self.rows.text_to_image(texts, masks), twin)
 
     def decode(self, canvas: Canvas) -> list[Image.Image]:
@@ -92,13 +128,16 @@ class TextToImage:
         twin: tuple[Tensor, Tensor],
         image_twin: tuple[Tensor, Tensor] | None = None,
     ) -> Canvas:
-        """The canvas of rows and their unconditional twins, each ids [B, L] and mask."""
+        """The canvas of rows and their unconditional twins, each ids [B, L] and mask, aligned at
+        the right."""
         sides = {"": row, "uncond_": twin}
         if image_twin is not None:
             sides["image_uncond_"] = image_twin
-        tokens = row[0]
+        width = max(ids.shape[1] for ids, _ in sides.values())
+        sides = {name: pad_left(*side, width) for name, side in sides.items()}
+        tokens, written = sides[""][0], self.rows.written(self.grid)
         response = torch.zeros_like(tokens, dtype=torch.bool)
-        response[:, -self.grid[0] * self.grid[1] - 1 : -1] = True
+        response[:, -len(written) :] = written
         mask_id = self.rows.ids["mask"]
         canvas = Canvas(tokens, response, None, self.vocab, mask_id, grid=self.grid)
         if self.mask_policy == "ignore":
@@ -109,6 +148,13 @@ class TextToImage:
             kept = {f"{name}attend": mask[:, first:].bool() for name, (_, mask) in sides.items()}
         cut = {f"{name}tokens": ids[:, first:] for name, (ids, _) in sides.items()}
         return replace(canvas, response=response[:, first:], **cut, **kept)
+
+
+def pad_left(ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Rows [B, L] with columns of padding before them, which repeat the first token."""
+    missing = width - ids.shape[1]
+    before = ids[:, :1].expand(-1, missing), mask.new_zeros(len(mask), missing)
+    return torch.cat((before[0], ids), 1), torch.cat((before[1], mask), 1)
 
 
 def to_images(pixels: Tensor) -> list[Image.Image]:

@@ -1,6 +1,6 @@
 """A tokenizer with LLaDA's ids: one id per character (1000 + code point) and the special tokens."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -18,14 +18,25 @@ SPECIAL_WORDS = [*list(SPECIAL.values())[:20], *list(SPECIAL.values())[-4:]]
 """Of few reserved tokens."""
 
 
-def llada_tokenizer() -> PreTrainedTokenizerFast:
+LUMINA = {
+    **SPECIAL,
+    **{126100 + i: name for i, name in enumerate(("<system>", "</system>", "<user>", "</user>"))},
+    126351: "<uncondition>",
+    126355: "</answer>",
+}
+"""Of Lumina-DiMOO; ids of the marks of turns are unknown, and are those of the fixture."""
+
+
+def llada_tokenizer(
+    special: Mapping[int, str] = SPECIAL, length: int = 126349
+) -> PreTrainedTokenizerFast:
     """Ids as in the fixtures; `len` is 126349 as for the public tokenizer."""
-    vocabulary = {f"<unused {i}>": i for i in range(126349)}
+    vocabulary = {f"<unused {i}>": i for i in range(length)}
     by_id = {i: token for token, i in vocabulary.items()}
     by_id |= {1000 + point: chr(point) for point in range(32, 1000)}
-    by_id |= {1000 + ord("\n"): "\n"} | SPECIAL
+    by_id |= {1000 + ord("\n"): "\n", **special}
     words = {token: i for i, token in by_id.items()}
-    return _by_character(words, "<unused 0>", SPECIAL.values())
+    return _by_character(words, "<unused 0>", special.values())
 
 
 def small_tokenizer() -> PreTrainedTokenizerFast:

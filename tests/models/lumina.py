@@ -7,12 +7,23 @@ order of sorted names, each from one generator, and rounded to bfloat16.
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Generator, Tensor
+from transformers import PreTrainedTokenizerBase
 
+from models.families import lumina
+from models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq
+from models.layouts.layout_config import LayoutConfig
+from models.loading import build_network, names_of
+from models.network.core import MaskedTokenModel
+from tests.models.llada_tokenizer import LUMINA, llada_tokenizer
+
+MASK = 126336
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "lumina"
 VQ = {
     "_class_name": "VQModel",
@@ -30,6 +41,39 @@ VQ = {
 """Sizes of the narrow image tokenizer: 16 x 16 pixels a code, as the public one."""
 
 
+def draw_network() -> MaskedTokenModel:
+    """The network of the fixture in float32."""
+    model = build_network(json.loads((FIXTURE / "config.json").read_text()))
+    generator, state = Generator().manual_seed(61), model.state_dict()
+    for public, name in sorted((public, name) for name, public in names_of(model).items()):
+        noise = torch.randn(state[name].shape, generator=generator)
+        scale = 1.6 if "q_proj" in public else 0.8 if "attn_out" in public else 0.4
+        is_norm = noise.ndim == 1
+        state[name] = (1 + 0.08 * noise if is_norm else scale * noise).bfloat16().float()
+        if name == "embed.weight":
+            state[name][MASK] = (0.05 * noise[MASK]).bfloat16().float()
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def public_vq() -> ImageTokenizer:
+    """What layouts need of an image tokenizer of 8192 codes of 16 x 16 pixels, without weights."""
+    with torch.device("meta"):
+        return build_vq({})
+
+
+@cache
+def public_tokenizer() -> PreTrainedTokenizerBase:
+    """The ids of the fixture."""
+    return llada_tokenizer(LUMINA, 126356)
+
+
+def build_layout(network: Any, task: str, **options: Any) -> Any:
+    """The layout of a task for the fixture."""
+    choices = LayoutConfig(max_prompt_length=1000, **options)
+    return lumina.layouts(network, public_tokenizer(), choices, public_vq())[task]
+
+
 def draw_vq(shapes: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of the narrow image tokenizer, from tensors of their shapes."""
     generator, drawn = Generator().manual_seed(62), {}
@@ -44,8 +88,6 @@ def draw_vq(shapes: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def write_vq(directory: Path) -> Path:
     """Write the narrow image tokenizer as diffusers does."""
-    from models.image_tokenizers.image_tokenizer import build_vq
-
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(VQ))
     with torch.device("meta"):

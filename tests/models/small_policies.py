@@ -14,11 +14,12 @@ from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Prompt
 from models import Policy
-from models.families import FAMILIES
+from models.families import FAMILIES, lumina
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from models.layouts.image_chat import SYSTEM
 from models.layouts.layout_config import LayoutConfig
+from models.layouts.lumina_rows import ANSWER, DRAW, EDIT
 from models.loading import build_network
 from models.policy import build_layouts
 from tests.models.llada_tokenizer import SPECIAL_WORDS, character_tokenizer, small_tokenizer
@@ -69,6 +70,17 @@ def mmada_policy() -> Policy:
     return build_policy({**CONFIG, **raw}, tokenizer, vq, max_prompt_length=64)
 
 
+def lumina_policy() -> Policy:
+    """With an image tokenizer: images are 6 x 8 pixels, 12 codes out of 32 in rows of 4."""
+    vq = MagvitV2(MagvitConfig(ch=4, bits=5, norm_groups=2, **LEVELS))
+    draw_weights(vq, 5)
+    marks = ["<system>", "</system>", "<user>", "</user>", DRAW, EDIT, ANSWER]
+    last = ["<|boi|>", "<|eoi|>", "<uncondition>", "<|1|>", "<|2|>", "<answer>", "</answer>"]
+    tokenizer = character_tokenizer([*marks, *SPECIAL_WORDS, *last])
+    raw = {**CONFIG, "architectures": [lumina.ARCHITECTURE]}
+    return build_policy(raw, tokenizer, vq, image_size=8, image_height=6)
+
+
 def dream_policy() -> Policy:
     """With more embedding rows than tokens."""
     tokenizer = character_tokenizer(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>"])
@@ -83,6 +95,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "llada": llada_policy,
     "llada_llama": llada_llama_policy,
     "llava_llada": llada_v_policy,
+    "lumina": lumina_policy,
     "mmada": mmada_policy,
 }
 """Small policies by the name of their family in `models.families.FAMILIES`."""
@@ -102,6 +115,7 @@ def build_policy(
     vq: ImageTokenizer | None = None,
     spare_rows: int = 0,
     max_prompt_length: int = 400,
+    **chosen: Any,
 ) -> Policy:
     """A policy of random weights, in memory.
 
@@ -111,6 +125,7 @@ def build_policy(
         vq: image tokenizer, whose codes follow the tokens.
         spare_rows: embedding rows that no token has.
         max_prompt_length: in tokens; prompts of images are padded to it.
+        **chosen: other options of the layouts.
     """
     words = tokenizer.get_vocab()
     [mask] = [words[name] for name in MASKS if name in words]
@@ -118,7 +133,8 @@ def build_policy(
     sizes = dict.fromkeys(raw.keys() & {"embedding_size"} | {"vocab_size"}, rows)
     network = build_network({**raw, **sizes, "mask_token_id": mask})
     draw_weights(network, 3)
-    options = LayoutConfig(max_prompt_length=max_prompt_length, max_completion_length=LENGTH)
+    lengths = {"max_prompt_length": max_prompt_length, "max_completion_length": LENGTH}
+    options = LayoutConfig(**lengths, **chosen)
     layouts = build_layouts(network.eval(), tokenizer, options, vq)
     return Policy(network, tokenizer, layouts, network)
 

@@ -146,6 +146,19 @@ def test_pixels_are_those_of_the_public_transform(size: tuple[int, int], fit: Im
     assert torch.equal(image_to_pixels(picture(*size), 8, fit), public(picture(*size)))
 
 
+@pytest.mark.parametrize(
+    ("size", "whole"), [((32, 32), (16, 16)), ((48, 12), (32, 8)), ((8, 2), (32, 8))]
+)
+def test_the_middle_of_an_image_fills_a_rectangle(
+    size: tuple[int, int], whole: tuple[int, int]
+) -> None:
+    left, top = (whole[0] - 16) // 2, (whole[1] - 8) // 2
+    larger = picture(*size).resize(whole, Image.Resampling.BICUBIC)
+    cut = torch.from_numpy(np.array(larger.crop((left, top, left + 16, top + 8))))
+    pixels = image_to_pixels(picture(*size), (8, 16))
+    torch.testing.assert_close(pixels, cut.permute(2, 0, 1) / 127.5 - 1, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("upright", [False, True])
 def test_a_line_of_pixels_takes_no_more_memory_than_its_middle(
     upright: bool, monkeypatch: pytest.MonkeyPatch

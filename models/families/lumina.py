@@ -1,0 +1,100 @@
+"""Lumina-DiMOO checkpoints (Alpha-VLLM/Lumina-DiMOO, arXiv 2510.06308).
+
+LLaDA's backbone and tensor names; the last 8,192 rows of the vocabulary are codes of diffusers'
+`VQModel`, which lies in the folder `vqvae` of a checkpoint. The tokens right before the codes mark
+images and answers. `model_type` says `llada`: the class, or the number of rows, tells them apart.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from models.families import llada
+from models.families.family import token_ids
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.layouts.image_edit import ImageEdit
+from models.layouts.image_size import count_along, written_grid
+from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
+from models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
+from models.layouts.text_to_image import TextToImage
+from models.network.network import Network
+
+KEYS, VOCAB_KEYS = llada.KEYS, llada.VOCAB_KEYS
+PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
+"""Its authors load the published class by their package."""
+network = llada.network
+LAYOUTS: dict[str, type[Layout]] = {"image_edit": ImageEdit, "text_to_image": TextToImage}
+ARCHITECTURE = "LLaDAForMultiModalGeneration"
+ROWS = 126356 + 8192
+"""Embedding rows of the published checkpoint: tokens and codes."""
+IMAGE_SIZE = 1024
+"""Side in pixels of the images that the public script draws."""
+TOKENS = {"mask": "<|mdm_mask|>", "newline": "<|reserved_token_0|>"}
+TOKEN_IDS = {name: llada.TOKEN_IDS[name] for name in TOKENS.values()}
+BEFORE_CODES = {"boi": -7, "eoi": -6, "null": -5, "answer": -2, "end_answer": -1}
+"""Where a special token lies relative to image code 0. In the published vocabulary 126349 and
+126350 begin and end an image, 126351 is `<uncondition>`, 126354 and 126355 begin and end an
+answer."""
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether config.json has LLaDA's keys, and the class or the rows of Lumina-DiMOO."""
+    named = ARCHITECTURE in (config.get("architectures") or ())
+    rows = config.get("embedding_size") or config.get("vocab_size")
+    return llada.matches(config) and (named or rows == ROWS)
+
+
+def layouts(
+    network: Network,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """Images, and text about images; see `Family.layouts`."""
+    if vq is None:
+        token_ids(tokenizer, TOKENS)
+        return {}
+    side = count_along("image_size", options.image_size or IMAGE_SIZE, vq.downsample)
+    grid = written_grid(options, vq.downsample, (side, side))
+    rows = build_rows(network, tokenizer, vq, options.max_prompt_length, grid)
+    policy = options.mask_policy or "key_padding"
+    return {
+        "image_edit": ImageEdit(rows, vq, grid, policy, options.image_fit),
+        "text_to_image": TextToImage(rows, vq, grid, policy),
+    }
+
+
+def build_rows(
+    network: Network,
+    tokenizer: PreTrainedTokenizerBase,
+    vq: ImageTokenizer,
+    max_text_len: int,
+    grid: tuple[int, int],
+) -> LuminaRows:
+    """The rows of a checkpoint; see `LuminaRows`.
+
+    Raises:
+        ValueError: the tokenizer ends before the special tokens, or takes one of them apart.
+    """
+    offset = network.vocab_size - vq.codebook_size
+    if len(tokenizer) < offset:
+        raise ValueError(
+            f"the checkpoint has {network.vocab_size} vocabulary rows, {vq.codebook_size} of them"
+            f" image codes, and the tokenizer {len(tokenizer)} tokens: tokenizer, image tokenizer"
+            " and network do not belong together"
+        )
+    ids = token_ids(tokenizer, TOKENS)
+    ids |= {key: offset + place for key, place in BEFORE_CODES.items()}
+    for text, wanted in (("</user>", None), (UNCONDITIONAL, ids["null"])):
+        found = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if len(found) != 1 or wanted not in (None, found[0]):
+            expected = "one token" if wanted is None else f"the token {wanted}"
+            raise ValueError(f"the tokenizer encodes {text} as {found}, which must be {expected}")
+    return LuminaRows(tokenizer, ids, offset, max_text_len, grid)
+
+
+def count_codes(config: Mapping[str, Any]) -> int:
+    """Codes of an image where no size is asked for."""
+    return (IMAGE_SIZE // 16) ** 2

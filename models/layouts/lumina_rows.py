@@ -1,0 +1,109 @@
+"""Lumina-DiMOO's rows: the order of text, image codes and marks (arXiv 2510.06308).
+
+    prompt   <system> S </system> <user> U </user>       S says the task
+    null     the same with the token <uncondition> for U
+    image    boi (w codes, newline)×h eoi
+    t2i      prompt | answer image /answer
+    edit     prompt, the source image before its last token | answer image /answer
+    mmu      prompt, the images before its last token, answer | mask×n /answer
+
+Rows are padded on the left. The public code samples one row at a time, and pads training rows on
+the right, where the network attends to the padding.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+DRAW = "Generate an image according to the text prompt."
+EDIT = "Generate an image applying the following editing instruction based on the original image."
+ANSWER = (
+    "You are a multimodal model that can process both text and images. Answer the following"
+    " question based on the provided images. Analyze each image and combine relevant details to"
+    " answer."
+)
+"""What the public code says before a prompt, S of each task."""
+UNCONDITIONAL = "<uncondition>"
+
+
+@dataclass(frozen=True)
+class LuminaRows:
+    """The rows of one checkpoint.
+
+    Args:
+        tokenizer: of the checkpoint.
+        ids: of its special tokens: `boi`, `eoi`, `newline`, `answer`, `end_answer` and `mask`.
+        code_offset: id of image code 0.
+        max_text_len: longest prompt in tokens, without images; longer ones lose the end of U.
+        grid: height and width in codes of images that are written, and of source images.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    ids: Mapping[str, int]
+    code_offset: int
+    max_text_len: int
+    grid: tuple[int, int]
+
+    def text_to_image(
+        self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Image generation, `t2i`; see `models.layouts.text_to_image.ImageRows`."""
+        return self._before_image(self._prompts(texts, DRAW, drop), codes)
+
+    def image_edit(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[Tensor | None],
+        codes: Tensor,
+        drop: Sequence[bool] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Image editing, `edit`; see `models.layouts.text_to_image.ImageRows`."""
+        shown = [[] if own is None else self.image(own, self.grid).tolist() for own in sources]
+        prompts = zip(self._prompts(texts, EDIT, drop), shown, strict=True)
+        return self._before_image([insert_images(row, own) for row, own in prompts], codes)
+
+    def written(self, grid: tuple[int, int]) -> Tensor:
+        """[h * (w + 1) + 3] bool: the codes, and not the ends of rows and the marks around."""
+        codes = torch.full((grid[0] * grid[1],), self.code_offset)
+        return torch.cat((self.image(codes, grid), codes[:1] + 1)) == self.code_offset
+
+    def prompt(self, user: str, system: str) -> list[int]:
+        """Token ids of a prompt, of any length; `</user>` is the last."""
+        text = f"<system>{system}</system><user>{user}</user>"
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def image(self, codes: Tensor, grid: tuple[int, int]) -> Tensor:
+        """An image between its marks: row-major ids [..., h * w] -> [..., h * (w + 1) + 2]."""
+        rows = codes.unflatten(-1, grid)
+        ends = rows.new_full((*rows.shape[:-1], 1), self.ids["newline"])
+        lines = torch.cat((rows, ends), -1).flatten(-2)
+        begin, end = (lines.new_full((*lines.shape[:-1], 1), self.ids[k]) for k in ("boi", "eoi"))
+        return torch.cat((begin, lines, end), -1)
+
+    def _prompts(
+        self, texts: Sequence[str], system: str, drop: Sequence[bool] | None
+    ) -> list[list[int]]:
+        """The prompts of texts, or of rows whose text is dropped."""
+        null, dropped = self.prompt(UNCONDITIONAL, system), drop or [False] * len(texts)
+        limit = self.max_text_len
+        rows = [self.prompt(text, system) for text in texts]
+        rows = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
+        return [null if bare else row for row, bare in zip(rows, dropped, strict=True)]
+
+    def _before_image(self, prompts: Sequence[list[int]], codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Token ids of B prompts and of the images [B, n] that answer them, and their mask."""
+        width = max(map(len, prompts))
+        pad, answer = [self.ids["end_answer"]], [self.ids["answer"]]
+        text = torch.tensor([pad * (width - len(row)) + row + answer for row in prompts])
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * (len(row) + 1) for row in prompts])
+        end = codes.new_full((len(codes), 1), self.ids["end_answer"])
+        image = torch.cat((self.image(codes, self.grid), end), 1)
+        return torch.cat((text, image), 1), torch.cat((mask, torch.ones_like(image)), 1)
+
+
+def insert_images(prompt: list[int], images: list[int]) -> list[int]:
+    """A prompt with images before its last token."""
+    return [*prompt[:-1], *images, prompt[-1]]

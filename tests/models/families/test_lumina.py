@@ -1,0 +1,131 @@
+"""Lumina-DiMOO: which configurations are of it, its logits, and what its tokenizer must have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import AddedToken
+
+from mmrl.config import ConfigError
+from mmrl.model_config import ModelConfig, check_task
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Prompt
+from models import load_policy
+from models.families import FAMILIES, find_family, lumina
+from models.layouts.layout_config import LayoutConfig
+from models.loading import save_model
+from models.policy import build_layouts
+from tests.models.llada_tokenizer import LUMINA, SPECIAL, llada_tokenizer
+from tests.models.lumina import FIXTURE, draw_network, public_vq, write_vq
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    return draw_network()
+
+
+def test_the_class_or_the_rows_tell_it_from_llada() -> None:
+    raw = json.loads((FIXTURE / "config.json").read_text())
+    assert raw["model_type"] == "llada" and find_family(raw) is FAMILIES["lumina"]
+    assert find_family({**raw, "architectures": ["LLaDAModelLM"]}) is FAMILIES["lumina"]
+    small = {**raw, "vocab_size": 512, "embedding_size": 512}
+    assert find_family(small) is FAMILIES["lumina"]
+    assert find_family({**small, "architectures": ["LLaDAModelLM"]}) is FAMILIES["llada"]
+
+
+@torch.no_grad()
+def test_logits_are_those_of_the_public_code(network: Any) -> None:
+    cases = load_file(FIXTURE / "cases.safetensors")
+    for ids, name in (("t2i/prompt0/4x4/ids", "t2i"), ("raw/input_ids", "raw/nomask")):
+        expected, given = cases[f"logits/{name}/every997"], cases[ids].long()
+        logits = network(input_ids=given.view(-1, given.shape[-1])).logits.squeeze(0)
+        torch.testing.assert_close(logits[..., ::997], expected, atol=2e-5, rtol=1e-5)
+        assert logits.argmax(-1).tolist() == cases[f"logits/{name}/argmax"].tolist()
+
+
+def test_codes_beyond_the_rows_of_the_checkpoint_are_refused(network: Any) -> None:
+    tokenizer = llada_tokenizer()
+    with pytest.raises(ValueError, match="134548 vocabulary rows, 8192 .*126349 tokens.*belong"):
+        build_layouts(network, tokenizer, LayoutConfig(), public_vq())
+
+
+def test_a_tokenizer_that_takes_the_end_of_a_turn_apart_is_refused(network: Any) -> None:
+    special = {n: name for n, name in LUMINA.items() if name != "</user>"}
+    with pytest.raises(ValueError, match="encodes </user> as .* must be one token"):
+        build_layouts(network, llada_tokenizer(special, 126356), LayoutConfig(), public_vq())
+    special = {**SPECIAL, **LUMINA, 126350: "<uncondition>", 126351: "<|eoi|>"}
+    with pytest.raises(ValueError, match="<uncondition> as .126350., .*be the token 126351"):
+        build_layouts(network, llada_tokenizer(special, 126356), LayoutConfig(), public_vq())
+
+
+def test_a_tokenizer_with_the_codes_as_tokens_has_the_same_ids(network: Any) -> None:
+    tokenizer = llada_tokenizer(LUMINA, 126356)
+    short = lumina.build_rows(network, tokenizer, public_vq(), 100, (2, 2))
+    tokenizer.add_tokens([AddedToken(f"<code {n}>") for n in range(8192)])
+    assert len(tokenizer) == 134548
+    assert lumina.build_rows(network, tokenizer, public_vq(), 100, (2, 2)).ids == short.ids
+
+
+@pytest.fixture(scope="module")
+def checkpoint(network: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole checkpoint in the published layout, its image tokenizer in the folder `vqvae`."""
+    pytest.importorskip("diffusers")
+    directory = tmp_path_factory.mktemp("lumina")
+    save_model(network, directory)
+    llada_tokenizer(LUMINA, 126356).save_pretrained(directory)
+    write_vq(directory / "vqvae")
+    (directory / "model_index.json").write_text('{"_class_name": "LuminaDiMOOPipeline"}')
+    return directory
+
+
+def test_a_checkpoint_brings_its_image_tokenizer_and_an_export_takes_it_along(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    policy = load_policy(checkpoint, image_size=32, image_width=64)
+    policy.save(tmp_path)
+    assert (tmp_path / "model_index.json").is_file()
+    again = load_policy(tmp_path, image_size=32, image_width=64)
+    prompt = Prompt("", "text_to_image", "a cat")
+    config = SamplerConfig(name="lumina", steps=2, cfg_scale=4.0)
+    images = []
+    for loaded in (policy, again):
+        canvas = loaded.canvas([prompt])
+        assert canvas.grid == (2, 4) and canvas.vocab == (126356, 134548)
+        done = sample(loaded, canvas, config, torch.Generator().manual_seed(0))
+        images += loaded.decode(done.canvas, [prompt])
+    assert images[0].size == (64, 32) and images[0].tobytes() == images[1].tobytes()
+
+
+def test_without_an_image_tokenizer_it_does_nothing_and_says_so(checkpoint: Path) -> None:
+    with pytest.raises(ValueError, match="vq is null.*nothing without an image tokenizer"):
+        load_policy(checkpoint, vq=None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"image_size": 40}, "model.image_size is 40.*multiple of 16"),
+        ({"image_height": 40}, "model.image_height is 40.*multiple of 16"),
+        ({"image_width": 8}, "model.image_width is 8.*multiple of 16"),
+    ],
+)
+def test_sides_that_do_not_fit_are_refused_before_anything_loads(
+    checkpoint: Path, changes: dict[str, int], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        check_task(ModelConfig(path=str(checkpoint), **changes), "text_to_image", "here")
+
+
+def test_the_tokens_of_an_image_follow_its_sides_or_the_published_script(checkpoint: Path) -> None:
+    sizes = {"image_size": 32, "image_width": 64}
+    for changes, tokens in (({}, 4096), (sizes, 8), ({"image_height": 32}, 128)):
+        model = ModelConfig(path=str(checkpoint), **changes)
+        assert check_task(model, "text_to_image", "here") == tokens
+
+
+def test_a_task_that_it_lacks_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(ConfigError, match="model.path.*checkpoint of type .* to write text"):
+        check_task(ModelConfig(path=str(checkpoint)), "text", "to write text")

@@ -1,0 +1,134 @@
+"""Lumina-DiMOO's rows, id for id, against the public code, and what a canvas of images promises."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mmrl.types import Prompt
+from models.families.lumina import build_rows
+from models.layouts.lumina_rows import LuminaRows
+from tests.models.lumina import (
+    FIXTURE,
+    MASK,
+    build_layout,
+    draw_network,
+    public_tokenizer,
+    public_vq,
+)
+
+GRIDS = {"4x4": (4, 4), "2x6": (2, 6)}
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Tensor]:
+    return load_file(FIXTURE / "cases.safetensors")
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, Any]:
+    return json.loads((FIXTURE / "cases.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    return draw_network()
+
+
+@pytest.fixture(scope="module")
+def rows(network: Any) -> LuminaRows:
+    return build_rows(network, public_tokenizer(), public_vq(), 200, (2, 6))
+
+
+@pytest.mark.parametrize("grid", list(GRIDS))
+@pytest.mark.parametrize("prompt", ["prompt0", "prompt1"])
+def test_image_generation(
+    rows: LuminaRows, cases: dict[str, Tensor], texts: dict[str, Any], prompt: str, grid: str
+) -> None:
+    name, (height, width) = f"t2i/{prompt}/{grid}", GRIDS[grid]
+    masks = torch.full((2, height * width), MASK)
+    rows = replace(rows, grid=(height, width))
+    ids, attend = rows.text_to_image([texts[f"{name}/text"]] * 2, masks, [False, True])
+    assert ids[0].tolist() == cases[f"{name}/ids"].tolist()
+    uncond, tail = cases[f"{name}/uncond"].tolist(), height * (width + 1) + 4
+    assert ids[1][attend[1].bool()].tolist()[:-tail] == uncond
+    assert torch.equal(ids[:1, -tail:], ids[1:, -tail:]) and bool(attend[:, -tail:].all())
+    written = rows.written((height, width))
+    places = written.nonzero().flatten() + len(ids[0]) - len(written)
+    assert places[0] == texts[f"{name}/code_start"]
+    assert bool((ids[:, places] == MASK).all()) and int((ids == MASK).sum()) == 2 * masks.shape[1]
+
+
+def test_image_editing(rows: LuminaRows, cases: dict[str, Tensor], texts: dict[str, Any]) -> None:
+    rows = replace(rows, grid=(4, 6))
+    expected = cases["edit/script/edit_add/ids"]
+    start = texts["edit/script/edit_add/code_start"]
+    first = expected.tolist().index(126349) + 1
+    source = expected[first : first + 4 * 7].view(4, 7)[:, :6].flatten().long()
+    at = expected.tolist().index(126102) + 1
+    text = "".join(chr(point - 1000) for point in expected[at : first - 1].tolist())
+    masks = torch.full((2, 24), MASK)
+    ids, attend = rows.image_edit([text] * 2, [source] * 2, masks, [False, True])
+    assert ids[0].tolist() == expected.tolist() and bool(attend[0].all())
+    tail = len(expected) - start + 2
+    uncond = ids[1][attend[1].bool()].tolist()
+    assert uncond[:-tail] == cases["edit/script/edit_add/uncon_text"].tolist()[: len(uncond) - tail]
+    bare, _ = rows.image_edit([text], [None], masks[:1])
+    expected = cases["edit/script/edit_add/uncon_image"].tolist()
+    assert bare[0].tolist()[:-tail] == expected[: bare.shape[1] - tail]
+
+
+def test_a_longer_text_is_cut_before_the_end_of_its_turn(rows: LuminaRows) -> None:
+    ids, attend = rows.text_to_image(["a" * 500, "a"], torch.zeros(2, 12, dtype=torch.long))
+    row = ids[0].tolist()
+    assert row[198:201] == [1000 + ord("a"), 126103, 126354] and bool(attend[0].all())
+    assert ids[1][attend[1].bool()].tolist()[:-17] == [*row[:51], *row[199:201]]
+
+
+def test_an_image_of_any_sides_is_written_and_read_in_the_same_order(
+    network: Any, rows: LuminaRows
+) -> None:
+    layout = build_layout(network, "text_to_image", image_height=32, image_width=96)
+    canvas = layout.canvas([Prompt("", "text_to_image", text) for text in ("a cat", "two dogs")])
+    assert canvas.grid == (2, 6) and canvas.response.sum(1).tolist() == [12, 12]
+    codes = torch.arange(24).view(2, 12) * 300
+    canvas.tokens[canvas.response] = codes.flatten() + rows.code_offset
+    image = rows.image(codes + rows.code_offset, (2, 6))
+    assert torch.equal(canvas.tokens[:, -image.shape[1] - 1 : -1], image)
+    assert canvas.tokens[canvas.response].view(2, 12).sub(rows.code_offset).equal(codes)
+    twin = canvas.unconditional()
+    assert torch.equal(twin.tokens[canvas.response], canvas.tokens[canvas.response])
+    assert twin.attend is not None and not bool(twin.attend[:, 0].any())
+
+
+@torch.no_grad()
+def test_a_shorter_prompt_of_a_batch_is_predicted_as_alone(network: Any) -> None:
+    layout = build_layout(network, "text_to_image", image_size=32)
+    prompts = [Prompt("", "text_to_image", text) for text in ("a cat", "two red dogs and a bird")]
+    together = layout.canvas(prompts)
+    logits = network(
+        input_ids=together.tokens, attention_mask=together.attend, positions=together.response
+    ).logits.view(2, 4, -1)
+    for prompt, row in zip(prompts, logits, strict=True):
+        alone = layout.canvas([prompt])
+        some = network(input_ids=alone.tokens[:, alone.attend[0]]).logits[0, -8:]
+        torch.testing.assert_close(row, some[[0, 1, 3, 4]], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"image_size": 40}, "image_size is 40, no multiple of 16"),
+        ({"image_height": 72}, "image_height is 72, no multiple of 16"),
+        ({"image_size": 64, "image_width": 8}, "image_width is 8, no multiple of 16"),
+    ],
+)
+def test_sides_that_do_not_fit_the_grid_are_named(
+    network: Any, options: dict[str, int], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        build_layout(network, "text_to_image", **options)
