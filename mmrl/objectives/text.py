@@ -14,6 +14,7 @@ nothing else in the batch. For LLaDA-V (arXiv 2505.16933) this is the loss of it
 `fill: none`, except that every turn of a conversation sees the whole prompt.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from mmrl.config import NotHereError, check
 from mmrl.data.image_sources import find_image_root
 from mmrl.data.rows import open_rows, read_row
 from mmrl.model_config import ModelConfig, check_continued, check_patterns
+from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
 from mmrl.objectives.policy_start import (
@@ -149,17 +151,29 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
         config.vq,
         "empty for a network that reads no image codes",
     )
-    corruption = config.corruption["name"]
-    shifted = isinstance(policy.network, MaskedTokenModel) and policy.network.core.shift_logits
-    check(
-        not (shifted and corruption == "block"),
-        "objective.corruption.name",
-        corruption,
-        "random, semi_ar, trace or left_to_right for a network that shifts its logits, as Dream",
-        "What predicts the first token of a copy would have read that token.",
-    )
+    check_corruption(policy.network, config.corruption)
     freeze_parts(policy.network, config)
     return policy
+
+
+def check_corruption(network: Network, corruption: Mapping[str, Any]) -> None:
+    """Refuse a corruption whose rows are not those that the network reads when it samples.
+
+    Raises:
+        ConfigError: `block` for a network that shifts its logits, whose output before a copied
+            token has read that token; anything else, or blocks of another size, for a network whose
+            attention is causal between blocks.
+    """
+    if not isinstance(network, MaskedTokenModel):
+        return
+    where, name, size = "objective.corruption", corruption["name"], network.core.block_size
+    others = ", ".join(sorted(CORRUPTIONS.keys() - {"block"}))
+    allowed = f"one of {others} for a network that shifts its logits, as Dream"
+    check(not (network.core.shift_logits and name == "block"), f"{where}.name", name, allowed)
+    allowed = f"block for a network whose attention is causal between blocks of {size}"
+    check(size is None or name == "block", f"{where}.name", name, allowed)
+    own = corruption.get("block_size")
+    check(size in (None, own), f"{where}.block_size", own, f"{size}, as in the network's attention")
 
 
 def new_config(config: CompletionConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:

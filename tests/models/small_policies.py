@@ -83,11 +83,21 @@ def lumina_policy() -> Policy:
 
 def dream_policy() -> Policy:
     """With more embedding rows than tokens."""
+    return qwen_policy({"model_type": "Dream"}, spare_rows=5)
+
+
+def sdar_policy() -> Policy:
+    """With attention that is causal between blocks of four positions."""
+    return qwen_policy({"model_type": "sdar", "block_size": 4})
+
+
+def qwen_policy(raw: Mapping[str, Any], spare_rows: int = 0) -> Policy:
+    """With sizes and the turns of qwen2's kind."""
     tokenizer = character_tokenizer(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>"])
     tokenizer.chat_template = TURNS
     end = tokenizer.get_vocab()["<|endoftext|>"]
-    raw = {**QWEN2, "model_type": "Dream", "eos_token_id": end, "pad_token_id": end}
-    return build_policy(raw, tokenizer, spare_rows=5)
+    ends = {"eos_token_id": end, "pad_token_id": end}
+    return build_policy({**QWEN2, **ends, **raw}, tokenizer, spare_rows=spare_rows)
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -97,6 +107,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "llava_llada": llada_v_policy,
     "lumina": lumina_policy,
     "mmada": mmada_policy,
+    "sdar": sdar_policy,
 }
 """Small policies by the name of their family in `models.families.FAMILIES`."""
 PAIRS = [(family, task) for family in sorted(FAMILIES) for task in sorted(FAMILIES[family].LAYOUTS)]
