@@ -230,5 +230,9 @@ def load_settings(arguments: Sequence[str], tasks: Sequence[str]) -> EvalConfig:
         ConfigError: another task; see also `load_ready`.
     """
     task = read_key(arguments, "task")
+    if task in BENCHMARKS and task not in tasks:
+        command = "mmrl.eval" if task in TEXT_TASKS else "mmrl.eval_v"
+        allowed = ", ".join(sorted(tasks))
+        raise ConfigError(f"task is {task!r}; allowed: {allowed}. python -m {command} has it.")
     check_choice("task", task or tasks[0], tasks)
     return load_ready(EvalConfig, arguments if task else [*arguments, f"task={tasks[0]}"])

@@ -16,6 +16,7 @@ of an image prompt is really masked when the checkpoint says `mask_policy: key_p
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ import torch
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from mmrl.config import NotHereError
+from mmrl.config import NotHereError, check
 from mmrl.data.row_stream import RowStream
 from mmrl.data.stream import stream_positions
-from mmrl.model_config import ModelConfig, check_continued
+from mmrl.model_config import ModelConfig, check_continued, known_config
 from mmrl.objectives.image_codes import ImageCodes
 from mmrl.objectives.image_pairs import Pair, StoredPairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, MaskedConfig
@@ -41,7 +42,7 @@ from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.randomness import generator, stable_seed
 from mmrl.training.trainable import require_gradients, train_parts
-from models.families import mmada
+from models.families import FAMILIES, find_family, mmada
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_to_image import TextToImage
@@ -60,6 +61,7 @@ class Masked:
         self, config: MaskedConfig, seed: int, batch_size: int, device: torch.device | str = "cpu"
     ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
+        check_family(config)
         self.pairs = open_pairs(config, seed)
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
         network = load_start(self.policy, config, seed, device)
@@ -75,6 +77,7 @@ class Masked:
     @staticmethod
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many pairs and answers there are."""
+        check_family(config)
         said = _describe_pairs(config)
         if config.model and find_outline("objective.model", config.model, outline) is None:
             return None, said
@@ -191,7 +194,32 @@ def outline_start(config: MaskedConfig, vq: ImageTokenizer) -> Policy:
         core = config.network.core(len(tokenizer) + vq.codebook_size)
         return mmada.public_config(core, tokenizer, vq, config.image_size, config.mask_policy)
 
-    return outline_policy(config, options, new_config, vq)
+    policy = outline_policy(config, options, new_config, vq)
+    check_family(config, policy.network.public_config)
+    return policy
+
+
+def check_family(config: MaskedConfig, raw: Mapping[str, Any] | None = None) -> None:
+    """Refuse a checkpoint that is known to have another layout of images, or none.
+
+    Args:
+        config: names the checkpoint; empty for a new network.
+        raw: its `config.json`; None takes the one that is on this machine, if any.
+
+    Raises:
+        ConfigError: it is of another family.
+    """
+    if not config.model:
+        return
+    raw = known_config(config.model) if raw is None else raw
+    family = None if raw is None else find_family(raw)
+    if raw is None or family is None:
+        return
+    fits = {n for n, f in FAMILIES.items() if f.LAYOUTS.get("text_to_image") is TextToImage}
+    allowed = f"a checkpoint of type {' or '.join(sorted(fits))}, whose rows of images are learned"
+    advice = f"Its config.json says {raw.get('model_type')}; objective.name: text trains on texts."
+    right = family.LAYOUTS.get("text_to_image") is TextToImage
+    check(right, "objective.model", config.model, allowed, advice)
 
 
 def add_lora(policy: Policy, config: MaskedConfig, seed: int = 0) -> None:

@@ -25,6 +25,7 @@ from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
 from mmrl.types import Prompt
+from models.families import FAMILIES
 from models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
 from models.layouts.question_layout import Album, QuestionLayout
 from models.layouts.text_layout import TextLayout
@@ -169,9 +170,12 @@ def _read_prompt(given: Prompt | list[int], place: str, layouts: AnswerLayouts) 
     elif given.images is None:
         pieces = [layouts.text.prompt_ids(given)]
     elif layouts.image_to_text is None:
+        able = (name for name, family in FAMILIES.items() if "image_to_text" in family.LAYOUTS)
         raise ConfigError(
             f"{place} has images, and the network cannot see them: it has neither a vision tower"
-            " nor image codes and their tokenizer."
+            " nor image codes and their tokenizer. Leave them out, name a checkpoint of type"
+            f" {' or '.join(sorted(able))}, or the image tokenizer of one that reads codes"
+            " (objective.vq)."
         )
     else:
         layout = layouts.image_to_text

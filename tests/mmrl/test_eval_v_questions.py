@@ -163,8 +163,8 @@ def test_what_cannot_run_is_refused_before_a_model_loads(
     sight: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for word, message in (
-        ("task=image_to_txt", "task is 'image_to_txt'; allowed: image_to_text, text_to_image"),
-        ("task=text", "task is 'text'; allowed: image_to_text, text_to_image"),
+        ("task=image_to_txt", "task is 'image_to_txt'; allowed: image_edit, image_to_text, text"),
+        ("task=text", "task is 'text'; allowed: image_edit, image_to_text, text"),
         ("group_by=[tags]", "group_by names 'tags', and no prompt has it"),
         ("grid_images=3", "grid_images is 3; it must be left out with the task image_to_text"),
         ("data.where={tag: colour}", "holds no prompts with data.where"),

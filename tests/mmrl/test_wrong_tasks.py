@@ -1,0 +1,122 @@
+"""A family asked for a task that it lacks: every command refuses, before weights are read."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset, Features, Value
+from datasets import Image as ImageFeature
+from PIL import Image
+
+from eval.eval_config import TEXT_TASKS
+from mmrl import eval as text
+from mmrl import eval_v as vision
+from mmrl import rl, sft
+from models import loading
+from models.families import FAMILIES
+from models.image_tokenizers import image_tokenizer
+from models.task_names import TASKS
+from tests import by_path
+from tests.models.small_policies import POLICIES, small_policy
+
+ROOT = Path(__file__).resolve().parents[2]
+LACKING = [
+    (family, task)
+    for family in sorted(FAMILIES)
+    for task in TASKS
+    if task not in FAMILIES[family].LAYOUTS
+]
+WITHOUT_IMAGES = sorted(n for n, f in FAMILIES.items() if "text_to_image" not in f.LAYOUTS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of every family, by its name, and rows with images."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    for family in POLICIES:
+        small_policy(family).save(folder / family)
+    drawn = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(drawn, "PNG")
+    columns = {"image": [{"bytes": drawn.getvalue(), "path": None}], "prompt": ["a"]}
+    features = Features({"image": ImageFeature(), "prompt": Value("string")})
+    columns["completion"], features["completion"] = ["b"], Value("string")
+    Dataset.from_dict(columns, features=features).to_parquet(str(folder / "rows.parquet"))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(loading, "read_weights", refuse)
+    monkeypatch.setattr(image_tokenizer, "read_weights", refuse)
+
+
+def refusal(
+    main: Callable[[list[str]], int], words: list[str], capsys: pytest.CaptureFixture
+) -> str:
+    """What a command says that it refuses, without and with `dry_run`."""
+    said = []
+    for dry in ([], ["dry_run=true"]):
+        assert main([*words, *dry]) == 1
+        lines = capsys.readouterr().err.splitlines()
+        said.append(next(line for line in lines if line.startswith("error: ")))
+    assert said[0] == said[1]
+    return said[0]
+
+
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        pytest.param(*pair, marks=[pytest.mark.slow] * (n % 4 != 0), id="-".join(pair))
+        for n, pair in enumerate(LACKING)
+    ],
+)
+def test_rl_and_the_evaluations_name_the_families_that_have_the_task(
+    family: str, task: str, folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = [f"output_dir={folder / 'run'}", f"model.path={folder / family}"]
+    able = " or ".join(sorted(n for n, own in FAMILIES.items() if task in own.LAYOUTS))
+    wanted = (
+        f"error: model.path is '{folder / family}'; it must be a checkpoint of type {able} for the"
+        f" task {task}"
+    )
+    ran = [*words, f"tasks.a.task={task}", "tasks.a.prompts=rows", "tasks.a.rewards=[{name: jpeg}]"]
+    assert refusal(rl.main, ran, capsys).startswith(f"{wanted} of tasks.a. Its config.json says ")
+    command = text if task in TEXT_TASKS else vision
+    ran = [*words, f"task={task}", "prompts=rows", "rewards=[{name: jpeg}]"]
+    assert refusal(command.main, ran, capsys).startswith(f"{wanted}. Its config.json says ")
+    assert not (folder / "run").exists() or not any((folder / "run").glob("final*"))
+
+
+@pytest.mark.parametrize("family", WITHOUT_IMAGES)
+def test_a_family_that_draws_nothing_learns_and_draws_no_images(
+    family: str, folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = folder / family
+    script = by_path.load(ROOT / "scripts", "generate_images")
+    said = refusal(script.main, [f"model={path}", "prompt=a", f"out={folder / 'o'}"], capsys)
+    assert f"model.path is '{path}'; it must be a checkpoint of type " in said
+    words = [f"output_dir={folder / 'run'}", "max_steps=1", f"objective.model={path}"]
+    words += [f"objective.data={folder / 'rows.parquet'}"]
+    masked = ["objective.name=masked", "objective.vq=owner/vq", "objective.image_size=8"]
+    said = refusal(sft.main, [*words, *masked], capsys)
+    assert f"objective.model is '{path}'; it must be a checkpoint of type mmada" in said
+    assert "objective.name: text trains on texts" in said
+    if "image_to_text" in FAMILIES[family].LAYOUTS:
+        return
+    corruption = "block, block_size: 4" if family == "sdar" else "random"
+    words += ["objective.name=text", f"objective.corruption={{name: {corruption}}}"]
+    said = refusal(sft.main, words, capsys)
+    assert "row 0 has images, and the network cannot see them" in said
+    assert "name a checkpoint of type llava_llada or mmada" in said
+
+
+def test_each_evaluation_names_the_one_that_has_a_task(capsys: pytest.CaptureFixture) -> None:
+    said = refusal(text.main, ["task=text_to_image"], capsys)
+    assert "task is 'text_to_image'; allowed: " in said and said.endswith("mmrl.eval_v has it.")
+    said = refusal(vision.main, ["task=text"], capsys)
+    assert "task is 'text'; allowed: " in said and said.endswith("python -m mmrl.eval has it.")
