@@ -7,7 +7,7 @@ only help. `exact=False` is GenEval's rule.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,6 +16,7 @@ from PIL import Image
 from mmrl.config import check_choice
 from mmrl.types import Sample
 from rewards.detection.geneval_rules import (
+    TAGS,
     Condition,
     check_metadata,
     exclude_conditions,
@@ -87,7 +88,7 @@ class ShapesReward:
     def check(self, metadata: Mapping[str, Any]) -> None:
         """Raise a ValueError where metadata with `include` is not of the shapes world."""
         if "include" in metadata:
-            check_metadata(metadata, _ATTRIBUTES)
+            check_asked(metadata)
 
     def _score(self, sample: Sample) -> float | None:
         if "include" not in sample.metadata:
@@ -111,31 +112,42 @@ def verify(image: Image.Image, metadata: dict[str, Any], exact: bool = True) -> 
     Raises:
         ValueError: If the tag is unknown or the metadata is malformed; the message names the part.
     """
-    check_metadata(metadata, _ATTRIBUTES)
+    check_asked(metadata)
     detection = detect(image)
-    found: dict[str, list[DetectedObject]] = {}
-    for item in detection.objects:
-        found.setdefault(item.shape, []).append(item)
-    conditions = [
-        *include_conditions(metadata["include"], found, _SEEN, find_relations),
-        *_backgrounds(metadata, detection),
-        *exclude_conditions(metadata.get("exclude", ()), found),
-    ]
-    if exact:
-        conditions.extend(_unasked(metadata, detection))
-    failed = [text for holds, text in conditions if not holds]
-    partial = 1 - len(failed) / len(conditions)
+    judged = conditions(detection, metadata, exact)
+    failed = [text for holds, text in judged if not holds]
+    partial = 1 - len(failed) / len(judged)
     return ShapesVerdict(not failed, partial, "; ".join(failed), detection.objects)
 
 
-def _backgrounds(metadata: dict[str, Any], detection: Detection) -> Iterator[Condition]:
+def check_asked(metadata: Mapping[str, Any], tags: Sequence[str] = TAGS) -> None:
+    """Raise a ValueError for metadata that is not of the shapes world; `tags` are allowed."""
+    check_metadata(metadata, _ATTRIBUTES, tags)
+
+
+def conditions(
+    detection: Detection, metadata: Mapping[str, Any], exact: bool = True
+) -> list[Condition]:
+    """What checked metadata asks for, each with whether an image fulfils it; see `verify`."""
+    found: dict[str, list[DetectedObject]] = {}
+    for item in detection.objects:
+        found.setdefault(item.shape, []).append(item)
+    return [
+        *include_conditions(metadata["include"], found, _SEEN, find_relations),
+        *_backgrounds(metadata, detection),
+        *exclude_conditions(metadata.get("exclude", ()), found),
+        *(_unasked(metadata, detection) if exact else ()),
+    ]
+
+
+def _backgrounds(metadata: Mapping[str, Any], detection: Detection) -> Iterator[Condition]:
     for clause in metadata["include"]:
         if "background" in clause:
             text = f"expected a {clause['background']} background, found {detection.background}"
             yield detection.background == clause["background"], text
 
 
-def _unasked(metadata: dict[str, Any], detection: Detection) -> Iterator[Condition]:
+def _unasked(metadata: Mapping[str, Any], detection: Detection) -> Iterator[Condition]:
     asked = Counter[str]()
     for clause in metadata["include"]:
         asked[clause["class"]] += clause["count"]

@@ -218,7 +218,8 @@ GROUPED: dict[str, Callable[[Iterable[tuple[str, Any]]], Iterator[tuple[str, Row
 
 def _check_geneval(row: Row) -> None:
     """Check what every reward relies on; each reward checks its own classes and colours."""
-    if row.get("tag") not in TAGS:
+    edit = "edited" in row  # whose tags are kinds of edits, see `rewards.shapes_edit`
+    if not edit and row.get("tag") not in TAGS:
         raise ValueError(f"tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}")
     for key in ("include", "exclude"):
         clauses = row.get(key) or []

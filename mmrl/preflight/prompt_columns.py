@@ -15,6 +15,7 @@ REWARD_COLUMNS = {
     "dsg": ("questions",),
     "math": ("answer",),
     "shapes": ("include",),
+    "shapes_edit": ("edited", "include"),
     "sudoku": ("puzzle", "solution"),
 }
 """Columns without which a reward scores no completion of a prompt."""

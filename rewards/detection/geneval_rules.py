@@ -122,7 +122,9 @@ def check_position(clause: Mapping[str, Any], clauses: int) -> None:
 
 
 def check_metadata(
-    metadata: Mapping[str, Any], attributes: Mapping[str, Sequence[str] | None]
+    metadata: Mapping[str, Any],
+    attributes: Mapping[str, Sequence[str] | None],
+    tags: Sequence[str] = TAGS,
 ) -> None:
     """Check GenEval metadata.
 
@@ -130,13 +132,14 @@ def check_metadata(
         metadata: with `tag`, `include` and, optionally, `exclude`.
         attributes: keys of a clause other than `count` and `position`, with their allowed values
             (`class` is one of them); None allows every text.
+        tags: allowed.
 
     Raises:
         ValueError: If the tag is unknown, `include` is missing or empty, or a clause has an
             unknown key or a value that is not allowed.
     """
-    if metadata.get("tag") not in TAGS:
-        raise ValueError(f"Unknown tag {metadata.get('tag')!r}; allowed are {', '.join(TAGS)}.")
+    if metadata.get("tag") not in tags:
+        raise ValueError(f"Unknown tag {metadata.get('tag')!r}; allowed are {', '.join(tags)}.")
     include, exclude = metadata.get("include"), metadata.get("exclude", [])
     if not include:
         raise ValueError(f"include={include!r} must be a list of at least one clause.")

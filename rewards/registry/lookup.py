@@ -31,6 +31,7 @@ REWARDS: dict[str, str] = {
     "ocr": "rewards.ocr:OCRReward",
     "pickscore": "rewards.pickscore:PickScoreReward",
     "shapes": "rewards.shapes:ShapesReward",
+    "shapes_edit": "rewards.shapes_edit:ShapesEditReward",
     "sudoku": "rewards.sudoku:SudokuReward",
 }
 

@@ -1,0 +1,113 @@
+"""The shapes edit reward: is an image of the shapes world edited as asked, and nothing else?
+
+The edited image must show what the metadata asks for (`include`, `exclude`: GenEval's, of the
+image after the edit, see `rewards.shapes`), and keep what the instruction leaves alone: every other
+object of the source image with its shape, colour, size and place, and the background. An object
+that is changed (`edited` names its shape, or says background) stays at its place. All of it is
+judged by the pixels of the source and of the edited image.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from PIL import Image
+
+from mmrl.config import check_choice
+from mmrl.types import Sample
+from rewards.detection.geneval_rules import Condition
+from rewards.detection.shapes_detector import SHAPES, DetectedObject, Detection, detect
+from rewards.parsing.images import image_of
+from rewards.shapes import check_asked, conditions
+
+TAGS = ("recolor", "replace", "remove", "add", "background")
+"""Kinds of edits."""
+AT_HOME = 0.08
+"""How far the centre of an object that stays may move, as a share of the image's side."""
+
+
+class ShapesEditReward:
+    """Score edits of images of the shapes world.
+
+    Args:
+        mode: `strict` gives 1.0 when every condition holds and else 0.0; `partial` gives the share
+            of the conditions that hold.
+        kept: whether what the instruction leaves alone must stay.
+
+    Raises:
+        ValueError: If the mode is unknown.
+    """
+
+    scale: ClassVar[str] = "0 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("images", "metadata")
+
+    def __init__(self, mode: Literal["strict", "partial"] = "strict", kept: bool = True) -> None:
+        check_choice("shapes_edit.mode", mode, ("strict", "partial"))
+        self.mode, self.kept = mode, kept
+
+    def __call__(self, samples: list[Sample]) -> list[float | None]:
+        """Scores in [0, 1]; None without `edited` or a source image."""
+        return [self._score(sample) for sample in samples]
+
+    def check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise a ValueError where metadata with `edited` is not of an edit of the shapes world."""
+        if "edited" in metadata:
+            check_asked(metadata, TAGS)
+            name = metadata["edited"]
+            check_choice("metadata.edited", name, (*SHAPES, "background"))
+
+    def _score(self, sample: Sample) -> float | None:
+        if "edited" not in sample.metadata or not sample.images:
+            return None
+        self.check(sample.metadata)
+        edited = image_of(sample, "shapes_edit")
+        failed = [
+            not holds for holds, _ in judge(sample.images[0], edited, sample.metadata, self.kept)
+        ]
+        return float(not any(failed)) if self.mode == "strict" else 1 - sum(failed) / len(failed)
+
+
+def judge(
+    source: Image.Image, edited: Image.Image, metadata: Mapping[str, Any], kept: bool = True
+) -> list[Condition]:
+    """The conditions of an edit, each with whether it holds.
+
+    Args:
+        source: the image before the edit.
+        edited: the image after it.
+        metadata: with `include`, `edited` and, optionally, `exclude`.
+        kept: whether what the edit leaves alone is judged too.
+    """
+    before, after = detect(source), detect(edited)
+    stays = _kept(before, after, metadata) if kept else ()
+    return [*conditions(after, metadata), *stays]
+
+
+def _kept(before: Detection, after: Detection, metadata: Mapping[str, Any]) -> Iterator[Condition]:
+    if not any("background" in clause for clause in metadata["include"]):
+        same = before.background == after.background
+        yield same, f"expected the {before.background} background, found {after.background}"
+    asked = {clause["class"] for clause in metadata["include"]}
+    for item in before.objects:
+        if item.shape != metadata["edited"]:
+            found = any(_is_same(item, other) for other in after.objects)
+            yield found, f"expected the {item.color} {item.shape} where it was"
+        elif metadata["tag"] in ("recolor", "replace"):
+            allowed = asked if metadata["tag"] == "replace" else {item.shape}
+            found = any(other.shape in allowed and _at(item, other) for other in after.objects)
+            yield found, f"expected what the {item.shape} became where it was"
+
+
+def _is_same(item: DetectedObject, other: DetectedObject) -> bool:
+    kinds = ((each.shape, each.color, each.size) for each in (item, other))
+    return len(set(kinds)) == 1 and _at(item, other)
+
+
+def _at(item: DetectedObject, other: DetectedObject) -> bool:
+    """Whether two objects have the same place."""
+    pairs = zip(_centre(item), _centre(other), strict=True)
+    return all(abs(a - b) <= AT_HOME for a, b in pairs)
+
+
+def _centre(item: DetectedObject) -> tuple[float, float]:
+    left, top, right, bottom = item.box
+    return (left + right) / 2, (top + bottom) / 2
