@@ -91,7 +91,7 @@ def test_every_supervised_configuration_loads(path: str) -> None:
 
 def load_benchmark(path: str) -> EvalConfig:
     """The settings of a benchmark, as the command it belongs to reads them."""
-    kind = re.match("[a-z0-9]+_(?:t2i|geneval|dpg|questions)|[a-z]+v_", Path(path).stem)
+    kind = re.match("[a-z0-9]+_(?:t2i|geneval|dpg|questions|edit)|[a-z]+v_", Path(path).stem)
     return load_settings([f"config={path}"], VISION_TASKS if kind else TEXT_TASKS)
 
 

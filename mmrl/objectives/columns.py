@@ -28,7 +28,7 @@ class ImageRows:
     Args:
         rows: the data set, which does not decode the images.
         column: bytes of images, or `{"bytes": …, "path": …}`.
-        size: side of the square in pixels.
+        size: side of the square in pixels; 0 where `pixels` is not called.
         path: of the data set, for messages; paths of images are relative to its folder.
     """
 
@@ -57,7 +57,7 @@ class ImageRows:
         return torch.stack([image_to_pixels(image, self.size) for image in opened])
 
 
-def load_images(path: str, column: str, size: int) -> ImageRows:
+def load_images(path: str, column: str, size: int = 0) -> ImageRows:
     """Open the images of a parquet file or of a folder of parquet files.
 
     Raises:

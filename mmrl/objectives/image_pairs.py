@@ -1,4 +1,5 @@
-"""Pairs of an image and its caption at positions of a shuffled stream, stored or read in turn."""
+"""Pairs of an image and its caption, and edits of images, at positions of a shuffled stream, stored
+or read in turn."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,14 +10,15 @@ from mmrl.data.lazy_images import LazyImage
 from mmrl.data.row_stream import RowStream
 from mmrl.data.stream import stream_rows
 from mmrl.objectives.columns import load_images, load_texts
-from mmrl.objectives.masked_config import MaskedConfig
+from mmrl.objectives.pairs_config import PairsConfig
 
 
 class Pair(NamedTuple):
-    """An image, not open, and its caption."""
+    """An image, not open, and its caption; of an edit its instruction, and the image before it."""
 
     image: LazyImage
     text: str
+    source: LazyImage | None = None
 
 
 class Pairs(Protocol):
@@ -30,9 +32,10 @@ class Pairs(Protocol):
 class StoredPairs:
     """Pairs of parquet files, any of which can be read at any time."""
 
-    def __init__(self, config: MaskedConfig, seed: int) -> None:
-        self.images = load_images(config.data, config.image_column, config.image_size)
+    def __init__(self, config: PairsConfig, seed: int, source_column: str | None = None) -> None:
+        self.images = load_images(config.data, config.image_column)
         self.texts, self.seed = load_texts(config.data, config.text_column), seed
+        self.sources = None if source_column is None else load_images(config.data, source_column)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -41,34 +44,46 @@ class StoredPairs:
         """The pairs at positions of the stream."""
         rows = stream_rows(self.seed, positions, len(self))
         texts = [self.texts[row] for row in rows]
-        return [Pair(*pair) for pair in zip(self.images.images(rows), texts, strict=True)]
+        sources = [None] * len(rows) if self.sources is None else self.sources.images(rows)
+        images = self.images.images(rows)
+        return [Pair(*pair) for pair in zip(images, texts, sources, strict=True)]
 
 
-def open_pairs(config: MaskedConfig, seed: int) -> StoredPairs | RowStream[Pair]:
-    """Open the pairs of `objective.data`.
+def open_pairs(
+    config: PairsConfig, seed: int, source_column: str | None = None
+) -> StoredPairs | RowStream[Pair]:
+    """Open pairs of an image and a text.
+
+    Args:
+        config: where they are.
+        seed: of the shuffles.
+        source_column: of the image before an edit; None where the images are no edits.
 
     Raises:
         NotHereError, ConfigError: see `load_images` and `mmrl.data.rows.open_rows`.
     """
     if not config.streaming:
-        return StoredPairs(config, seed)
+        return StoredPairs(config, seed, source_column)
     root = find_image_root(config.data, None)
 
     def read(place: str, row: Any) -> Sequence[Pair]:
-        text, image = (_read(row, key, config, place) for key in ("text_column", "image_column"))
+        text = _read(row, "text_column", config, place)
         if not isinstance(text, str):
             raise ConfigError(f"{place}: '{config.text_column}' is no text but {text!r}.")
-        return [Pair(find_image(image, root, place, "the folder of the data"), text)]
+        keys = ("image_column",) if source_column is None else ("image_column", "source_column")
+        values = [_read(row, key, config, place) for key in keys]
+        image, *source = [find_image(v, root, place, "the folder of the data") for v in values]
+        return [Pair(image, text, *source)]
 
     source = config.data, config.data_config, config.data_split
     return RowStream(source, read, seed, config.shuffle_buffer)
 
 
-def _read(row: Mapping[str, Any], key: str, config: MaskedConfig, place: str) -> Any:
+def _read(row: Mapping[str, Any], key: str, config: PairsConfig, place: str) -> Any:
     column = getattr(config, key)
     if not isinstance(row, Mapping) or row.get(column) is None:
         raise ConfigError(
             f"{place} has no '{column}'; it has {sorted(row)}. Name the column with"
-            f" objective.{key}."
+            f" {config.where}.{key}."
         )
     return row[column]

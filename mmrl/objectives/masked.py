@@ -4,6 +4,7 @@ Each part of a batch is corrupted in its own way. Its loss is a mean of cross-en
 masked positions, weighted by the configuration:
 
     text_to_image   max(1, round(n cos(pi u / 2))) image positions masked; mean CE over them
+    image_edit      the same of the edited image
     image_to_text   each answer token masked with p = (1 - eps) t + eps; sum CE / p / answer length
     text            each token masked with p; sum CE / p / length
 
@@ -30,9 +31,10 @@ from mmrl.data.stream import stream_positions
 from mmrl.model_config import ModelConfig, check_continued, known_config
 from mmrl.objectives.image_codes import ImageCodes
 from mmrl.objectives.image_pairs import Pair, StoredPairs, open_pairs
-from mmrl.objectives.masked_config import PARTS, MaskedConfig
+from mmrl.objectives.masked_config import PARTS, EditsConfig, MaskedConfig
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, build_rows, compute_loss
+from mmrl.objectives.pairs_config import PairsConfig
 from mmrl.objectives.policy_start import (
     load_start,
     outline_policy,
@@ -62,15 +64,16 @@ class Masked:
     ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         check_family(config)
-        self.pairs = open_pairs(config, seed)
+        self.pairs, self.edits = open_pairs(config, seed), open_edits(config, seed)
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
         network = load_start(self.policy, config, seed, device)
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage)
         self.task, self.sources = task, load_sources(config, self.policy, seed)
         self.codes = ImageCodes(task.vq, config.image_size, "crop", config)
+        self.edit_codes = ImageCodes(task.vq, config.image_size, config.image_fit, config)
         self.vocabs = {part: source.layouts.text.vocab for part, source in self.sources.items()}
-        self.vocabs["text_to_image"] = task.vocab
+        self.vocabs["text_to_image"] = self.vocabs["image_edit"] = task.vocab
         add_lora(self.policy, config, seed)
         self.module: nn.Module = network
 
@@ -78,7 +81,7 @@ class Masked:
     def outline(config: MaskedConfig) -> tuple[nn.Module | None, str]:
         """The network without weights, and how many pairs and answers there are."""
         check_family(config)
-        said = _describe_pairs(config)
+        said = ", ".join(_describe_pairs(each) for each in (config, config.edits) if each)
         if config.model and find_outline("objective.model", config.model, outline) is None:
             return None, said
         policy = outline_start(config, outline_tokenizer(config.vq))
@@ -93,13 +96,16 @@ class Masked:
 
     def data_state(self) -> dict[str, Any]:
         """Where streams are."""
-        own = {"": self.pairs.state_dict()} if isinstance(self.pairs, RowStream) else {}
+        streams = {"": self.pairs, "image_edit": self.edits}
+        own = {n: each.state_dict() for n, each in streams.items() if isinstance(each, RowStream)}
         return own | {part: source.data_state() for part, source in self.sources.items()}
 
     def load_data_state(self, state: dict[str, Any]) -> None:
         """Continue from `data_state()`."""
         if isinstance(self.pairs, RowStream) and "" in state:
             self.pairs.load_state_dict(state[""])
+        if isinstance(self.edits, RowStream) and "image_edit" in state:
+            self.edits.load_state_dict(state["image_edit"])
         for part, source in self.sources.items():
             source.load_data_state(state.get(part, {}))
 
@@ -120,7 +126,11 @@ class Masked:
         parts = {}
         for name, count in split_batch(self.config.shares, len(pairs)).items():
             mine, pairs = pairs[:count], pairs[count:]
-            if mine and name in self.sources:
+            if mine and name == "image_edit" and self.edits is not None:
+                parts[name] = self._image_edit(
+                    self.edits.take(stream_positions(*where, len(mine))), draw
+                )
+            elif mine and name in self.sources:
                 parts[name] = self.sources[name].batch(*where, len(mine))
             elif mine:
                 parts[name] = corrupt[name](mine, draw)
@@ -149,14 +159,28 @@ class Masked:
         drop = torch.rand(len(pairs), generator=draw) < self.config.cond_dropout_prob
         texts = [pair.text for pair in pairs]
         ids, mask = self.task.rows.text_to_image(texts, codes, drop.tolist())
+        return self._mask_image(ids, mask, codes.shape[1], draw)
+
+    def _image_edit(self, pairs: list[Pair], draw: Generator) -> Rows:
+        """Rows of edits; those without text or without source image are the twins of guidance."""
+        befores = [pair.source for pair in pairs if pair.source is not None]
+        images = [*befores, *(pair.image for pair in pairs)]
+        sources, edited = (self.edit_codes.encode(images) + self.task.rows.code_offset).chunk(2)
+        drop = torch.rand(2, len(pairs), generator=draw) < self.config.cond_dropout_prob
+        shown = [None if gone else own for gone, own in zip(drop[1].tolist(), sources, strict=True)]
+        texts = [pair.text for pair in pairs]
+        ids, mask = self.task.rows.image_edit(texts, shown, edited, drop[0].tolist())
+        return self._mask_image(ids, mask, edited.shape[1], draw)
+
+    def _mask_image(self, ids: Tensor, mask: Tensor, n: int, draw: Generator) -> Rows:
+        """Rows that end with an image of `n` codes, some of which are masked."""
         attend = None
         if self.task.mask_policy == "key_padding":
             first = int(mask.any(0).int().argmax())
             ids, attend = ids[:, first:], mask[:, first:].bool()
         hidden = torch.zeros_like(ids, dtype=torch.bool)
-        hidden[:, -codes.shape[1] - 1 : -1] = draw_cosine_mask(
-            len(codes), codes.shape[1], draw, self.config.min_mask_rate
-        )
+        low = self.config.min_mask_rate
+        hidden[:, -n - 1 : -1] = draw_cosine_mask(len(ids), n, draw, low)
         return self._mask(ids, hidden, hidden / hidden.sum(), attend)
 
     def _image_to_text(self, pairs: list[Pair], draw: Generator) -> Rows:
@@ -230,15 +254,23 @@ def add_lora(policy: Policy, config: MaskedConfig, seed: int = 0) -> None:
     train_parts(policy.network, wanted, seed)
 
 
-def _describe_pairs(config: MaskedConfig) -> str:
+def open_edits(config: MaskedConfig, seed: int) -> StoredPairs | RowStream[Pair] | None:
+    """Open the edits of `objective.edits`; None where there are none."""
+    if config.edits is None:
+        return None
+    return open_pairs(config.edits, stable_seed(seed, "image_edit"), config.edits.source_column)
+
+
+def _describe_pairs(config: PairsConfig) -> str:
+    kind = "edits" if isinstance(config, EditsConfig) else "pairs"
     try:
-        pairs = open_pairs(config, 0)
+        pairs = open_pairs(config, 0, getattr(config, "source_column", None))
         if isinstance(pairs, StoredPairs):
-            return f"{len(pairs)} pairs of {config.data}"
+            return f"{len(pairs)} {kind} of {config.data}"
         pairs.read_first()
     except NotHereError:
-        return f"pairs of {config.data}, {UNCHECKED}"
-    return f"pairs of {config.data}, streamed"
+        return f"{kind} of {config.data}, {UNCHECKED}"
+    return f"{kind} of {config.data}, streamed"
 
 
 def load_sources(config: MaskedConfig, policy: Policy, seed: int) -> dict[str, Source]:

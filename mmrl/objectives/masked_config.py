@@ -5,12 +5,12 @@ from typing import ClassVar, Literal
 
 from mmrl.config import check
 from mmrl.objectives.image_codes_config import ImageCodesConfig
+from mmrl.objectives.pairs_config import PairsConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
-from mmrl.objectives.stream_config import StreamConfig
 from models.layouts.layout_config import ImageFit
 
-PARTS = ("text_to_image", "image_to_text", "text")
+PARTS = ("text_to_image", "image_to_text", "text", "image_edit")
 
 
 @dataclass(kw_only=True)
@@ -28,40 +28,39 @@ class CompletionsConfig(SourceConfig):
 
 
 @dataclass(kw_only=True)
-class MaskedConfig(StartConfig, ImageCodesConfig, StreamConfig):
+class EditsConfig(PairsConfig):
+    """Edits: source image, instruction (`text_column`) and edited image (`image_column`)."""
+
+    where: ClassVar[str] = "objective.edits"
+
+    source_column: str = "source_image"
+    """Column that holds the source images."""
+
+
+@dataclass(kw_only=True)
+class MaskedConfig(StartConfig, ImageCodesConfig, PairsConfig):
     """Mixed training of a MMaDA-type model: text to image, image to text, and text."""
 
-    data: str = ""
-    """Training pairs, an image and its caption per row: a parquet file or a folder of them. With
-    `streaming` also a WebDataset `.tar`, a pattern such as `shards/*.tar`, a folder of images, or a
-    hub data set."""
-    data_config: str | None = None
-    """Configuration of a hub data set."""
-    data_split: str | None = None
-    """Split of a hub data set; null is `train`."""
-    image_column: str = "image"
-    """Column that holds the images."""
-    text_column: str = "prompt"
-    """Column that holds the captions."""
     vq: str = ""
     """Path or hub id of the image tokenizer."""
     image_size: int = 256
     """Side in pixels of the square that images become."""
     image_fit: ImageFit = "crop"
-    """How an image of `questions` becomes the square that is encoded, as `model.image_fit` of the
-    policy that is trained. Images of `data` are cropped."""
+    """How an image of `questions` or `edits` becomes the square that is encoded, as
+    `model.image_fit` of the policy that is trained. Images of `data` are cropped."""
     max_prompt_length: int = 256
     """Longest prompt in tokens."""
     mask_policy: Literal["ignore", "key_padding"] = "key_padding"
     """What padding means in a new network; recorded in its config.json."""
     cond_dropout_prob: float = 0.1
-    """Share of text-to-image rows whose text is dropped, for classifier-free guidance."""
+    """Share of text-to-image rows whose text is dropped, for classifier-free guidance; of edits
+    the share whose text is dropped and, drawn apart, the share whose source image is."""
     min_mask_rate: float = 0.0
     """Lowest share of image tokens that is masked; lower shares are raised to it."""
     shares: dict[str, float] = field(default_factory=lambda: {"text_to_image": 1.0})
-    """Share of every batch that goes to each of text_to_image, image_to_text, text."""
-    weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 1.0))
-    """Weight of each part in the loss."""
+    """Share of every batch that goes to each of text_to_image, image_to_text, text, image_edit."""
+    weights: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS[:3], 1.0))
+    """Weight of each part in the loss; 1 where it is not named."""
     instruction: str = "describe the image"
     """User turn of the image-to-text part."""
     questions: QuestionsConfig | None = None
@@ -69,12 +68,13 @@ class MaskedConfig(StartConfig, ImageCodesConfig, StreamConfig):
     `text` objective reads them."""
     completions: CompletionsConfig | None = None
     """Data that the text part learns instead of captions: rows with a prompt and a completion."""
+    edits: EditsConfig | None = None
+    """Data of the image_edit part: rows of source image, instruction and edited image."""
 
     def __post_init__(self) -> None:
         StartConfig.__post_init__(self)
         ImageCodesConfig.__post_init__(self)
-        StreamConfig.__post_init__(self)
-        check(self.data != "", "objective.data", self.data, "the path of a parquet of pairs")
+        PairsConfig.__post_init__(self)
         check(self.vq != "", "objective.vq", self.vq, "the path or hub id of an image tokenizer")
         for key in ("image_size", "max_prompt_length"):
             check(getattr(self, key) >= 1, f"objective.{key}", getattr(self, key), "at least 1")
@@ -82,11 +82,15 @@ class MaskedConfig(StartConfig, ImageCodesConfig, StreamConfig):
         check(0 <= low <= 1, "objective.min_mask_rate", low, "from 0 to 1")
         known = set(self.shares) <= set(PARTS) and set(self.weights) <= set(PARTS)
         check(known, "objective.shares, objective.weights", self.shares, f"of {', '.join(PARTS)}")
-        for key, part in (("questions", "image_to_text"), ("completions", "text")):
+        sources = {"questions": "image_to_text", "completions": "text", "edits": "image_edit"}
+        for key, part in sources.items():
             learned = self.shares.get(part, 0.0) > 0
             given = getattr(self, key) is not None
             check(
                 learned or not given, f"objective.{key}", "given", f"null where {part} has no share"
             )
+        learned = self.shares.get("image_edit", 0.0) > 0
+        allowed = "given where image_edit has a share"
+        check(not learned or self.edits is not None, "objective.edits", self.edits, allowed)
         total = sum(self.shares.values())
         check(abs(total - 1) < 1e-6, "objective.shares", self.shares, "shares that add up to 1")

@@ -97,8 +97,9 @@ def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:
     """Tokens of the longest row, how many of them are scored, and columns of their softmax."""
     if isinstance(options, MaskedConfig):
         images, raw = count_codes(options), network.public_config
-        tokens = options.max_prompt_length + images + 3
-        if options.shares.get("text_to_image", 0) == 1:
+        edits, own = options.shares.get("image_edit", 0), options.shares.get("text_to_image", 0)
+        tokens = options.max_prompt_length + images * (2 if edits else 1) + 3
+        if own + edits == 1:
             return tokens, images, raw.get("codebook_size", MMADA_8B["codebook_size"])
         return tokens, tokens, network.vocab_size
     assert isinstance(options, SourceConfig)

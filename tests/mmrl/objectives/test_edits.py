@@ -1,0 +1,174 @@
+"""Supervised edits of images: rows as they are sampled, and a run from weights to rewards."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError
+from mmrl.model_config import ModelConfig
+from mmrl.objectives.masked import Masked
+from mmrl.objectives.masked_config import EditsConfig, MaskedConfig
+from mmrl.objectives.packed_rows import Rows
+from mmrl.rl import RLConfig
+from mmrl.rl import train as train_rl
+from mmrl.rollouts.task_config import TaskConfig
+from mmrl.sft import SFTConfig, train
+from mmrl.types import Prompt
+from models.layouts.image_edit import ImageEdit
+from tests import by_path
+
+SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
+load = partial(by_path.load, SHAPES)
+render, prompts = load("render"), load("prompts")
+questions, edits = load("questions"), load("edits")
+write = load("write_edits")
+CHECKPOINTS = {"model": str(SHAPES / "checkpoints/mmada"), "vq": str(SHAPES / "checkpoints/magvit")}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A parquet of eight supervised edits."""
+    path = tmp_path_factory.mktemp("edits") / "edit_pairs.parquet"
+    write.write_pairs(path, write.pairs(8, 0))
+    return path
+
+
+def options(pairs: Path, **changes: Any) -> dict[str, Any]:
+    shares = {"text_to_image": 0.0, "image_edit": 1.0}
+    given = {"data": str(pairs), "image_size": 32, "max_prompt_length": 32, "shares": shares}
+    return {**CHECKPOINTS, **given, "edits": EditsConfig(data=str(pairs)), **changes}
+
+
+def rows_of(pairs: Path, **changes: Any) -> tuple[Masked, Rows]:
+    masked = Masked(MaskedConfig(**options(pairs, **changes)), seed=0, batch_size=8)
+    return masked, masked.batch(0, 0, 1)["image_edit"]
+
+
+def canvas_rows(masked: Masked, drawn: Sequence[dict], name: str) -> list[list[int]]:
+    """The rows of a canvas without padding, as a sampler gets them."""
+    layout = masked.policy.layouts["image_edit"]
+    assert isinstance(layout, ImageEdit)
+    asked = [
+        Prompt(row["prompt"], "image_edit", row["prompt"], images=[render.render(row["source"])])
+        for row in drawn
+    ]
+    canvas = layout.canvas(asked)
+    return [strip(row, layout.ids["pad"]) for row in getattr(canvas, name)]
+
+
+def strip(row: torch.Tensor, pad: int) -> list[int]:
+    ids = row.tolist()
+    return ids[next(n for n, token in enumerate(ids) if token != pad) :]
+
+
+@pytest.mark.parametrize(
+    ("share", "name"), [(0.0, "tokens"), (1.0, None)], ids=["whole", "dropped"]
+)
+def test_edits_are_trained_as_they_are_sampled(pairs: Path, share: float, name: str | None) -> None:
+    masked, rows = rows_of(pairs, cond_dropout_prob=share)
+    drawn = edits.edit_rows("train", 8)
+    pad, mask = masked.task.ids["pad"], masked.policy.mask_id
+    found = [strip(row, pad) for row in torch.where(rows.weight > 0, mask, rows.ids)]
+    assert bool(((rows.weight > 0) <= (rows.targets >= masked.task.vocab[0])).all())
+    n = 64
+    if name is None:  # neither text nor source image
+        ids = masked.task.ids
+        assert {tuple(row[: -n - 2]) for row in found} == {(ids["t2i"], ids["bos"], ids["eos"])}
+        return
+    sampled = {tuple(row[: -n - 1]) for row in canvas_rows(masked, drawn, name)}
+    assert {tuple(row[: -n - 1]) for row in found} == sampled
+    targets = {tuple(row.tolist()) for row in rows.targets[:, -n - 1 : -1]}
+    images = [render.render(row["target"]) for row in drawn]
+    shown = [Prompt("x", "image_edit", "x", images=[image]) for image in images]
+    layout = masked.policy.layouts["image_edit"]
+    assert isinstance(layout, ImageEdit)
+    assert targets == {tuple(codes.tolist()) for codes in layout._encode(shown)}
+
+
+def test_text_and_source_are_dropped_apart(pairs: Path) -> None:
+    masked = Masked(MaskedConfig(**options(pairs, cond_dropout_prob=0.5)), 0, batch_size=8)
+    ids, kinds = masked.task.ids, set()
+    for step in range(8):
+        for row in masked.batch(step, 0, 1)["image_edit"].ids:
+            before = strip(row, ids["pad"])[:-66]
+            text = len(before) - 3 - 66 * (ids["soi"] in before)
+            kinds.add((ids["soi"] in before, text > 0))
+    assert kinds == {(False, False), (False, True), (True, False), (True, True)}
+
+
+def test_settings_of_edits_are_named(pairs: Path) -> None:
+    with pytest.raises(ConfigError, match=r"objective\.edits is None; it must be given where"):
+        MaskedConfig(**options(pairs, edits=None))
+    with pytest.raises(ConfigError, match=r"objective\.edits .*null where image_edit has no share"):
+        MaskedConfig(**options(pairs, shares={"text_to_image": 1.0}))
+    with pytest.raises(ConfigError, match=r"objective\.edits\.data is ''"):
+        EditsConfig()
+    with pytest.raises(ConfigError, match="has no column 'before'"):
+        rows_of(pairs, edits=EditsConfig(data=str(pairs), source_column="before"))
+
+
+def test_a_dry_run_counts_the_edits(pairs: Path) -> None:
+    _, said = Masked.outline(MaskedConfig(**options(pairs)))
+    assert f"8 edits of {pairs}" in said
+
+
+@pytest.mark.slow
+def test_the_shipped_network_learns_edits_and_is_then_rewarded_for_them(
+    pairs: Path, tmp_path: Path
+) -> None:
+    config = SFTConfig(
+        objective={"name": "masked", **options(pairs, edits={"data": str(pairs)})},
+        output_dir=str(tmp_path / "sft"),
+        max_steps=12,
+        per_device_train_batch_size=8,
+        learning_rate=1e-3,
+        logging_steps=1,
+    )
+    train(config)
+    lines = [json.loads(line) for line in (tmp_path / "sft/metrics.jsonl").open()]
+    losses = [line["loss/image_edit"] for line in lines if "loss/image_edit" in line]
+    assert losses[-1] < 0.9 * losses[0]
+    task = TaskConfig(
+        task="image_edit",
+        prompts=str(SHAPES / "edits_train.jsonl"),
+        eval_prompts=str(SHAPES / "edits_test.jsonl"),
+        eval_limit=4,
+        num_prompts=2,
+        num_generations=4,
+        rewards=[{"name": "shapes_edit", "mode": "partial"}],
+        algorithm={
+            "name": "mask_grpo",
+            "beta": 0.01,
+            "cfg_scale": 0.5,
+            "image_guidance_scale": 1.5,
+        },
+    )
+    task.sampler.steps, task.sampler.cfg_scale, task.sampler.image_guidance_scale = 3, 0.5, 1.5
+    run = train_rl(
+        RLConfig(
+            model=ModelConfig(
+                path=str(tmp_path / "sft/final"), vq=CHECKPOINTS["vq"], max_prompt_length=32
+            ),
+            tasks={"edits": task},
+            output_dir=str(tmp_path / "rl"),
+            max_steps=2,
+            per_device_train_batch_size=8,
+            eval_steps=2,
+            save_steps=2,
+        )
+    )
+    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").open()]
+    rewards = [line["reward"] for line in lines if "reward" in line]
+    assert len(rewards) == 2 and all(0 < reward < 1 for reward in rewards)
+    names = {path.name for path in (Path(run) / "samples").iterdir()}
+    assert {"eval_edits_000000.png", "eval_edits_000002.png"} <= names
+    import pyarrow.parquet as pq
+
+    [stored] = (Path(run) / "samples").glob("completions_edits_*.parquet")
+    assert {"image", "completion"} <= set(pq.read_schema(stored).names)
+    assert (Path(run) / "report.html").stat().st_size > 10_000
