@@ -167,7 +167,8 @@ class Masked:
         images = [*befores, *(pair.image for pair in pairs)]
         sources, edited = (self.edit_codes.encode(images) + self.task.rows.code_offset).chunk(2)
         drop = torch.rand(2, len(pairs), generator=draw) < self.config.cond_dropout_prob
-        shown = [None if gone else own for gone, own in zip(drop[1].tolist(), sources, strict=True)]
+        pieces = zip(drop[1].tolist(), sources.unflatten(1, self.task.grid), strict=True)
+        shown = [[] if gone else [own] for gone, own in pieces]
         texts = [pair.text for pair in pairs]
         ids, mask = self.task.rows.image_edit(texts, shown, edited, drop[0].tolist())
         return self._mask_image(ids, mask, edited.shape[1], draw)

@@ -10,11 +10,13 @@ source image, which is a row of `TextToImage`. The public MMaDA was not trained 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from PIL import Image
 from torch import Tensor
 
 from mmrl.types import Canvas, Prompt
 from models.layouts.image_marks import MARK, count_marks, without_images
 from models.layouts.layout_config import ImageFit
+from models.layouts.lumina_edits import DEFAULT, STYLE_REFERENCE
 from models.layouts.pixels import image_to_pixels
 from models.layouts.question_layout import image_key
 from models.layouts.text_to_image import TextToImage
@@ -52,32 +54,47 @@ class ImageEdit(TextToImage):
             self.check(prompt)
         masks = self._masks(len(prompts), length)
         texts = [without_images(prompt).text for prompt in prompts]
-        sources, nothing = self._encode(prompts), [None] * len(prompts)
+        kinds = [edit_type(prompt) for prompt in prompts]
+        sources, whole = self._encode(prompts), [False] * len(prompts)
         return self._lay_out(
-            self.rows.image_edit(texts, sources, masks),
-            self.rows.image_edit(texts, sources, masks, [True] * len(prompts)),
-            self.rows.image_edit(texts, nothing, masks),
+            self.rows.image_edit(texts, sources, masks, whole, kinds),
+            self.rows.image_edit(texts, sources, masks, [True] * len(prompts), kinds),
+            self.rows.image_edit(texts, [()] * len(prompts), masks, whole, kinds),
         )
 
-    def _encode(self, prompts: Sequence[Prompt]) -> list[Tensor]:
-        """[n] int64 token ids of the source image of each prompt, each encoded alone."""
+    def _encode(self, prompts: Sequence[Prompt]) -> list[list[Tensor]]:
+        """Token ids [h, w] int64 of the source images of each prompt, each encoded alone."""
         known: dict[Hashable, Tensor] = {}
-        keys = [image_key(prompt.images or (), 0) for prompt in prompts]
-        device = next(self.vq.parameters()).device
-        for key, prompt in zip(keys, prompts, strict=True):
-            if key not in known and prompt.images is not None:
-                height, width = (side * self.vq.downsample for side in self.grid)
-                pixels = image_to_pixels(prompt.images[0], (height, width), self.image_fit)
-                codes = self.vq.get_code(pixels[None].to(device))[0]
-                known[key] = codes.cpu() + self.rows.code_offset
-        return [known[key] for key in keys]
+        found = []
+        for prompt in prompts:
+            images = prompt.images or ()
+            keys = [image_key(images, number) for number in range(len(images))]
+            for number, key in enumerate(keys):
+                if key not in known:
+                    known[key] = self._codes(images[number])
+            found.append([known[key] for key in keys])
+        return found
+
+    def _codes(self, image: Image.Image) -> Tensor:
+        height, width = (side * self.vq.downsample for side in self.grid)
+        pixels = image_to_pixels(image, (height, width), self.image_fit)
+        codes = self.vq.get_code(pixels[None].to(next(self.vq.parameters()).device))[0]
+        return codes.cpu().view(self.grid) + self.rows.code_offset
+
+
+def edit_type(prompt: Prompt) -> str:
+    """The kind of an edit, of prompts that name one in their metadata."""
+    return str(prompt.metadata.get("edit_type") or DEFAULT)
 
 
 def check_source(prompt: Prompt) -> None:
-    """Raise a ValueError unless an edit has exactly one source image, and one mark or none."""
+    """Raise a ValueError unless an edit has exactly one source image, and one mark or none; one
+    that transfers the style of a reference has that image too, after the source."""
     images, marks = len(prompt.images or ()), count_marks(prompt)
-    if images != 1 or marks > 1:
+    styled = edit_type(prompt) == STYLE_REFERENCE
+    if images != 1 + styled or marks > images:
+        wanted = "a source image and the reference" if styled else "exactly one source image"
         raise ValueError(
-            f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; an edit has"
-            " exactly one source image. Give one, with one mark or none."
+            f"prompt {prompt.id!r} has {images} images and {marks} marks {MARK}; an edit of the"
+            f" type {edit_type(prompt)} has {wanted}. Give that, with a mark for each or none."
         )

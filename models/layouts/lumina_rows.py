@@ -4,7 +4,7 @@
     null     the same with the token <uncondition> for U
     image    boi (w codes, newline)×h eoi
     t2i      prompt | answer image /answer
-    edit     prompt, the source image before its last token | answer image /answer
+    edit     prompt, the source images before its last token | answer image /answer
     mmu      prompt, the images before its last token, answer | mask×n /answer
 
 Rows are padded on the left. The public code samples one row at a time, and pads training rows on
@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from models.layouts.lumina_edits import DEFAULT, word_edit
+
 DRAW = "Generate an image according to the text prompt."
-EDIT = "Generate an image applying the following editing instruction based on the original image."
 ANSWER = (
     "You are a multimodal model that can process both text and images. Answer the following"
     " question based on the provided images. Analyze each image and combine relevant details to"
@@ -38,7 +39,7 @@ class LuminaRows:
         ids: of its special tokens: `boi`, `eoi`, `newline`, `answer`, `end_answer` and `mask`.
         code_offset: id of image code 0.
         max_text_len: longest prompt in tokens, without images; longer ones lose the end of U.
-        grid: height and width in codes of images that are written, and of source images.
+        grid: height and width in codes of images that are written.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -56,14 +57,21 @@ class LuminaRows:
     def image_edit(
         self,
         texts: Sequence[str],
-        sources: Sequence[Tensor | None],
+        sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`; see `models.layouts.text_to_image.ImageRows`."""
-        shown = [[] if own is None else self.image(own, self.grid).tolist() for own in sources]
-        prompts = zip(self._prompts(texts, EDIT, drop), shown, strict=True)
-        return self._before_image([insert_images(row, own) for row, own in prompts], codes)
+        """Image editing, `edit`; see `models.layouts.text_to_image.ImageRows`, and for the kinds
+        `models.layouts.lumina_edits`."""
+        dropped = drop or [False] * len(texts)
+        prompts = []
+        for n, (text, images) in enumerate(zip(texts, sources, strict=True)):
+            system, user = word_edit(text, DEFAULT if kinds is None else kinds[n])
+            [prompt] = self._prompts([user], system, [dropped[n]])
+            shown = [self.image(own.flatten(), tuple(own.shape)).tolist() for own in images]
+            prompts.append(insert_images(prompt, [token for image in shown for token in image]))
+        return self._before_image(prompts, codes)
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[h * (w + 1) + 3] bool: the codes, and not the ends of rows and the marks around."""

@@ -59,26 +59,34 @@ class MmadaRows:
     def image_edit(
         self,
         texts: Sequence[str],
-        sources: Sequence[Tensor | None],
+        sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Image editing, `edit`.
 
         Args:
             texts: B instructions.
-            sources: B source images, each the token ids [n] of its codes; None for rows without,
-                for guidance by the source image.
+            sources: B times the source images, each the token ids [h, w] of its codes; none in rows
+                without, for guidance by the source image.
             codes: [B, n] token ids of the edited images.
             drop: rows whose text is dropped, for guidance by the text.
+            kinds: of edits, which the rows do not tell apart.
 
         Returns:
-            ids [B, M + 2 n + 5] and mask, 0 on the left padding.
+            ids [B, M + 2 n + 5], wider with several source images, and mask, 0 on the left padding.
         """
         rows = self._prompts(texts, drop or [False] * len(texts))
-        shown = [[] if own is None else self._frame(own[None])[0].tolist() for own in sources]
-        rows = [[*row[:1], *image, *row[1:]] for row, image in zip(rows, shown, strict=True)]
-        return self._before_image(rows, self.max_text_len + codes.shape[1] + 3, codes)
+        shown = [
+            [token for image in own for token in self._frame(image.reshape(1, -1))[0].tolist()]
+            for own in sources
+        ]
+        rows = [[*row[:1], *images, *row[1:]] for row, images in zip(rows, shown, strict=True)]
+        images = max(1, *map(len, sources))
+        return self._before_image(
+            rows, self.max_text_len + 1 + images * (codes.shape[1] + 2), codes
+        )
 
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[n + 1] bool: the codes, and not the end of the image."""

@@ -38,11 +38,13 @@ class ImageRows(Protocol):
     def image_edit(
         self,
         texts: Sequence[str],
-        sources: Sequence[Tensor | None],
+        sources: Sequence[Sequence[Tensor]],
         codes: Tensor,
         drop: Sequence[bool] | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The same with B source images, each token ids [n], or None for a row without."""
+        """The same with the source images of B edits, each token ids [h, w]; none for a row
+        without. `kinds` of edits are for families that word them differently."""
         ...
 
     def written(self, grid: tuple[int, int]) -> Tensor:

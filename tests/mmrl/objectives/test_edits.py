@@ -87,7 +87,7 @@ def test_edits_are_trained_as_they_are_sampled(pairs: Path, share: float, name: 
     shown = [Prompt("x", "image_edit", "x", images=[image]) for image in images]
     layout = masked.policy.layouts["image_edit"]
     assert isinstance(layout, ImageEdit)
-    assert targets == {tuple(codes.tolist()) for codes in layout._encode(shown)}
+    assert targets == {tuple(own.flatten().tolist()) for [own] in layout._encode(shown)}
 
 
 def test_text_and_source_are_dropped_apart(pairs: Path) -> None:

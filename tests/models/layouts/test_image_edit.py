@@ -101,7 +101,9 @@ def test_a_source_is_opened_and_encoded_once_for_a_group(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("images", [0, 2])
 def test_an_edit_has_exactly_one_source_image(images: int) -> None:
     wrong = prompts(images)
-    with pytest.raises(ValueError, match=f"'0' has {images} images .* exactly one source image"):
+    with pytest.raises(
+        ValueError, match=f"'0' has {images} images .* has exactly one source image"
+    ):
         POLICY.fits(wrong[0])
     with pytest.raises(ValueError, match="exactly one source image"):
         POLICY.canvas(wrong)

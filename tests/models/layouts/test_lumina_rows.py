@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mmrl.types import Prompt
 from models.families.lumina import build_rows
+from models.layouts.lumina_edits import word_edit
 from models.layouts.lumina_rows import LuminaRows
 from tests.models.lumina import (
     FIXTURE,
@@ -63,23 +64,48 @@ def test_image_generation(
     assert bool((ids[:, places] == MASK).all()) and int((ids == MASK).sum()) == 2 * masks.shape[1]
 
 
-def test_image_editing(rows: LuminaRows, cases: dict[str, Tensor], texts: dict[str, Any]) -> None:
-    rows = replace(rows, grid=(4, 6))
-    expected = cases["edit/script/edit_add/ids"]
-    start = texts["edit/script/edit_add/code_start"]
-    first = expected.tolist().index(126349) + 1
-    source = expected[first : first + 4 * 7].view(4, 7)[:, :6].flatten().long()
-    at = expected.tolist().index(126102) + 1
-    text = "".join(chr(point - 1000) for point in expected[at : first - 1].tolist())
-    masks = torch.full((2, 24), MASK)
-    ids, attend = rows.image_edit([text] * 2, [source] * 2, masks, [False, True])
-    assert ids[0].tolist() == expected.tolist() and bool(attend[0].all())
-    tail = len(expected) - start + 2
-    uncond = ids[1][attend[1].bool()].tolist()
-    assert uncond[:-tail] == cases["edit/script/edit_add/uncon_text"].tolist()[: len(uncond) - tail]
-    bare, _ = rows.image_edit([text], [None], masks[:1])
-    expected = cases["edit/script/edit_add/uncon_image"].tolist()
-    assert bare[0].tolist()[:-tail] == expected[: bare.shape[1] - tail]
+def read_edit(cases: dict[str, Tensor], kind: str) -> tuple[str, list[Tensor]]:
+    """The instruction and the source images in codes, from a row of the public code."""
+    ids, images = cases[f"edit/script/{kind}/ids"].tolist(), []
+    user = ids.index(126102) + 1
+    text = "".join(chr(point - 1000) for point in ids[user : ids.index(126349)])
+    while (begin := ids.index(126349) + 1) < ids.index(126354):
+        image = ids[begin : ids.index(126350)]
+        width = image.index(126084)
+        images.append(torch.tensor(image).view(-1, width + 1)[:, :width])
+        ids[begin - 1 : begin + len(image) + 1] = []
+    return text, images
+
+
+@pytest.mark.parametrize("kind", ["edit_add", "image_ref_transfer"])
+def test_image_editing(
+    rows: LuminaRows, cases: dict[str, Tensor], texts: dict[str, Any], kind: str
+) -> None:
+    text, images = read_edit(cases, kind)
+    height, width = grid = tuple(images[-1].shape)  # the public canvas has the grid of the last
+    assert len(images) == (1 if kind == "edit_add" else 2)
+    rows, masks = replace(rows, grid=grid), torch.full((3, height * width), MASK)
+    sources = [images, images, []]
+    ids, attend = rows.image_edit([text] * 3, sources, masks, [False, True, False], [kind] * 3)
+    found = [row[mask.bool()].tolist() for row, mask in zip(ids, attend, strict=True)]
+    assert found[0] == cases[f"edit/script/{kind}/ids"].tolist()
+    tail = height * (width + 1) + 4
+    assert len(found[0]) - tail + 2 == texts[f"edit/script/{kind}/code_start"]
+    for row, name in zip(found[1:], ("uncon_text", "uncon_image"), strict=True):
+        # the public code sets the tail of the canvas behind the branch at each step
+        assert row[:-tail] == cases[f"edit/script/{kind}/{name}"].tolist()[: len(row) - tail]
+        assert row[-tail:] == found[0][-tail:]
+
+
+def test_the_words_of_every_kind_of_edit(texts: dict[str, Any]) -> None:
+    kinds = [name.rsplit("/", 1)[1] for name in texts if name.startswith("strings/i2i/")]
+    assert {"canny_pred", "canny_dense", "multi_view_left", "image_ref_transfer"} <= set(kinds)
+    for kind in kinds:
+        system, user = word_edit("P", kind)
+        expected = [
+            f"<system>{system}</system><user>{said}</user>" for said in (user, "<uncondition>")
+        ]
+        assert [*expected, system] == texts[f"strings/i2i/{kind}"]
 
 
 def test_a_longer_text_is_cut_before_the_end_of_its_turn(rows: LuminaRows) -> None:
