@@ -10,7 +10,7 @@ A recipe that runs on it lacks nothing but the weights.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,13 +65,13 @@ TURNS = (
 class Config:
     """What to write."""
 
-    family: Literal["llada", "llava_llada", "mmada", "dream", "magvitv2"] = "llada"
-    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, DiffuCoder-7B, which is a Dream, or the image
-    tokenizer showlab/magvitv2."""
+    family: Literal["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2"] = "llada"
+    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, DiffuCoder-7B, which is a Dream,
+    SDAR-8B-Chat, or the image tokenizer showlab/magvitv2."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
-    """Blocks; 32 in the published ones."""
+    """Blocks; 32 in the published ones, 28 of Dream and 36 of SDAR."""
     width: int = 4096
     """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of magvitv2 the
     base width, a multiple of 32; 128 in the published one."""
@@ -229,43 +229,111 @@ def dream_config(layers: int, width: int) -> dict[str, Any]:
     }
 
 
+def sdar_config(layers: int, width: int) -> dict[str, Any]:
+    """`config.json` of SDAR-8B-Chat at other sizes; it names neither mask nor block size."""
+    from models.families.sdar import CLASSES, TOKEN_IDS
+
+    heads, end = width // HEAD_DIM, TOKEN_IDS["<|endoftext|>"]
+    return {
+        "architectures": ["SDARForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "attn_implementation": "flex_attention",
+        "auto_map": CLASSES,
+        "bos_token_id": end,
+        "debug": False,
+        "eos_token_id": end,
+        "ep_size": 1,
+        "fuse_cross_entropy": True,
+        "head_dim": HEAD_DIM,
+        "hidden_act": "silu",
+        "hidden_size": width,
+        "initializer_range": 0.02,
+        "intermediate_size": 3 * width,
+        "max_position_embeddings": 32768,
+        "max_window_layers": layers,
+        "micro_forward": False,
+        "model_type": "sdar",
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "num_key_value_heads": max(1, heads // 4),
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+        "skip_checkpoint": False,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.52.4",
+        "use_cache": False,
+        "use_deepep": False,
+        "use_sliding_window": False,
+        "vocab_size": 151936,
+    }
+
+
 def model_config(config: Config) -> dict[str, Any]:
     """`config.json` of a network."""
     if config.family == "llava_llada":
         return llada_v_config(config.layers, config.width, config.tower == "small")
     configs = {"llada": llada_config, "mmada": mmada_config, "dream": dream_config}
-    make = configs[config.family]
+    make = (configs | {"sdar": sdar_config})[config.family]
     return make(config.layers, config.width)
 
 
 def make_tokenizer(base: bool = False) -> "PreTrainedTokenizerFast":
-    """A byte-level tokenizer with the ids of LLaDA's: 256 bytes, words that no text is encoded to,
-    and special tokens after them.
+    """A tokenizer with the ids of LLaDA's, see `make_byte_tokenizer`.
 
     Args:
         base: whether the last three, of turns, are absent, as in LLaDA-8B-Base.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     from models.families.llada import TOKEN_IDS
 
     first, turns = TOKEN_IDS["<|startoftext|>"], TOKEN_IDS["<|start_header_id|>"]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [*alphabet, *(f"Ġw{n}" for n in range(len(alphabet), first))]
     special = {n: f"<|unnamed_{n}|>" for n in range(first, TOKEN_IDS["<|eot_id|>"] + 1)}
     special |= {number: name for name, number in TOKEN_IDS.items()}
-    known = [name for n, name in sorted(special.items()) if not base or n < turns]
+    return make_byte_tokenizer(
+        first,
+        [name for n, name in sorted(special.items()) if not base or n < turns],
+        bos_token="<|startoftext|>",
+        chat_template=None if base else CHAT,
+    )
+
+
+def make_sdar_tokenizer() -> "PreTrainedTokenizerFast":
+    """A tokenizer with the ids of SDAR's, see `make_byte_tokenizer`."""
+    from models.families.sdar import MASK_ID, TOKEN_IDS
+
+    first = TOKEN_IDS["<|endoftext|>"]
+    special = {n: f"<|unnamed_{n}|>" for n in range(first, MASK_ID)} | {MASK_ID: "<|MASK|>"}
+    special |= {number: name for name, number in TOKEN_IDS.items()}
+    return make_byte_tokenizer(
+        first, list(special.values()), mask_token="<|MASK|>", chat_template=TURNS
+    )
+
+
+def make_byte_tokenizer(
+    first: int, special: Sequence[str], **options: Any
+) -> "PreTrainedTokenizerFast":
+    """A byte-level tokenizer: 256 bytes, words that no text is encoded to, and special tokens.
+
+    Args:
+        first: id of the first special token.
+        special: in the order of their ids.
+        **options: of the tokenizer.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, *(f"Ġw{n}" for n in range(len(alphabet), first))]
     tokenizer = Tokenizer(models.BPE({word: n for n, word in enumerate(words)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in known])
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in special])
+    end = "<|endoftext|>"
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<|startoftext|>",
-        eos_token="<|endoftext|>",
-        pad_token="<|endoftext|>",
-        chat_template=None if base else CHAT,
+        tokenizer_object=tokenizer, eos_token=end, pad_token=end, **options
     )
 
 
@@ -349,6 +417,8 @@ def make_skeleton(config: Config) -> None:
     (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
     if config.family == "dream":
         write_dream_tokenizer(folder)
+    elif config.family == "sdar":
+        make_sdar_tokenizer().save_pretrained(folder)
     else:
         ends = {"bos_token_id": "<|startoftext|>", "eos_token_id": "<|endoftext|>"}
         generation = {key: TOKEN_IDS[token] for key, token in ends.items()}

@@ -39,6 +39,7 @@ def count_forwards(
     at_once: int,
     iteration: int = 0,
     num_mini_batches: int = 1,
+    block_size: int | None = None,
 ) -> Forwards:
     """The forwards of a rollout in one inner iteration, every side of a guided one counted.
 
@@ -54,14 +55,16 @@ def count_forwards(
         iteration: inner iteration.
         num_mini_batches: optimiser steps of an inner iteration. Of several, `again` counts those
             but the very first, which costs none.
+        block_size: of a network whose attention is causal between blocks, see
+            `passes_per_rollout`.
     """
-    passes = passes_per_rollout(row, steps, length)
+    passes = passes_per_rollout(row, steps, length, block_size)
     needs_old = row.needs_old(num_mini_batches)
     known = iteration == 0 and num_mini_batches == 1 and needs_old
     again = not row.pass_by_pass and passes > at_once and not known
     sides = passes * row.guidance.sides
     uncertain = row.top_entropy_quantile < 1
-    planned = _planned(row, steps, length) * row.guidance.sides
+    planned = _planned(row, steps, length, block_size) * row.guidance.sides
     copied = row.value is not None and row.value.backbone == "copy"
     return Forwards(
         sides,
@@ -73,15 +76,28 @@ def count_forwards(
     )
 
 
-def passes_per_rollout(row: AlgorithmConfig, steps: int, length: int) -> int:
-    """Passes over a rollout in one inner iteration: those with a token that is trained on."""
-    planned = _planned(row, steps, length)
+def passes_per_rollout(
+    row: AlgorithmConfig, steps: int, length: int, block_size: int | None = None
+) -> int:
+    """Passes over a rollout in one inner iteration: those with a token that is trained on.
+
+    Args:
+        row: the method.
+        steps: denoising steps of the rollout.
+        length: response positions that count.
+        block_size: of a network whose attention is causal between blocks, which scores a slice of
+            every block in one pass; None where all attend to all.
+    """
+    planned = _planned(row, steps, length, block_size)
     if row.top_entropy_quantile == 1:
         return planned
     scored = length if MASKS[row.mask].ordered else planned * length
     return max(1, min(planned, ceil(row.top_entropy_quantile * scored - 1e-9)))
 
 
-def _planned(row: AlgorithmConfig, steps: int, length: int) -> int:
+def _planned(row: AlgorithmConfig, steps: int, length: int, block_size: int | None) -> int:
     """Passes of the mask strategy."""
-    return MASKS[row.mask].number(row, steps, length)
+    strategy = MASKS[row.mask]
+    if block_size is not None and strategy.ordered:
+        steps, length = max(1, steps * block_size // length), min(block_size, length)
+    return strategy.number(row, steps, length)

@@ -17,6 +17,7 @@ from mmrl.runtime.computation import choose
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainable import trained_in_full
 from models.families import find_family, get_family
+from models.network.core import MaskedTokenModel
 from models.network.network import Network
 from models.quantization import list_quantized
 from models.task_names import EDITS, writes_images
@@ -49,13 +50,36 @@ DREAM_7B = {
     "vocab_size": 152064,
 }
 """Sizes of Dream-org/Dream-v0-Instruct-7B and apple/DiffuCoder-7B."""
+SDAR_8B = {
+    "model_type": "sdar",
+    "hidden_size": 4096,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 12288,
+    "rope_theta": 1e6,
+    "vocab_size": 151936,
+}
+"""Sizes of JetLM/SDAR-8B-Chat and Gen-Verse/TraDo-8B."""
+SDAR_4B = SDAR_8B | {"hidden_size": 2560, "intermediate_size": 9728}
+"""Sizes of JetLM/SDAR-4B-Chat and Gen-Verse/TraDo-4B."""
 SIZES: dict[str, dict[str, Any]] = {
     "LLaDA-8B": LLADA_8B,
     "LLaDA-V-8B": LLADA_V_8B,
     "MMaDA-8B": MMADA_8B,
     "Dream-7B": DREAM_7B,
+    "SDAR-4B": SDAR_4B,
+    "SDAR-8B": SDAR_8B,
 }
-HUB_IDS = {"Dream-org/": "Dream-7B", "apple/DiffuCoder": "Dream-7B"}
+HUB_IDS = {
+    "Dream-org/": "Dream-7B",
+    "apple/DiffuCoder": "Dream-7B",
+    "JetLM/SDAR-4B": "SDAR-4B",
+    "Gen-Verse/TraDo-4B": "SDAR-4B",
+    "JetLM/SDAR": "SDAR-8B",
+    "Gen-Verse/TraDo": "SDAR-8B",
+}
 """Beginnings of hub ids that say whose sizes a checkpoint has; of others the tasks decide."""
 
 
@@ -163,12 +187,19 @@ def _update(config: RLConfig, network: Network, raw: Mapping[str, Any], task: Ta
     logits = 4.0 * response * columns
     size = 2 if choose(config, dtype=model.dtype).bf16 else BYTES[model.dtype]
     images = _image_positions(config, raw, task, network.vision)
+    block_size = find_block_size(network)
     length = model.max_prompt_length + images + response + 3
+    length += 0 if block_size is None else response  # the copy with hidden tokens
     values, working = network.count_activations(length, model.gradient_checkpointing)
     kept, at_work = values * size + logits, working * size + 3 * logits
-    passes = passes_per_rollout(algorithm, task.config.sampler.steps, response)
+    passes = passes_per_rollout(algorithm, task.config.sampler.steps, response, block_size)
     held = 1 if algorithm.pass_by_pass else min(config.passes_at_once, passes)
     return algorithm.guidance.sides * (held * kept + at_work)
+
+
+def find_block_size(network: Network) -> int | None:
+    """Positions of a block where attention is causal between blocks; None where it is not."""
+    return network.core.block_size if isinstance(network, MaskedTokenModel) else None
 
 
 def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, vision: Any) -> int:

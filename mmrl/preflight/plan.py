@@ -4,13 +4,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mmrl import samplers
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config, own_vq
 from mmrl.preflight.disk import VQ_BYTES, describe_disk, format_size
-from mmrl.preflight.memory import BYTES, count_weights, estimate, sizes, total
+from mmrl.preflight.memory import (
+    BYTES,
+    count_weights,
+    estimate,
+    find_block_size,
+    sizes,
+    total,
+)
 from mmrl.preflight.probe_config import SAMPLES
 from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_checks import check_run
@@ -106,10 +115,12 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     size = config.micro_batch_size(world_size)
     parts = config.num_mini_batches
     micro = task.rollouts_per_step // world_size // parts // size
-    length = completion_length(settings, config.model, sizes(config)[1])
-    cost = count_forwards(
-        algorithm, sampler.steps, length, config.passes_at_once, num_mini_batches=parts
-    )
+    raw = sizes(config)[1]
+    length = completion_length(settings, config.model, raw)
+    with torch.device("meta"):
+        block_size = find_block_size(get_family(raw).network(raw))
+    plan = {"num_mini_batches": parts, "block_size": block_size}
+    cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
     yield f"task        {task.name} ({settings.task})"
     yield f"prompts     {_counted(settings.prompts, task.prompts)} to train on,"
     yield f"            {_counted(settings.eval_prompts, task.eval_prompts)} held out"

@@ -13,13 +13,21 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
+from mmrl.algorithms import (
+    AlgorithmConfig,
+    LossInputs,
+    draw_masks,
+    load_algorithm,
+    policy_loss,
+)
 from mmrl.algorithms.aggregation import BatchSize
+from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import ConfigError
 from mmrl.model_config import ModelConfig
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.text import Completions
 from mmrl.objectives.text_config import CompletionConfig
+from mmrl.preflight.memory import find_block_size
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.task_config import TaskConfig
@@ -158,6 +166,9 @@ def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     assert ("kl" in values) == (task.algorithm.beta > 0)
     assert ("loss/value_avg" in values) == (task.algorithm.value is not None)
     network, canvas = trainer.policy.network, batch.rollout.canvas
+    shape = task.config.sampler.steps, int(canvas.response.sum(1).max()), find_block_size(network)
+    passes = draw_masks(batch.rollout, task.algorithm, generators(2))
+    assert len(passes) <= passes_per_rollout(task.algorithm, *shape)
     unseen = {"vision"} if canvas.features is None else set()
     gradients = {
         name: trainer.optimizer.state[parameter]["exp_avg"]

@@ -7,7 +7,7 @@ import pytest
 from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES = ("llada", "llava_llada", "mmada", "dream", "magvitv2")
+FAMILIES = ("llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2")
 
 
 @pytest.fixture(scope="session")

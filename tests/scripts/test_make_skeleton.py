@@ -31,6 +31,7 @@ def test_configurations_have_the_keys_values_and_types_of_the_published_ones() -
         key: type(value) for key, value in recorded.items()
     }
     assert script.dream_config(28, 3584) == config("diffucoder_7b_instruct")
+    assert script.sdar_config(36, 4096) == config("sdar_8b_chat")
     made = script.mmada_config(32, 4096)
     assert {key: made[key] for key in config("mmada_parallel_m")} == config("mmada_parallel_m")
     made = script.llada_v_config(32, 4096)
@@ -110,3 +111,13 @@ def test_a_skeleton_of_dream_writes_text_of_its_tokenizer(tmp_path: Path) -> Non
     settings = SamplerConfig(name="origin", steps=4, temperature=1.0)
     done = sample(policy, canvas, settings, torch.Generator().manual_seed(0)).canvas
     assert bool((done.tokens < 151667).all()) and not bool(done.masked.any())
+
+
+def test_a_skeleton_of_sdar_writes_block_by_block_with_the_public_mask(tmp_path: Path) -> None:
+    policy = load_policy(make(tmp_path / "SDAR-8B-Chat-b8", "sdar"), vq=None)
+    assert len(policy.tokenizer) == 151670 and policy.mask_id == 151669
+    canvas = policy.canvas([Prompt(text="Why?", id="a", task="text")], 16)
+    assert canvas.block_size == 8
+    settings = SamplerConfig(name="static", steps=4, cache="prefix")
+    done = sample(policy, canvas, settings, torch.Generator().manual_seed(0)).canvas
+    assert bool((done.tokens < 151669).all())

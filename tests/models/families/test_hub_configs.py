@@ -59,8 +59,9 @@ LLADA_V = {
         # 4,096 codes of speech follow those of images
         (config("omada") | {"rope_theta": 500000.0}, "mmada", 8_116_244_480, 291),
         (config("diffucoder_7b_instruct"), "dream", 7_615_616_512, 339),
+        (config("sdar_8b_chat"), "sdar", 8_190_735_360, 399),
     ],
-    ids=["llada", "llada-v without its tower", "llada-v", "mmada", "omada", "diffucoder"],
+    ids=["llada", "llada-v without its tower", "llada-v", "mmada", "omada", "diffucoder", "sdar"],
 )
 def test_a_published_configuration_gives_the_published_tensors(
     raw: dict[str, Any], family: str, parameters: int, tensors: int | None
