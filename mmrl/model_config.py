@@ -303,8 +303,9 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
     if cache == "none" or family is None:
         return
     with torch.device("meta"):
-        able = family.network(raw).can_cache
-    advice = "The network of this checkpoint keeps no keys and values."
+        network = family.network(raw)
+    able = network.can_refresh if cache == "refresh" else network.can_cache
+    advice = "The network of this checkpoint keeps no such keys and values."
     check(able, f"{where}.cache", cache, "none", advice)
 
 

@@ -22,6 +22,7 @@ from mmrl.samplers.exact_cache import ExactCache
 from mmrl.samplers.logits import guided_output
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.noise import row_seeds
+from mmrl.samplers.refresh_cache import RefreshCache
 from mmrl.samplers.rule import Prediction, Proposal, ResponseBlock, Rule, State
 from mmrl.types import Canvas, Rollout
 
@@ -50,7 +51,7 @@ def denoise(
     named = torch.tensor(seeds, device=nowhere.device)
     rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
     exact = None
-    if canvas.blocks is not None and config.cache != "none":
+    if canvas.blocks is not None and config.cache not in ("none", "refresh"):
         exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
     with activity("denoising step", config.steps):
@@ -203,11 +204,13 @@ class BlockNetwork:
         self.first, self.passes = block.first == 0, 0
         rows = (canvas.masked & block.positions).any(1)
         self.rows = None if bool(rows.all()) or not bool(rows.any()) else rows
-        self.columns, self.cache = (0, canvas.tokens.shape[1]), None
+        self.columns, self.cache, self.refresh = (0, canvas.tokens.shape[1]), None, None
         if exact is not None:
             self.rows, self.cache = exact.keep(canvas), exact.keys
             self.later = exact.columns_of(canvas, block.positions)
             self.columns = exact.start, self.later[1]
+        elif config.cache == "refresh":
+            self.refresh = RefreshCache(policy, canvas, config)
         elif config.cache != "none":
             if not torch.equal(canvas.response, canvas.response[:1].expand_as(canvas.response)):
                 raise ValueError(
@@ -220,6 +223,9 @@ class BlockNetwork:
         """Logits [N, C] at the True entries of `where`, guidance applied."""
         if self.rows is not None:
             canvas, where = canvas[self.rows], where[self.rows]
+        if self.refresh is not None:
+            self.passes += 1
+            return self.refresh(canvas, where)
         if self.cache is not None:
             whole = self.config.cache == "dual" and self.exact is None
             seen = canvas.tokens.shape[1] if whole else self.columns[1]

@@ -56,9 +56,14 @@ def guided_output(
     if len(sides) > 1:
         logits = guidance.combine(logits.chunk(len(sides)))
         values = None if values is None else values.chunk(len(sides))[0]
+    return forbid(logits, canvas), values
+
+
+def forbid(logits: Tensor, canvas: Canvas) -> Tensor:
+    """The logits [N, C] with -inf, in place, for what is never written."""
     for column in canvas.never:
         logits[:, column] = -torch.inf
-    return logits, values
+    return logits
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:

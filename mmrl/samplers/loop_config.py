@@ -35,12 +35,19 @@ class LoopConfig:
     nothing else is left in the block (static, dynamic). stop: no block after it is denoised.
     fill: open positions after it are filled at once. leave: they stay open until the text before
     it is complete (LLaDA-V)."""
-    cache: Literal["none", "prefix", "dual"] = "none"
+    cache: Literal["none", "prefix", "dual", "refresh"] = "none"
     """Keys and values kept from the first step of a block: of the columns before it (prefix), or of
-    all columns outside it (dual). Faster, and an approximation."""
+    all columns outside it (dual). refresh: those of most positions are kept, with their logits, and
+    the rest computed again, as Lumina-DiMOO does. Faster, and an approximation."""
     window: int | None = None
     """With a cache, how many positions after the block are computed with it. null: all (prefix),
     none (dual). Positions beyond are not attended to (prefix) or stale (dual)."""
+    cache_ratio: float = 0.9
+    """Share of positions that a step keeps, those with the highest logits (cache refresh)."""
+    warmup_ratio: float = 0.3
+    """Share of steps at the start that compute all positions (cache refresh)."""
+    refresh_interval: int = 5
+    """After these steps, one in so many computes all positions (cache refresh)."""
     rng: str = field(default="compact", metadata={"retired": True})
     reference_dtype: str = field(default="float64", metadata={"retired": True})
 
@@ -57,10 +64,22 @@ class LoopConfig:
         ends = ("free", "suppress", "last", "stop", "fill", "leave")
         check_choice("sampler.eos", self.eos, ends)
         check_choice("sampler.rng", self.rng, ("compact",))
-        check_choice("sampler.cache", self.cache, ("none", "prefix", "dual"))
+        check_choice("sampler.cache", self.cache, ("none", "prefix", "dual", "refresh"))
+        self._check_refresh()
         check(window is None or window >= 0, "sampler.window", window, "null or at least 0")
         allowed, advice = "null without a cache", "Set sampler.cache to prefix or dual."
-        check(window is None or self.cache != "none", "sampler.window", window, allowed, advice)
+        fits = window is None or self.cache in ("prefix", "dual")
+        check(fits, "sampler.window", window, allowed, advice)
+
+    def _check_refresh(self) -> None:
+        """Check the options of the cache that computes some positions again."""
+        for key in ("cache_ratio", "warmup_ratio"):
+            share = getattr(self, key)
+            check(0 <= share <= 1, f"sampler.{key}", share, "from 0 to 1")
+        every = self.refresh_interval
+        check(every >= 1, "sampler.refresh_interval", every, "at least 1")
+        whole, size = self.cache != "refresh" or self.block_size is None, self.block_size
+        check(whole, "sampler.block_size", size, "null with the cache refresh")
 
     @property
     def guidance(self) -> Guidance:

@@ -29,7 +29,7 @@ def propose(
 ) -> Proposal:
     """Draw a token for each open position and write the most confident."""
     tokens = draw_tokens(state, where, prediction)
-    noise = config.temperature * gumbel(state.uniform("gumbel")[where])
+    noise = prediction.config.temperature * gumbel(state.uniform("gumbel")[where])
     scores = confidence(prediction, tokens) + noise
     return Proposal(tokens, most_certain(state, where, scores, write_counts(state, config)))
 

@@ -17,6 +17,7 @@ from models.network.core_config import CoreConfig
 from models.network.kv_cache import KVCache
 from models.network.norm import RMSNorm
 from models.network.pattern import BlockPattern, count_blocks
+from models.network.token_cache import TokenCache
 
 Mask = Tensor | BlockMask | None
 """What a kernel takes: nothing, a bool or additive mask, or FlexAttention's form of a pattern."""
@@ -147,7 +148,7 @@ class Attention(nn.Module):
         rope: tuple[Tensor, Tensor],
         mask: Mask,
         index: Tensor | None,
-        stored: tuple[KVCache, int] | None = None,
+        stored: tuple[KVCache | TokenCache, int] | None = None,
     ) -> Tensor:
         """x [B, L, D] -> [B, n, D]: queries at `index` [B, n] only, or everywhere when None.
 

@@ -35,6 +35,7 @@ from models.network.core_config import ROLES, CoreConfig
 from models.network.kv_cache import KVCache
 from models.network.network import MaskedLMOutput, Network
 from models.network.norm import RMSNorm
+from models.network.token_cache import TokenCache
 
 
 class MLP(nn.Module):
@@ -67,7 +68,7 @@ class Block(nn.Module):
         rope: tuple[Tensor, Tensor],
         mask: Mask,
         index: Tensor | None = None,
-        stored: tuple[KVCache, int] | None = None,
+        stored: tuple[KVCache | TokenCache, int] | None = None,
     ) -> Tensor:
         attended = self.attn(self.attn_norm(x), rope, mask, index, stored)
         x = (x if index is None else gather(x, index)) + attended
@@ -91,6 +92,10 @@ class MaskedTokenModel(Network):
             self.head.weight = self.embed.weight
         self.register_module("value_head", None)
         self.register_module("vision", None)
+
+    @property
+    def can_refresh(self) -> bool:  # type: ignore[override]
+        return not self.core.shift_logits and self.core.block_size is None
 
     @property
     def width(self) -> int:
@@ -134,7 +139,7 @@ class MaskedTokenModel(Network):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
-        cache: KVCache | None = None,
+        cache: KVCache | TokenCache | None = None,
         position_ids: Tensor | None = None,
         features: Tensor | None = None,
         feature_at: Tensor | None = None,
@@ -156,7 +161,7 @@ class MaskedTokenModel(Network):
             cache: from `new_cache`, without gradient. Then the input and `positions` are the
                 columns `cache.span` of the rows, and a 2-D `attention_mask` covers those seen.
             position_ids: [B, L] int64 below L, the position of each token in its text, for rows
-                that hold several; None counts from the left end of the row. Not with `cache`.
+                that hold several; None counts from the left end of the row. Not with a `KVCache`.
             features: [N, D] embeddings that replace tokens, shared by all rows.
             feature_at: [B, L] int64, which of them replaces the token at a position, -1 for none.
             blocks: [B, L] int64 (with `cache`: of the columns seen), the block of each position,
@@ -199,7 +204,7 @@ class MaskedTokenModel(Network):
         inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
-        cache: KVCache | None = None,
+        cache: KVCache | TokenCache | None = None,
         position_ids: Tensor | None = None,
         features: Tensor | None = None,
         feature_at: Tensor | None = None,
@@ -243,6 +248,9 @@ class MaskedTokenModel(Network):
     def new_cache(self, length: int | None = None) -> KVCache:
         """An empty cache of keys and values; `length` as in `KVCache`."""
         return KVCache(int(self.core.shift_logits), length)
+
+    def new_token_cache(self, length: int) -> TokenCache:
+        return TokenCache(length)
 
     def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
         """About 18 vectors of the hidden and 4 of the MLP width per token and block."""

@@ -40,10 +40,12 @@ class Network(nn.Module, ABC):
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
         can_cache: whether the network has `new_cache`, for samplers with a cache.
+        can_refresh: whether the network has `new_token_cache`.
         layer_roles: role of a layer that may have an adapter -> ends of the names of such layers.
     """
 
     can_cache: ClassVar[bool] = False
+    can_refresh: bool = False
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     head: Any
@@ -132,6 +134,11 @@ class Network(nn.Module, ABC):
     def new_cache(self, length: int | None = None) -> Any:
         """An empty cache of keys and values, see `models.network.kv_cache`."""
         raise NotImplementedError(f"{type(self).__name__} has no cache")
+
+    def new_token_cache(self, length: int) -> Any:
+        """An empty cache for rows of `length` tokens of which passes compute any, see
+        `models.network.token_cache`."""
+        raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
 
     def count_cached(self, length: int) -> int:
         """Values in a cache of a row of `length` tokens."""

@@ -41,8 +41,9 @@ VQ = {
 """Sizes of the narrow image tokenizer: 16 x 16 pixels a code, as the public one."""
 
 
+@cache
 def draw_network() -> MaskedTokenModel:
-    """The network of the fixture in float32."""
+    """The network of the fixture in float32; tests leave it as it is."""
     model = build_network(json.loads((FIXTURE / "config.json").read_text()))
     generator, state = Generator().manual_seed(61), model.state_dict()
     for public, name in sorted((public, name) for name, public in names_of(model).items()):

@@ -163,10 +163,10 @@ def test_a_section_is_shown_with_types_defaults_and_allowed_values(
     assert said is not None and said == about(RL, "tasks.shapes.sampler")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     for line in (
-        "origin | static | topk_margin = emerge",
+        "maskgit_plus | origin | static | topk_margin = emerge",
         "steps int = 12",
         "block_size int | null = null",
-        "cache none | prefix | dual = none",
+        "cache none | prefix | dual | refresh = none",
     ):
         assert line in lines
     assert "Denoising steps S, over all blocks." in said

@@ -4,6 +4,8 @@ Drawn are Gumbel noise on the logits of each open position, where the temperatur
 then noise on its confidence, in this order.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +14,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
-from mmrl.samplers import RULES, SamplerConfig
+from mmrl.config import ConfigError
+from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.samplers.confidence import most_certain
 from mmrl.samplers.denoise import denoise
 from mmrl.samplers.lumina import confidence, write_counts
 from mmrl.samplers.rule import Prediction, Proposal, State
 from mmrl.types import Canvas, Prompt, Rollout
+from tests.mmrl.canvases import generators
 from tests.models.lumina import FIXTURE, build_layout, draw_network
 from tests.models.networks import bare_policy
+from tests.models.small_policies import small_policy, small_prompts
 
 TEXTS = {"prompt0": "a cat", "prompt1": "two red dogs, one blue bird"}
 CASES = {
@@ -45,6 +50,12 @@ def cases() -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def policy() -> SimpleNamespace:
     return bare_policy(draw_network())
+
+
+def some_slow(names: list[str], fast: set[str]) -> Any:
+    """All cases, of which few are run without the slow tests."""
+    marked = [pytest.param(n, marks=[pytest.mark.slow] * (n not in fast)) for n in names]
+    return pytest.mark.parametrize("case", marked)
 
 
 class PublicDraws:
@@ -109,7 +120,7 @@ def check_steps(
         torch.testing.assert_close(draws.confidence[step], sure, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("case", list(CASES))
+@some_slow(list(CASES), fast={"cfg0.0/T1.0", "cfg4.0/T0.0", "wide/cfg4.0/T0.5/steps3"})
 def test_every_step_is_that_of_the_public_code(
     policy: SimpleNamespace, cases: dict[str, Tensor], case: str
 ) -> None:
@@ -117,3 +128,99 @@ def test_every_step_is_that_of_the_public_code(
     draws = PublicDraws(99 if "generator99" in case else 0)
     done = sample_publicly(policy, canvas, case.removeprefix("wide/"), draws, **CASES[case])
     check_steps(done, draws, cases, f"generate/{case}", canvas.mask_id)
+
+
+CACHED = {
+    "cfg4.0/T0.0/cache": {},
+    "cfg4.0/T1.0/cache": {},
+    "wide/cfg4.0/T1.0/cache": {},
+    "wide/cfg4.0/T1.0/cache_0.5_0.2_3": {"steps": 12},
+    "wide/cfg4.0/T0.0/cache_0.5_0.2_3": {"steps": 12},
+}
+"""Cases with the token-refresh cache; at ratio 0.9, warm-up 0.3 and interval 5, or as named."""
+
+
+@contextmanager
+def watch(policy: Any) -> Iterator[list[Tensor | None]]:
+    """The positions that each forward pass computes, None for all."""
+    computed: list[Tensor | None] = []
+    hook = policy.network.register_forward_pre_hook(
+        lambda _, __, inputs: computed.append(inputs.get("position_ids")), with_kwargs=True
+    )
+    try:
+        yield computed
+    finally:
+        hook.remove()
+
+
+@some_slow(list(CACHED), fast={"cfg4.0/T0.0/cache", "wide/cfg4.0/T1.0/cache_0.5_0.2_3"})
+def test_the_cache_computes_the_positions_of_the_public_code_again(
+    policy: SimpleNamespace, cases: dict[str, Tensor], case: str
+) -> None:
+    canvas, draws = build_canvas(policy, case), PublicDraws()
+    ratio, warmup, every = map(float, case.split("_")[1:] or (0.9, 0.3, 5))
+    options = {"cache_ratio": ratio, "warmup_ratio": warmup, "refresh_interval": int(every)}
+    with watch(policy) as computed:
+        name = case.removeprefix("wide/").rpartition("/")[0]
+        done = sample_publicly(
+            policy, canvas, name, draws, cache="refresh", **options, **CACHED[case]
+        )
+    check_steps(done, draws, cases, f"generate/{case}", canvas.mask_id)
+    assert done.forwards == len(computed) == len(draws.drawn)
+    length = canvas.tokens.shape[1]
+    for row, side in enumerate(("cond", "uncond")):
+        public = cases[f"generate/{case}/recomputed_{side}"]
+        for step, index in enumerate(computed):
+            again = torch.zeros(length, dtype=torch.bool)
+            again[slice(None) if index is None else index[row]] = True
+            assert again[length - public.shape[1] :].tolist() == public[step].tolist()
+
+
+@pytest.mark.parametrize("scale", [0.0, 4.0])
+def test_a_cache_that_keeps_nothing_changes_nothing(policy: SimpleNamespace, scale: float) -> None:
+    canvas = build_canvas(policy, "cfg4.0")
+    settings = {"name": "lumina", "steps": 6, "cfg_scale": scale}
+    plain, cached = (
+        sample(policy, canvas, SamplerConfig(**settings, **options), Generator().manual_seed(1))
+        for options in ({}, {"cache": "refresh", "cache_ratio": 0.0, "refresh_interval": 99})
+    )
+    assert torch.equal(plain.canvas.tokens, cached.canvas.tokens)
+    torch.testing.assert_close(plain.logprobs, cached.logprobs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("scale", [pytest.param(0.0, marks=pytest.mark.slow), 4.0])
+def test_a_row_is_cached_beside_others_as_alone(policy: SimpleNamespace, scale: float) -> None:
+    layout = build_layout(policy.network, "text_to_image", image_size=64)
+    prompts = [Prompt("", "text_to_image", text) for text in TEXTS.values()]
+    config = SamplerConfig(
+        name="lumina", steps=8, cfg_scale=scale, cache="refresh", cache_ratio=0.6, warmup_ratio=0.1
+    )
+    with watch(policy) as computed:
+        done = sample(policy, layout.canvas(prompts), config, generators(2))
+    assert sum(index is not None for index in computed) >= 4
+    for row, prompt in enumerate(prompts):
+        alone = sample(policy, layout.canvas([prompt]), config, generators(2)[row : row + 1])
+        response, own = done.canvas.response[row], alone.canvas.response[0]
+        assert torch.equal(done.canvas.tokens[row, response], alone.canvas.tokens[0, own])
+
+
+def test_a_network_that_shifts_logits_is_refused() -> None:
+    policy, prompts = small_policy("dream"), small_prompts("text", 1)
+    config = SamplerConfig(name="static", steps=4, cache="refresh")
+    with pytest.raises(ConfigError, match="cache is 'refresh'.*set it to none"):
+        sample(policy, policy.canvas(prompts), config, Generator())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"cache_ratio": 1.5}, r"sampler\.cache_ratio is 1\.5.*from 0 to 1"),
+        ({"warmup_ratio": -0.1}, r"sampler\.warmup_ratio is -0\.1"),
+        ({"refresh_interval": 0}, r"sampler\.refresh_interval is 0"),
+        ({"cache": "refresh", "block_size": 4}, r"sampler\.block_size is 4.*null with the cache"),
+        ({"cache": "refresh", "window": 4}, r"sampler\.window is 4.*prefix or dual"),
+    ],
+)
+def test_settings_of_the_cache_that_mean_nothing_are_refused(changes: dict, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        SamplerConfig(**changes)
