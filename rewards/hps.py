@@ -19,8 +19,9 @@ import numpy as np
 from PIL import Image
 
 from mmrl.config import import_extra
+from mmrl.types import Sample
 from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
-from rewards.networks.dual_encoder import DualEncoder, EncoderReward
+from rewards.networks.dual_encoder import DualEncoder, EncoderReward, describe_target
 from rewards.networks.open_clip_encoder import resolve_architecture
 from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD
 
@@ -47,6 +48,8 @@ class HPSReward(EncoderReward):
     """Hub id or directory with the file of that version, or the file itself."""
     model: str = "ViT-H-14"
     """open_clip architecture, or a directory with `open_clip_config.json`."""
+    text: Literal["prompt", "target_text"] = "prompt"
+    """What an image is compared with, see `clip`."""
     batch_size: int = 16
 
     def __post_init__(self) -> None:
@@ -64,6 +67,9 @@ class HPSReward(EncoderReward):
         side = size if isinstance(size, int) else size[0]
         tokenizer = open_clip.get_tokenizer(architecture)
         self.encoder = DualEncoder(network, tokenizer, lambda image: letterbox(image, side), self)
+
+    def words(self, sample: Sample) -> str:
+        return describe_target(sample) if self.text == "target_text" else sample.prompt
 
 
 def letterbox(image: Image.Image, side: int) -> Tensor:

@@ -74,7 +74,9 @@ def mark_slow(path: str) -> Any:
 
 def is_of_8b(path: str) -> bool:
     """Whether a configuration trains a public checkpoint."""
-    return re.match(r"llada_|lladav_|mmada_|dream_|diffucoder_", Path(path).name) is not None
+    return (
+        re.match(r"llada_|lladav_|mmada_|dream_|diffucoder_|lumina_", Path(path).name) is not None
+    )
 
 
 @pytest.mark.parametrize("path", list(map(mark_slow, configurations("rl"))))

@@ -64,6 +64,14 @@ SDAR_8B = {
 """Sizes of JetLM/SDAR-8B-Chat and Gen-Verse/TraDo-8B."""
 SDAR_4B = SDAR_8B | {"hidden_size": 2560, "intermediate_size": 9728}
 """Sizes of JetLM/SDAR-4B-Chat and Gen-Verse/TraDo-4B."""
+LUMINA_8B = _WIDTHS | {
+    "model_type": "llada",
+    "architectures": ["LLaDAForMultiModalGeneration"],
+    "rope_theta": 5e5,
+    "embedding_size": 134548,
+    "codebook_size": 8192,
+}
+"""Sizes of Alpha-VLLM/Lumina-DiMOO."""
 SIZES: dict[str, dict[str, Any]] = {
     "LLaDA-8B": LLADA_8B,
     "LLaDA-V-8B": LLADA_V_8B,
@@ -71,8 +79,10 @@ SIZES: dict[str, dict[str, Any]] = {
     "Dream-7B": DREAM_7B,
     "SDAR-4B": SDAR_4B,
     "SDAR-8B": SDAR_8B,
+    "Lumina-DiMOO-8B": LUMINA_8B,
 }
 HUB_IDS = {
+    "Alpha-VLLM/Lumina-DiMOO": "Lumina-DiMOO-8B",
     "Dream-org/": "Dream-7B",
     "apple/DiffuCoder": "Dream-7B",
     "JetLM/SDAR-4B": "SDAR-4B",

@@ -29,7 +29,7 @@ def word_edit(text: str, kind: str = DEFAULT) -> tuple[str, str]:
     """What the public code says of an edit: the message of the system, and that of the user.
 
     Args:
-        text: the instruction; `dense`, `ref_transfer` and `multi_view` have one of their own.
+        text: the instruction; those of `dense`, `ref_transfer` and `multi_view` are fixed.
         kind: `edit_type`.
     """
     name = next((name for name in _SYSTEM if name in kind), "")

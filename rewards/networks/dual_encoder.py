@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from PIL import Image
 
+from mmrl.config import check
 from mmrl.types import Sample
 from rewards.networks.placement import NetworkOptions
 from rewards.parsing.images import image_of
@@ -113,5 +114,20 @@ class EncoderReward(NetworkOptions):
     def __call__(self, samples: list[Sample]) -> list[float | None]:
         """Cosines in [-1, 1], times `factor`."""
         images = [image_of(sample, self.name) for sample in samples]
-        cosines = self.encoder.cosine(images, [sample.prompt for sample in samples])
+        cosines = self.encoder.cosine(images, [self.words(sample) for sample in samples])
         return [self.factor * cosine for cosine in cosines]
+
+    def words(self, sample: Sample) -> str:
+        """The text that an image is compared with."""
+        return sample.prompt
+
+
+def describe_target(sample: Sample) -> str:
+    """What an edited image should show: the metadata `target_text`, or else the prompt.
+
+    Raises:
+        ConfigError: `target_text` is no text.
+    """
+    text = sample.metadata.get("target_text") or sample.prompt
+    check(isinstance(text, str), "metadata.target_text", text, "a text")
+    return text

@@ -16,6 +16,7 @@ REWARDS: dict[str, str] = {
     "answer": "rewards.answer:AnswerReward",
     "clip": "rewards.clip:CLIPReward",
     "clip_direction": "rewards.clip_direction:CLIPDirectionReward",
+    "clip_image": "rewards.clip_image:CLIPImageReward",
     "code": "rewards.code:CodeReward",
     "compositional": "rewards.compositional:CompositionalReward",
     "countdown": "rewards.countdown:CountdownReward",

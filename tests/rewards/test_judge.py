@@ -101,6 +101,20 @@ def test_images_of_the_prompt_come_first_and_an_image_that_was_made_last(url: st
     assert "(the last image)" in words["text"]
 
 
+def test_an_edit_is_judged_beside_its_source_by_its_instruction(url: str) -> None:
+    red, blue = (Image.new("RGB", (6, 4), colour) for colour in ("red", "blue"))
+    reward = judge(url, template="image_edit")
+    reward([Sample("make it blue", blue, images=[red])])
+    source, edited, words = shown(url)
+    assert [picture(part).getpixel((0, 0)) for part in (source, edited)] == [
+        (255, 0, 0),
+        (0, 0, 255),
+    ]
+    assert "make it blue" in words["text"] and "first image is the original" in words["text"]
+    with pytest.raises(ValueError, match="template image_edit shows images alone"):
+        reward([text("a text")])
+
+
 @pytest.mark.parametrize(
     ("size", "options", "expected"),
     [
@@ -390,7 +404,10 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"urls": []}, ["judge.urls", "a list of addresses"]),
     ({"urls": ["localhost"]}, ["judge.urls: the URL 'localhost'"]),
     ({"api_key_env": "NOT_SET_ANYWHERE"}, ["judge.api_key_env", "NOT_SET_ANYWHERE", "Export it"]),
-    ({"template": "generall"}, ["judge.template is 'generall'", "general, process", "path of a"]),
+    (
+        {"template": "generall"},
+        ["judge.template is 'generall'", "general, image_edit, process", "path of a"],
+    ),
     ({"template": "process"}, ["asks about a chunk", "chunk_size is null"]),
     ({"template": "general", "chunk_size": 8}, ["no {chunk}", "use process"]),
     ({"chunk_size": 0}, ["judge.chunk_size is 0"]),
