@@ -21,7 +21,7 @@ from models.layouts.chat_templates import read_template
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
 from models.loading import find_whole, load_model, outline, save_model
-from models.network.core_config import CoreConfig
+from models.network.core import MaskedTokenModel
 from models.network.network import Network
 from models.network.vision import Vision
 from models.public_code import Source
@@ -251,13 +251,12 @@ def set_block_size(network: Network, size: int | None) -> None:
     """
     if size is None:
         return
-    core = getattr(network, "core", None)
-    if not isinstance(core, CoreConfig) or core.block_size is None:
+    if not isinstance(network, MaskedTokenModel) or network.core.block_size is None:
         raise ValueError(
             f"block_size is {size}, and all tokens of this checkpoint attend to each other; set it"
             " to null"
         )
-    network.core = replace(core, block_size=size)
+    network.core = replace(network.core, block_size=size)
     network.public_config["block_size"] = size
 
 

@@ -118,7 +118,7 @@ def drawn_network(name: str, dtype: torch.dtype = torch.float32) -> MaskedTokenM
     seed, sizes, (matrices, norms) = TEXT_NETWORKS[name].values()
     small = {"hidden_size": 16, "num_heads": 2, "num_kv_heads": 2, "rope_theta": 500000.0}
     model = MaskedTokenModel(small_core(**{**small, **sizes}))
-    names = public_names(model.state_dict(), model.core, KEYS)
+    names = public_names(model.state_dict(), model.tied, KEYS)
     draw, state = Generator().manual_seed(seed), model.state_dict()
     for key in sorted(names, key=names.__getitem__):
         numbers = torch.randn(state[key].shape, generator=draw)
@@ -137,7 +137,7 @@ def write_llada_v(directory: Path) -> Path:
     with torch.device("meta"):
         model = llada_v.network(config)
     state, draw = model.state_dict(), Generator().manual_seed(21)
-    names = public_names(state, model.core, llada_v.KEYS)
+    names = public_names(state, model.tied, llada_v.KEYS)
     tensors = {}
     for key in sorted(names, key=names.__getitem__):
         numbers = torch.randn(state[key].shape, generator=draw)

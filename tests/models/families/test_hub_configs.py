@@ -71,7 +71,7 @@ def test_a_published_configuration_gives_the_published_tensors(
         network = build_network(raw)
     state = network.state_dict()
     assert sum(tensor.numel() for tensor in state.values()) == parameters
-    names = public_names(state, network.core, get_family(raw).KEYS)
+    names = public_names(state, network.tied, get_family(raw).KEYS)
     assert tensors is None or len(set(names.values())) == tensors
     first = "model.transformer.wte.weight" if "d_model" in raw else "model.embed_tokens.weight"
     assert names["embed.weight"] == first
