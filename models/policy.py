@@ -171,7 +171,7 @@ def load_policy(
     network = load_model(
         directory, dtype, device, attn_implementation, merge_adapter, quantization_config
     )
-    set_block_size(network, choices.block_size)
+    set_blocks(network, choices)
     if not is_adapter(directory):
         network.source = Source(str(path_or_hub_id), directory)  # a hub id rather than its cache
     if isinstance(network.vision, Vision):
@@ -232,23 +232,26 @@ def _outline_with_tokenizer(
     """The network without its weights, and the tokenizer with the chat template of a file, where
     one is named."""
     network = outline(directory)
-    set_block_size(network, options.block_size)
+    set_blocks(network, options)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
         tokenizer.chat_template = read_template(options.chat_template)
     return network, tokenizer
 
 
-def set_block_size(network: Network, size: int | None) -> None:
-    """Give the blocks of a block-causal network another size, which is saved with it.
+def set_blocks(network: Network, options: LayoutConfig) -> None:
+    """Give the blocks of a block-causal network another size or alignment, saved with it.
 
     Args:
         network: of any family.
-        size: positions of a block; None leaves it.
+        options: what the user chose.
 
     Raises:
-        ValueError: the attention of the network is not causal between blocks.
+        ValueError: there is a size, and the attention of the network is not causal between blocks.
     """
+    size = options.block_size
+    if "block_size" in network.public_config and options.block_alignment is not None:
+        network.public_config["block_alignment"] = options.block_alignment
     if size is None:
         return
     if not isinstance(network, MaskedTokenModel) or network.core.block_size is None:

@@ -46,6 +46,7 @@ from mmrl.training.trainable import require_gradients, train_parts
 from models.families import llada, llada_v
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
+from models.layouts.text_layout import TextLayout
 from models.loading import outline
 from models.network.core import MaskedTokenModel
 from models.network.network import Network
@@ -74,7 +75,9 @@ class Completions:
         if config.eval_data:
             held_out = load_examples(config, layouts, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
+        public = self.policy.network.public_config
         network = load_start(self.policy, config, seed, device)
+        network.public_config = public
         freeze_parts(network, config, seed)
         if isinstance(network.vision, Vision):
             network.vision.one_by_one = False
@@ -152,6 +155,8 @@ def outline_start(config: CompletionConfig, vq: ImageTokenizer | None) -> Policy
         "empty for a network that reads no image codes",
     )
     check_corruption(policy.network, config.corruption)
+    if "block_size" in policy.network.public_config:  # counted as the corruption counts them
+        policy.network.public_config["block_alignment"] = "right"
     freeze_parts(policy.network, config)
     return policy
 

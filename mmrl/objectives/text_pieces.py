@@ -35,6 +35,7 @@ def build_piece(
     number: int,
     scale: float,
     mask_id: int,
+    block_size: int | None = None,
 ) -> Rows:
     """Join prompt, view and untrained rest of an example.
 
@@ -45,6 +46,8 @@ def build_piece(
         number: of the piece in its micro-batch.
         scale: divides the weights.
         mask_id: replaces hidden tokens.
+        block_size: of a network whose attention is causal between blocks; None lets the prompt
+            attend to all of itself.
 
     Returns:
         Tensors [P + m + n - trained].
@@ -56,12 +59,15 @@ def build_piece(
     hidden = _extend(first, False, view.hidden, rest, True)
     # the prompt is block 0 where all attend to all, and an earlier block where there are copies
     before = -1 if bool(view.copy.any()) else 0
+    block = _extend(first, before, view.block, rest, 0)
+    if block_size is not None:  # those of the prompt end where the completion begins
+        block[:first] = (torch.arange(first) - first) // block_size
     return Rows(
         ids=torch.where(hidden, mask_id, targets),
         targets=targets,
         weight=_extend(first, 0.0, view.weight, rest, 0.0) / scale,
         place=torch.cat((torch.arange(first), first + index)),
-        block=_extend(first, before, view.block, rest, 0),
+        block=block,
         copy=_extend(first, False, view.copy, rest, False),
         piece=torch.full((len(targets),), number),
         at=torch.cat((at, torch.full_like(index, -1))),

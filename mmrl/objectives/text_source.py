@@ -103,7 +103,8 @@ class Source:
             view = self.corruption.corrupt(order, chance, self.options)
             scale = (self.mean_length or example.trained) * len(examples)
             given = build_prompt(example, album)
-            pieces.append(build_piece(example, given, view, n, scale, ids["mask"]))
+            size = self.layouts.text.block_size
+            pieces.append(build_piece(example, given, view, n, scale, ids["mask"], size))
         rows = pack_rows(pieces, self.config.max_length if self.config.packing else 0, ids["eos"])
         rows.features = None if album is None else album.features(rows.at)
         return rows

@@ -17,7 +17,8 @@ class LoopConfig:
     """Denoising steps S, over all blocks."""
     block_size: int | None = None
     """Response positions of a block; blocks are written one after the other, each in S / blocks
-    steps. null writes the whole response at once."""
+    steps. null writes the whole response at once, or in the blocks of the network, where its
+    attention is causal between them."""
     cfg_scale: float = 0.0
     """Classifier-free guidance w: (1 + w) conditional - w unconditional logits; 0 is off."""
     image_guidance_scale: float = 0.0
@@ -38,7 +39,9 @@ class LoopConfig:
     cache: Literal["none", "prefix", "dual", "refresh"] = "none"
     """Keys and values kept from the first step of a block: of the columns before it (prefix), or of
     all columns outside it (dual). refresh: those of most positions are kept, with their logits, and
-    the rest computed again, as Lumina-DiMOO does. Faster, and an approximation."""
+    the rest computed again, as Lumina-DiMOO does. Faster, and an approximation; prefix and dual are
+    exact where attention is causal between blocks (SDAR), where each finished block is computed
+    once, and equal prompts once."""
     window: int | None = None
     """With a cache, how many positions after the block are computed with it. null: all (prefix),
     none (dual). Positions beyond are not attended to (prefix) or stale (dual)."""

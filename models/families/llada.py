@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from models.families.family import check_variant, read_head_dim, read_number, token_ids
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
+from models.layouts.layout_config import BlockAlignment, LayoutConfig
 from models.layouts.text_layout import TextLayout
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
@@ -142,6 +142,7 @@ def text_layout(
     options: LayoutConfig,
     ids: Mapping[str, int] | None = None,
     block_size: int | None = None,
+    block_alignment: BlockAlignment = "left",
 ) -> TextLayout:
     """The layout of text.
 
@@ -150,6 +151,7 @@ def text_layout(
         options: what the user chose.
         ids: of `mask`, `eos` and `eot`; None takes those of LLaDA's special tokens.
         block_size: of the network, see `CoreConfig`.
+        block_alignment: of its blocks, see `LayoutConfig`.
     """
     wanted = options.chat_template
     return TextLayout(
@@ -159,7 +161,7 @@ def text_layout(
         options.max_completion_length,
         wanted if wanted is None else bool(wanted),
         block_size,
-        options.block_alignment,
+        block_alignment,
     )
 
 

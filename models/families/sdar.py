@@ -109,6 +109,8 @@ def layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """Text alone; see `Family.layouts`."""
-    config = {"pad_token_id": TOKEN_IDS["<|endoftext|>"], **network.public_config}
-    ids = dream.read_ids({"mask_token_id": MASK_ID, **config}, tokenizer)
-    return {"text": llada.text_layout(tokenizer, options, ids, network.core.block_size)}
+    own = {"pad_token_id": TOKEN_IDS["<|endoftext|>"], "block_size": BLOCK_SIZE}
+    config = {"mask_token_id": MASK_ID, **own, **network.public_config}
+    ids = dream.read_ids(config, tokenizer)
+    alignment = options.block_alignment or config.get("block_alignment") or "left"
+    return {"text": llada.text_layout(tokenizer, options, ids, config["block_size"], alignment)}

@@ -43,8 +43,9 @@ class LayoutConfig:
     block_size: int | None = None
     """Positions of a block of a network whose attention is causal between blocks; None follows the
     checkpoint, by its config.json or its name."""
-    block_alignment: BlockAlignment = "left"
-    """Whether blocks are counted from the first token, or from the first one of the response."""
+    block_alignment: BlockAlignment | None = None
+    """Whether blocks are counted from the first token, or from the first one of the response; None
+    follows the checkpoint, and `left` where its config.json names none."""
 
     def __post_init__(self) -> None:
         kinds = {

@@ -7,9 +7,10 @@
 A copy sees the prompt, the clean blocks before its block and the copies of that block; a clean
 token sees the prompt and the clean blocks up to its own. A copy has the position of its original.
 Source: BD3-LM (arXiv 2503.09573) and SDAR (2510.06303), whose public scripts draw a rate
-per token or one for all blocks; here each block has its own. Deviations: the prompt attends to all
-of itself, and blocks count from the first token of the completion. A network trained so writes
-block by block without masks after the block; the samplers here put masks there.
+per token or one for all blocks; here each block has its own. Blocks count from the first token of
+the completion, in both directions where the network's attention is causal between blocks (SDAR);
+in any other network the prompt attends to all of itself, and its samplers put masks after a block
+that this training has not seen.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ def test_every_published_method_has_its_preset() -> None:
         "bgpo",
         "coupled_grpo",
         "diffu_grpo",
+        "ebpo",
         "espo",
         "gdpo",
         "just_grpo",

@@ -32,6 +32,7 @@ COSTS = {
     "bgpo": (4, 4, 0),
     "coupled_grpo": (3, 3, 3),
     "diffu_grpo": (1, 1, 1),
+    "ebpo": (4, 4, 0),
     "espo": (2, 2, 2),
     "gdpo": (2, 2, 0),
     "just_grpo": (8, 8, 0),
