@@ -46,7 +46,6 @@ from mmrl.training.trainable import require_gradients, train_parts
 from models.families import llada, llada_v
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
-from models.layouts.text_layout import TextLayout
 from models.loading import outline
 from models.network.core import MaskedTokenModel
 from models.network.network import Network
