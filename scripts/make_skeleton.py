@@ -65,9 +65,12 @@ TURNS = (
 class Config:
     """What to write."""
 
-    family: Literal["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2"] = "llada"
-    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, DiffuCoder-7B, which is a Dream,
-    SDAR-8B-Chat, or the image tokenizer showlab/magvitv2."""
+    family: Literal["llada", "llava_llada", "mmada", "lumina", "dream", "sdar", "magvitv2"] = (
+        "llada"
+    )
+    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer (needs
+    diffusers), DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, or the image tokenizer
+    showlab/magvitv2."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
@@ -140,6 +143,16 @@ def mmada_config(layers: int, width: int) -> dict[str, Any]:
         "transformers_version": "4.46.0",
         "vocab_size": rows,
     }
+
+
+def lumina_config(layers: int, width: int) -> dict[str, Any]:
+    """`config.json` of Lumina-DiMOO at other sizes; of the published one the class and the number
+    of rows are known."""
+    from models.families.lumina import ARCHITECTURE
+    from models.families.lumina import ROWS as rows
+
+    own = {"architectures": [ARCHITECTURE], "embedding_size": rows, "vocab_size": rows}
+    return {key: v for key, v in llada_config(layers, width).items() if key != "auto_map"} | own
 
 
 def llada_v_config(layers: int, width: int, small: bool = False) -> dict[str, Any]:
@@ -277,7 +290,7 @@ def model_config(config: Config) -> dict[str, Any]:
     if config.family == "llava_llada":
         return llada_v_config(config.layers, config.width, config.tower == "small")
     configs = {"llada": llada_config, "mmada": mmada_config, "dream": dream_config}
-    make = (configs | {"sdar": sdar_config})[config.family]
+    make = (configs | {"sdar": sdar_config, "lumina": lumina_config})[config.family]
     return make(config.layers, config.width)
 
 
@@ -298,6 +311,23 @@ def make_tokenizer(base: bool = False) -> "PreTrainedTokenizerFast":
         bos_token="<|startoftext|>",
         chat_template=None if base else CHAT,
     )
+
+
+def make_lumina_tokenizer() -> "PreTrainedTokenizerFast":
+    """A tokenizer with the ids of Lumina-DiMOO's up to its image codes. Those of the marks of turns
+    are not published; here they are reserved tokens of LLaDA."""
+    from models.families.lumina import BEFORE_CODES, ROWS, TOKEN_IDS
+    from models.layouts.lumina_rows import UNCONDITIONAL
+
+    codes, newline = ROWS - CODES, TOKEN_IDS["<|reserved_token_0|>"]
+    names = dict(enumerate(("<system>", "</system>", "<user>", "</user>"), newline + 16))
+    names[codes + BEFORE_CODES["null"]] = UNCONDITIONAL
+    base = make_tokenizer()
+    known = base.convert_ids_to_tokens(range(len(base)))
+    first = base.convert_tokens_to_ids("<|startoftext|>")
+    own = [known[n] if n < len(known) else f"<|unnamed_{n}|>" for n in range(first, codes)]
+    special = [names.get(n, name) for n, name in enumerate(own, first)]
+    return make_byte_tokenizer(first, special, bos_token="<|startoftext|>")
 
 
 def make_sdar_tokenizer() -> "PreTrainedTokenizerFast":
@@ -419,6 +449,9 @@ def make_skeleton(config: Config) -> None:
         write_dream_tokenizer(folder)
     elif config.family == "sdar":
         make_sdar_tokenizer().save_pretrained(folder)
+    elif config.family == "lumina":
+        make_lumina_tokenizer().save_pretrained(folder)
+        _make_lumina_vq(config, folder / "vqvae")
     else:
         ends = {"bos_token_id": "<|startoftext|>", "eos_token_id": "<|endoftext|>"}
         generation = {key: TOKEN_IDS[token] for key, token in ends.items()}
@@ -443,6 +476,31 @@ def _make_vq(config: Config, folder: Path) -> None:
 
     torch.manual_seed(config.seed)
     save_vq(MagvitV2(MagvitConfig(ch=config.width)), folder)
+
+
+def _make_lumina_vq(config: Config, folder: Path) -> None:
+    """diffusers' `VQModel` with 16 x 16 pixels a code, aMUSEd's sizes at the width 4096."""
+    import torch
+
+    from models.image_tokenizers.image_tokenizer import build_vq, save_vq
+
+    unit = max(32, config.width // 32)
+    sizes = {
+        "_class_name": "VQModel",
+        "act_fn": "silu",
+        "block_out_channels": [unit, unit, 2 * unit, 2 * unit, 6 * unit],
+        "down_block_types": ["DownEncoderBlock2D"] * 5,
+        "up_block_types": ["UpDecoderBlock2D"] * 5,
+        "latent_channels": 64,
+        "layers_per_block": 2,
+        "lookup_from_codebook": True,
+        "force_upcast": True,
+        "mid_block_add_attention": False,
+        "norm_num_groups": 32,
+        "num_vq_embeddings": CODES,
+    }
+    torch.manual_seed(config.seed)
+    save_vq(build_vq(sizes), folder)
 
 
 def main() -> int:

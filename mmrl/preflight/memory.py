@@ -219,7 +219,7 @@ def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, visio
     if layout is None or (writes_images(name) and name not in EDITS):
         return 0
     if layout.needs_vq:
-        return image_tokens(config.model, raw, written=False)
+        return image_tokens(config.model, raw, written=name in EDITS)
     sizes = (prompt.image_sizes for prompt in task.prompts)
     return max((sum(vision.tiling.rows(*size) for size in each) for each in sizes), default=0)
 

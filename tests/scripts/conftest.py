@@ -1,5 +1,6 @@
 """Checkpoints that have everything but the weights of the published ones."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES = ("llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2")
+FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2"]
+FAMILIES += ["lumina"] if find_spec("diffusers") else []
 
 
 @pytest.fixture(scope="session")

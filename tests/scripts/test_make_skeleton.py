@@ -86,7 +86,7 @@ def test_a_skeleton_of_the_base_model_lacks_turns_until_it_is_loaded(tmp_path: P
 def test_each_family_loads_with_its_tasks(tmp_path: Path) -> None:
     vq = make(tmp_path / "vq", "magvitv2", width=32)
     mmada = load_policy(make(tmp_path / "mmada", "mmada"), vq=vq)
-    assert set(mmada.layouts) == {"text", "text_to_image", "image_to_text"}
+    assert set(mmada.layouts) == {"text", "text_to_image", "image_to_text", "image_edit"}
     prompts = [Prompt(text="a cat", id="a", task="text_to_image")]
     canvas = mmada.canvas(prompts)
     assert int(canvas.response.sum()) == 1024 and canvas.vocab == (126349, 126349 + 8192)

@@ -21,6 +21,7 @@ from PIL import Image
 from mmrl.config import load_config
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
+from models.task_names import writes_images
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
@@ -28,11 +29,13 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "rl").glob("*.yaml")
-    if re.match("llada_|lladav_|dream_|diffucoder_|mmada_(?!base_)|mmada_base_t2i_clip", path.name)
+    if re.match(
+        "llada_|lladav_|dream_|diffucoder_|lumina_|mmada_(?!base_)|mmada_base_t2i_clip", path.name
+    )
 )
 """Those from MMaDA-8B-Base differ in the checkpoint's name alone, so one of them stands for all."""
 FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/": "mmada"}
-FAMILIES |= {"Dream-org/": "dream", "apple/": "dream"}
+FAMILIES |= {"Dream-org/": "dream", "apple/": "dream", "Alpha-VLLM/": "lumina"}
 MATH = {"problem": "What is 1 + 2?", "solution": r"It is $\boxed{3}$.", "level": "Level 1"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
@@ -59,6 +62,18 @@ ROWS: dict[str, dict[str, Any]] = {
     },
 }
 """A row of each data set of the hub, with the columns it has there."""
+RED = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAQAAAAECAIAAAAmkwkpAAAAFElEQVR4nG"
+    "M8oaHBAANMDEgANwcAOFQBICTvemsAAAAASUVORK5CYII="
+)
+ROWS["osunlp/MagicBrush"] = {
+    "img_id": "1",
+    "turn_index": 1,
+    "source_img": RED,
+    "mask_img": RED,
+    "instruction": "make it blue",
+    "target_img": RED,
+}
 CLIP = {"name": "clip", "model": str(ROOT / "datasets" / "shapes" / "checkpoints" / "clip")}
 NOT_HERE = ("hps", "hpsv3", "compositional")
 """Rewards whose networks cannot be had without a download."""
@@ -126,7 +141,7 @@ def shrink(
     }
     if find_spec("bitsandbytes") is None:
         words["model.quantization_config"] = "null"
-    if config.model.vq is not None:
+    if config.model.vq is not None and family != "lumina":  # which holds its own
         words["model.vq"] = skeletons["magvitv2"]
     own: dict[str, Any] = {
         "algorithm.num_iterations": min(2, task.algorithm["num_iterations"]),
@@ -134,7 +149,7 @@ def shrink(
         "num_generations": 2,
         "eval_limit": 1,
         "rewards": json.dumps([replace_reward(each, judge, rewards) for each in task.rewards]),
-        "eval_rewards": json.dumps([{"name": "jpeg"}] if task.task == "text_to_image" else []),
+        "eval_rewards": json.dumps([{"name": "jpeg"}] if writes_images(task.task) else []),
     }
     if task.max_completion_length is not None:
         length = task.sampler.block_size or 32
@@ -160,6 +175,8 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     monkeypatch.chdir(ROOT)
     words = [f"config={path}"]
     config = load_config(RLConfig, words)
+    if path.stem.startswith("lumina_"):
+        pytest.importorskip("diffusers")
     [(name, task)] = config.tasks.items()
     words += shrink(config, tmp_path, skeletons, judge, rewards.url)
     if task.prompts in ROWS:  # a file has neither configurations nor splits
