@@ -45,6 +45,7 @@ from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.randomness import generator, stable_seed
 from mmrl.training.trainable import require_gradients, train_parts
 from models.families import FAMILIES, find_family, mmada
+from models.families.family import Family
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_to_image import TextToImage
@@ -240,11 +241,15 @@ def check_family(config: MaskedConfig, raw: Mapping[str, Any] | None = None) -> 
     family = None if raw is None else find_family(raw)
     if raw is None or family is None:
         return
-    fits = {n for n, f in FAMILIES.items() if f.LAYOUTS.get("text_to_image") is TextToImage}
+    fits = {n for n, own in FAMILIES.items() if has_parts(own)}
     allowed = f"a checkpoint of type {' or '.join(sorted(fits))}, whose rows of images are learned"
     advice = f"Its config.json says {raw.get('model_type')}; objective.name: text trains on texts."
-    right = family.LAYOUTS.get("text_to_image") is TextToImage
-    check(right, "objective.model", config.model, allowed, advice)
+    check(has_parts(family), "objective.model", config.model, allowed, advice)
+
+
+def has_parts(family: Family) -> bool:
+    """Whether a family has the rows of all parts: Lumina-DiMOO has none of text alone."""
+    return family.LAYOUTS.get("text_to_image") is TextToImage and "text" in family.LAYOUTS
 
 
 def add_lora(policy: Policy, config: MaskedConfig, seed: int = 0) -> None:

@@ -17,7 +17,9 @@ from models.layouts.image_edit import ImageEdit
 from models.layouts.image_size import count_along, written_grid
 from models.layouts.layout import Layout
 from models.layouts.layout_config import LayoutConfig
+from models.layouts.lumina_chat import LuminaChat
 from models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
+from models.layouts.text_layout import TextLayout
 from models.layouts.text_to_image import TextToImage
 from models.network.network import Network
 
@@ -25,7 +27,11 @@ KEYS, VOCAB_KEYS = llada.KEYS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
 """Its authors load the published class by their package."""
 network = llada.network
-LAYOUTS: dict[str, type[Layout]] = {"image_edit": ImageEdit, "text_to_image": TextToImage}
+LAYOUTS: dict[str, type[Layout]] = {
+    "image_edit": ImageEdit,
+    "image_to_text": LuminaChat,
+    "text_to_image": TextToImage,
+}
 ARCHITECTURE = "LLaDAForMultiModalGeneration"
 ROWS = 126356 + 8192
 """Embedding rows of the published checkpoint: tokens and codes."""
@@ -62,6 +68,7 @@ def layouts(
     policy = options.mask_policy or "key_padding"
     return {
         "image_edit": ImageEdit(rows, vq, grid, policy, options.image_fit),
+        "image_to_text": LuminaChat(text_layout(rows, options), rows, vq, side, options.image_fit),
         "text_to_image": TextToImage(rows, vq, grid, policy),
     }
 
@@ -93,6 +100,14 @@ def build_rows(
             expected = "one token" if wanted is None else f"the token {wanted}"
             raise ValueError(f"the tokenizer encodes {text} as {found}, which must be {expected}")
     return LuminaRows(tokenizer, ids, offset, max_text_len, grid)
+
+
+def text_layout(rows: LuminaRows, options: LayoutConfig) -> TextLayout:
+    """The layout of text, which only questions about images use: an answer has one end."""
+    end = rows.ids["end_answer"]
+    ids = {**rows.ids, "eos": end, "eot": end}
+    lengths = options.max_prompt_length, options.max_completion_length
+    return TextLayout(rows.tokenizer, ids, *lengths, chat_template=False)
 
 
 def count_codes(config: Mapping[str, Any]) -> int:

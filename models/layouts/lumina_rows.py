@@ -69,7 +69,7 @@ class LuminaRows:
         for n, (text, images) in enumerate(zip(texts, sources, strict=True)):
             system, user = word_edit(text, DEFAULT if kinds is None else kinds[n])
             [prompt] = self._prompts([user], system, [dropped[n]])
-            shown = [self.image(own.flatten(), tuple(own.shape)).tolist() for own in images]
+            shown = [self.image(own.flatten(), (len(own), own.shape[1])).tolist() for own in images]
             prompts.append(insert_images(prompt, [token for image in shown for token in image]))
         return self._before_image(prompts, codes)
 

@@ -112,7 +112,7 @@ def test_a_family_that_draws_nothing_learns_and_draws_no_images(
     words += ["objective.name=text", f"objective.corruption={{name: {corruption}}}"]
     said = refusal(sft.main, words, capsys)
     assert "row 0 has images, and the network cannot see them" in said
-    assert "name a checkpoint of type llava_llada or mmada" in said
+    assert "name a checkpoint of type llava_llada or lumina or mmada" in said
 
 
 def test_each_evaluation_names_the_one_that_has_a_task(capsys: pytest.CaptureFixture) -> None:

@@ -53,7 +53,12 @@ def test_the_tasks_and_what_they_write_are_those_of_the_families() -> None:
 @pytest.mark.parametrize(
     ("family", "vq", "task", "named"),
     [
-        ("llada", None, "image_to_text", "a checkpoint of type llava_llada or mmada for x. Its co"),
+        (
+            "llada",
+            None,
+            "image_to_text",
+            "of type llava_llada or lumina or mmada for x",
+        ),
         (
             "llada",
             None,

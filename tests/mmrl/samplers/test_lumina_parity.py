@@ -22,7 +22,8 @@ from mmrl.samplers.lumina import confidence, write_counts
 from mmrl.samplers.rule import Prediction, Proposal, State
 from mmrl.types import Canvas, Prompt, Rollout
 from tests.mmrl.canvases import generators
-from tests.models.lumina import FIXTURE, build_layout, draw_network
+from tests.mmrl.samplers.public_samplers import sample_publicly as sample_answer
+from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.networks import bare_policy
 from tests.models.small_policies import small_policy, small_prompts
 
@@ -174,6 +175,36 @@ def test_the_cache_computes_the_positions_of_the_public_code_again(
             again = torch.zeros(length, dtype=torch.bool)
             again[slice(None) if index is None else index[row]] = True
             assert again[length - public.shape[1] :].tolist() == public[step].tolist()
+
+
+ANSWERS = {
+    "T0": {"block_size": 16},
+    "T0/blocks": {"block_size": 4},
+    "T0/uneven": {"steps": 6},
+    "T1": {"temperature": 1.0},
+    "random": {"target": "random"},
+    "cfg": {"cfg_scale": 1.0},
+}
+"""Answers about an image: 16 tokens in 8 steps and two blocks, but for what is named."""
+
+
+@some_slow(list(ANSWERS), fast={"T0/blocks"})
+def test_static_is_its_sampler_for_understanding(
+    policy: SimpleNamespace,
+    cases: dict[str, Tensor],
+    case: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Canvas, "never", property(lambda _: []))  # the public code draws masks too
+    ids = cases["mmu/short/ids"].long()[None]
+    canvas = Canvas(ids, ids == MASK, None, (0, 134548), MASK, torch.full_like(ids, MASK))
+    usual = {"name": "static", "temperature": 0.0, "steps": 8, "block_size": 8}
+    config = SamplerConfig(**{**usual, **ANSWERS[case]})
+    done = sample_answer(policy, canvas, config)
+    assert done.canvas.tokens.tolist() == [cases[f"mmu/generate/{case}/out"].tolist()]
+    tokens, written_at = (t[canvas.response] for t in (done.canvas.tokens, done.written_at))
+    for step, before in enumerate(cases[f"mmu/generate/{case}/canvas"]):
+        assert torch.where(written_at < step, tokens, MASK).tolist() == before.tolist()
 
 
 @pytest.mark.parametrize("scale", [0.0, 4.0])

@@ -1,0 +1,107 @@
+"""Questions about images for Lumina-DiMOO: rows of the public code, sizes, and what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mmrl.types import Prompt
+from models.layouts.lumina_chat import LuminaAlbum, LuminaChat
+from models.layouts.lumina_rows import ANSWER
+from models.layouts.published_sizes import fit_size, list_sizes
+from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
+from tests.models.small_policies import small_policy
+
+CASES = load_file(FIXTURE / "cases.safetensors")
+
+
+@pytest.fixture(scope="module")
+def layout() -> LuminaChat:
+    return build_layout(draw_network(), "image_to_text", image_size=128)
+
+
+def question(text: str = "what?", images: int = 1, **changes: Any) -> Prompt:
+    shown = [Image.new("RGB", (96, 64), (40 * n, 0, 0)) for n in range(images)]
+    return Prompt("q", "image_to_text", text, images=shown, **changes)
+
+
+def codes_of(ids: list[int]) -> Tensor:
+    """The image of a row, [4, 6]."""
+    first = ids.index(126349) + 1
+    return torch.tensor(ids[first : first + 28]).view(4, 7)[:, :6]
+
+
+def test_a_row_is_that_of_the_public_benchmark_code(
+    layout: LuminaChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = CASES["mmu/clean/ids"].tolist()
+    shown = layout.rows.image(codes_of(expected).flatten(), (4, 6)).tolist()
+    monkeypatch.setattr(LuminaChat, "show", lambda *_: shown)
+    canvas = layout.canvas([question()], 16)
+    assert canvas.tokens.tolist() == [expected] and canvas.stop_ids == (126355,)
+    assert canvas.tokens[canvas.response].tolist() == [MASK] * 16 and canvas.response.sum() == 16
+    assert canvas.unconditional().tokens.eq(MASK).all() and canvas.vocab == (0, 126356)
+    assert layout.positions(question()) == 6 * 11 + 2, "160 x 96 pixels"
+
+
+@pytest.mark.parametrize(("cells", "name"), [(256, "list_512"), (1024, "list_1024")])
+def test_sizes_are_those_of_the_public_code(cells: int, name: str) -> None:
+    listed = sorted((32 * width, 32 * height) for width, height in list_sizes(cells))
+    assert listed == sorted(map(tuple, CASES[f"crop/{name}"].tolist()))
+
+
+@pytest.mark.parametrize(
+    ("size", "fitted"),
+    [((96, 64), (3, 2)), ((64, 96), (2, 3)), ((70, 70), (2, 2)), ((900, 10), (4, 1))],
+)
+def test_an_image_takes_the_sides_nearest_its_own(
+    size: tuple[int, int], fitted: tuple[int, int]
+) -> None:
+    assert fit_size(size, 6) == fitted
+
+
+def test_images_are_encoded_once_and_stand_before_the_end_of_the_turn() -> None:
+    policy = small_policy("lumina")
+    layout: Any = policy.layouts["image_to_text"]
+    colours = [Image.new("RGB", (8, 8), (250, 0, 0)), Image.new("RGB", (16, 4), (0, 250, 0))]
+    prompt = Prompt("q", "image_to_text", "a<image><image> b", images=colours)
+    album = LuminaAlbum(layout)
+    rows = [album.add(colours, n)[0] for n in (0, 1, 0)]
+    assert rows[0] is rows[2] and len(rows[0]) == 4 * 5 + 2
+    canvas = policy.canvas([prompt], 4)
+    ids, end = canvas.tokens[0].tolist(), layout.rows.prompt("", "")[-1]
+    answer, tail = layout.ids["answer"], [*[canvas.mask_id] * 4, layout.ids["end_answer"]]
+    assert ids[-len(rows[0]) - len(rows[1]) - 7 :] == [*rows[0], *rows[1], end, answer, *tail]
+    assert len(ids) == len(layout.rows.prompt("ab", ANSWER)) + layout.positions(prompt) + 6
+
+
+def test_a_system_message_takes_the_place_of_the_public_one(layout: LuminaChat) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "what?"}]
+    pieces = layout.pieces(question(messages=messages, prefill="It"))
+    assert pieces[0] + pieces[1][:1] == layout.rows.prompt("what?", "Be brief.")
+    assert pieces[1][1:] == [126354, 1000 + ord("I"), 1000 + ord("t")]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named"),
+    [
+        (question(images=0), "0 images"),
+        (question("<image> <image> what?"), "1 images and 2 marks"),
+        (question(messages=[{"role": "user", "content": "a"}] * 2), "messages of user, user"),
+    ],
+)
+def test_prompts_that_it_cannot_take_are_refused(prompt: Prompt, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        LuminaChat.check(prompt)
+
+
+def test_an_answer_is_cut_at_its_end() -> None:
+    policy = small_policy("lumina")
+    canvas = policy.canvas([question()], 5)
+    words = policy.tokenizer.get_vocab()
+    written = [words["n"], words["o"], policy.layouts["image_to_text"].ids["end_answer"], 1, 2]
+    canvas.tokens[canvas.response] = torch.tensor(written)
+    assert policy.decode(canvas, [question()])[0].replace(" ", "") == "no"
