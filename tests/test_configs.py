@@ -74,9 +74,8 @@ def mark_slow(path: str) -> Any:
 
 def is_of_8b(path: str) -> bool:
     """Whether a configuration trains a public checkpoint."""
-    return (
-        re.match(r"llada_|lladav_|mmada_|dream_|diffucoder_|lumina_", Path(path).name) is not None
-    )
+    families = "llada|lladav|mmada|dream|diffucoder|sdar|trado|lumina"
+    return re.match(rf"({families})_", Path(path).name) is not None
 
 
 @pytest.mark.parametrize("path", list(map(mark_slow, configurations("rl"))))
@@ -155,6 +154,46 @@ def test_the_benchmarks_of_dream_and_diffucoder_are_those_of_their_authors(
     assert (config.num_samples, config.assistant_prefill) == (1, "")
     path = "Dream-org/Dream-v0-Instruct-7B" if "dream" in name else "apple/DiffuCoder-7B-cpGRPO"
     assert (config.model.path, config.model.vq) == (path, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["gsm8k", "math500", "aime24", "humaneval", "mbpp", "livecodebench"]
+)
+def test_the_benchmarks_of_trado_are_those_of_dllm_rl(name: str) -> None:
+    config = load_config(EvalConfig, [f"config=configs/eval/trado_{name}.yaml"])
+    assert (config.model.path, config.num_samples) == ("Gen-Verse/TraDo-8B-Instruct", 3)
+    rows = config.rows()
+    for sampler, length in rows.values():
+        assert (length, sampler.steps, sampler.block_size) == (2000, 2000, 4)
+        assert (sampler.temperature, sampler.target, sampler.eos) == (1, "confidence", "stop")
+    dynamic, static = (sampler for sampler, _ in rows.values())
+    assert (dynamic.name, dynamic.threshold, dynamic.at_least) == ("dynamic", 0.9, "quota")
+    assert (static.name, static.top_k, dynamic.top_k) == ("static", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "mask", "rows"),
+    [
+        ("sdar_trace_rl", "trace", 4),
+        ("sdar_trace_rl_value", "trace", 4),
+        ("sdar_trace_rl_code", "trace", 4),
+        ("trado_trace_rl", "trace", 4),
+        ("sdar_random_masking", "uniform", 1),
+        ("sdar_coupled", "complementary", 2),
+    ],
+)
+def test_the_sdar_recipes_are_dllm_rls(name: str, mask: str, rows: int) -> None:
+    config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
+    task = config.tasks["questions"]
+    algorithm, sampler = load_algorithm(task.algorithm), task.sampler
+    rollouts = task.num_prompts * task.num_generations
+    assert (task.num_prompts, task.num_generations) == (64, 16) and config.max_steps == 80
+    assert (sampler.name, sampler.threshold, sampler.at_least) == ("dynamic", 0.9, "quota")
+    assert (sampler.temperature, sampler.block_size, sampler.steps) == (1, 4, 2000)
+    assert (algorithm.mask, algorithm.aggregation, algorithm.beta) == (mask, "dr_grpo", 0.01)
+    assert (algorithm.kl, algorithm.kl_to, algorithm.epsilon) == ("k3", "old", 0.2)
+    assert passes_per_rollout(algorithm, sampler.steps, 2000, 4) == rows
+    assert rollouts * rows // config.num_mini_batches == 256
 
 
 @pytest.mark.parametrize(

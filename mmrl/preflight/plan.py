@@ -160,7 +160,7 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
             f" {algorithm.value.lam:g}, clip range {algorithm.value_epsilon:g}, learning rate"
             f" {config.learning_rate * algorithm.value.learning_rate_scale:g}"
         )
-    for difference in find_differences(algorithm, sampler):
+    for difference in find_differences(algorithm, sampler, block_size is not None):
         yield f"mismatch    {difference}"
     for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
         yield f"no effect   {setting}"

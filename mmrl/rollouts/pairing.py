@@ -26,8 +26,16 @@ def check_pairing(row: AlgorithmConfig, sampler: SamplerConfig, where: str) -> N
         )
 
 
-def find_differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
-    """How the scored policy differs from the one that samples; empty where it does not."""
+def find_differences(
+    row: AlgorithmConfig, sampler: SamplerConfig, exact_cache: bool = False
+) -> list[str]:
+    """How the scored policy differs from the one that samples; empty where it does not.
+
+    Args:
+        row: scores.
+        sampler: of the rollouts.
+        exact_cache: whether a cache changes nothing, as where attention is causal between blocks.
+    """
     found = []
     for key in ("cfg_scale", "image_guidance_scale", "temperature"):
         rollout, scoring = getattr(sampler, key), getattr(row, key)
@@ -37,7 +45,7 @@ def find_differences(row: AlgorithmConfig, sampler: SamplerConfig) -> list[str]:
         found.append("the rollout filters tokens (top_k, top_p) and scoring does not")
     if sampler.eos == "suppress":
         found.append("the rollout never writes the end token (eos: suppress) and scoring allows it")
-    if sampler.cache != "none":
+    if sampler.cache != "none" and not exact_cache:
         found.append(f"the rollout reads a cache ({sampler.cache}) and scoring reads none")
     if row.follows_blocks and row.block_size != sampler.block_size:
         sizes = ["null" if n is None else n for n in (sampler.block_size, row.block_size)]

@@ -3,7 +3,7 @@
 A full step computes all positions of a row. A partial one computes again those with the lowest
 logits, among all that the row attends to, prompt included, and takes everything else from the last
 pass that computed it; a token that was written since then still has the keys and values of a mask.
-The conditional and the unconditional rows have sets of their own. An approximation.
+The conditional and the unconditional rows have separate sets. An approximation.
 """
 
 from __future__ import annotations

@@ -38,10 +38,11 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "eval").glob("*.yaml")
-    if re.match("(llada|mmada|dream|diffucoder)v?_", path.name)
+    if re.match("(llada|mmada|dream|diffucoder|trado)v?_", path.name)
 )
-FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/": "mmada"}
-FAMILIES |= {"Dream-org/": "dream", "apple/": "dream"}
+FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada"}
+FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "apple/": "dream"}
+FAMILIES |= {"Gen-Verse/TraDo": "sdar"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
     "ankner/math-500": {"problem": "1 + 2?", "solution": r"It is $\boxed{3}$.", "answer": "3"},
@@ -122,7 +123,8 @@ def shrink(config: EvalConfig) -> list[str]:
     length = 2 * block if block else min(32, config.max_completion_length or 32)
     few = {"max_completion_length": length, "steps": min(4, length)}
     if config.settings:
-        return [f"settings=[{json.dumps(few)}]"]
+        rows = {json.dumps({**entry, **few}) for entry in config.settings}
+        return [f"settings=[{', '.join(sorted(rows))}]"]
     return [f"max_completion_length={length}", f"sampler.steps={few['steps']}"]
 
 

@@ -30,12 +30,15 @@ RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "rl").glob("*.yaml")
     if re.match(
-        "llada_|lladav_|dream_|diffucoder_|lumina_|mmada_(?!base_)|mmada_base_t2i_clip", path.name
+        "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_(?!base_)"
+        "|mmada_base_t2i_clip",
+        path.name,
     )
 )
 """Those from MMaDA-8B-Base differ in the checkpoint's name alone, so one of them stands for all."""
-FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada", "Gen-Verse/": "mmada"}
-FAMILIES |= {"Dream-org/": "dream", "apple/": "dream", "Alpha-VLLM/": "lumina"}
+FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada"}
+FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "apple/": "dream"}
+FAMILIES |= {"JetLM/SDAR": "sdar", "Gen-Verse/TraDo": "sdar", "Alpha-VLLM/": "lumina"}
 MATH = {"problem": "What is 1 + 2?", "solution": r"It is $\boxed{3}$.", "level": "Level 1"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
@@ -152,7 +155,7 @@ def shrink(
         "eval_rewards": json.dumps([{"name": "jpeg"}] if writes_images(task.task) else []),
     }
     if task.max_completion_length is not None:
-        length = task.sampler.block_size or 32
+        length = max(8, task.sampler.block_size or 32)
         own |= {"max_completion_length": length, "sampler.steps": 8}
         if task.eval_sampler is not None:
             own["eval_sampler.steps"] = 8

@@ -27,6 +27,7 @@ RECIPES = {
     "dllm_rl_dream_random": "dream",
     "dllm_rl_dream_semi_ar": "dream",
     "dllm_rl_dream_ar": "dream",
+    "dllm_rl_sdar_block": "sdar",
     "dllm_rl_mmada_long_cot": "mmada",
     "dllm_rl_mmada_v": "mmada",
     "dllm_rl_lladav": "llava_llada",
@@ -88,7 +89,7 @@ def words(name: str, skeletons: dict[str, Path], data: SimpleNamespace, output: 
     """The recipe with local checkpoints and rows, and small batches of short rows."""
     model, folder = skeletons[RECIPES[name]], data.folder
     rows = {"d1_s1k": "s1k", "llada_8b": "chat", "dllm_rl_llada_trace": "trace"}.get(name, "text")
-    rows = "turns" if "dream" in name else rows
+    rows = "turns" if RECIPES[name] in ("dream", "sdar") else rows
     rows = "images" if name.endswith(("mmada_v", "lladav")) else rows
     words = [f"config=configs/sft/{name}.yaml", f"output_dir={output}", *SMALL]
     words += [f"objective.model={model}", "per_device_train_batch_size=1"]

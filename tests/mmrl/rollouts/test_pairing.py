@@ -105,7 +105,9 @@ def test_a_setting_that_the_rule_does_not_read_is_in_the_log_and_in_the_dry_run(
     target = "target is margin, and the rule left_to_right does not read it (dynamic, static would)"
     assert f"no effect   {target}" in said and f"tasks.shapes.sampler: {target}" in caplog.text
     assert "threshold is 0.5, and the rule left_to_right does not read it (dynamic would)" in said
-    schedule = "schedule is linear, and the rule static does not read it (emerge, maskgit would)"
+    schedule = (
+        "schedule is linear, and the rule static does not read it (emerge, lumina, maskgit would)"
+    )
     assert f"tasks.shapes.eval_sampler: {schedule}" in caplog.text
     for name, rule in RULES.items():
         changed = {"schedule": "linear", "target": "margin", "choice_temperature": 2.0}
