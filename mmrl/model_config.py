@@ -276,7 +276,8 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
 
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     able = " or ".join(sorted(n for n, family in FAMILIES.items() if task in family.LAYOUTS))
-    kind = (known_config(model.path) or {}).get("model_type")
+    config = known_config(model.path) or {}
+    kind = config.get("model_type") or config.get("_class_name")
     allowed, advice = f"a checkpoint of type {able} {purpose}", f"Its config.json says {kind}."
     check(bool(layouts), "model.path", model.path, allowed, advice)
     if not all(layout.needs_vq for layout in layouts):
@@ -386,19 +387,28 @@ def own_vq(model: ModelConfig) -> str | None:
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
     """`config.json` of a checkpoint on this machine, a directory or cached, that of the base for an
-    adapter; None if neither.
+    adapter, and what `read_pipeline` makes of a pipeline; None if neither.
 
     Raises:
         ConfigError: it is not JSON.
+        FileNotFoundError, ValueError: see `read_pipeline`.
     """
     from models.adapter_source import find_base
+    from models.families.pipeline import INDEX, read_pipeline
 
-    file, adapter = known_file(path_or_hub_id, "config.json"), adapter_directory(path_or_hub_id)
+    path, adapter = path_or_hub_id, adapter_directory(path_or_hub_id)
     if adapter is not None:
         try:
-            file = known_file(str(find_base(adapter)), "config.json")
+            path = str(find_base(adapter))
         except ValueError as error:
             raise ConfigError(str(error)) from error
+    file, index = known_file(path, "config.json"), known_file(path, INDEX)
+    if file is None and index is not None:
+        try:
+            return read_pipeline(index.parent)
+        except FileNotFoundError:
+            if Path(path).expanduser().is_dir():
+                raise
     if file is None:
         return None
     try:

@@ -285,7 +285,9 @@ def name_targets(chosen: Iterable[str], tensors: Iterable[str]) -> list[str] | s
     layers = set(chosen)
     ends = {layer.rpartition(".")[2] for layer in layers}
     named = {tensor.rpartition(".")[0] for tensor in tensors}
-    if {layer for layer in named if layer.rpartition(".")[2] in ends} == layers:
+    # of an end that is a number, peft would also take lists of blocks
+    plain = not any(end.isdigit() for end in ends)
+    if plain and {layer for layer in named if layer.rpartition(".")[2] in ends} == layers:
         return sorted(ends)
     patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(layer)) for layer in layers}
     return "|".join(sorted(patterns))

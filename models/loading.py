@@ -22,13 +22,27 @@ from models.adapter_weights import (
     write_adapter,
 )
 from models.families import get_family
+from models.families.pipeline import (
+    TEXT_ENCODER,
+    copy_parts,
+    is_pipeline,
+    network_directory,
+    read_pipeline,
+)
 from models.network.core import MaskedTokenModel
 from models.network.network import Network
 from models.public_code import Source, copy_code, describe_code
 from models.quantization import list_quantized, quantizer, replace_layers
 from models.quantization_config import QuantizationConfig
 from models.source import find_directory
-from models.weights import check_weights, read_headers, read_weights, resolve_dtype, write_weights
+from models.weights import (
+    DIFFUSERS_NAME,
+    check_weights,
+    read_headers,
+    read_weights,
+    resolve_dtype,
+    write_weights,
+)
 
 VALUE_HEAD = "value_head."
 
@@ -69,7 +83,8 @@ def load_model(
     if quantization_config is not None:
         small, quantize = list_quantized(model), quantizer(quantization_config)
         convert = dict.fromkeys((names[key] for key in small), quantize)
-    tensors = read_weights(find_whole(directory), kind, device, convert=convert)
+    whole = find_whole(directory)
+    tensors = read_weights(network_directory(whole), kind, device, convert=convert)
     state = {key: tensors.pop(name) for key, name in names.items()}
     if quantization_config is not None:
         replace_layers(model, {key: state.pop(key) for key in small}, quantization_config)
@@ -79,9 +94,10 @@ def load_model(
     for name, other in model.tied.items():
         layer, _, own = name.rpartition(".")
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
+    model.load_parts(whole, kind, device)
     model.set_attention(attn_implementation)
     base = find_base(directory) if is_adapter(directory) else path_or_hub_id
-    model.source = Source(str(base), find_whole(directory))
+    model.source = Source(str(base), whole)
     return model.eval()
 
 
@@ -120,9 +136,11 @@ def outline(directory: Path) -> Network:
         model = outline(find_whole(directory))
         check_adapter(directory, names_of(model), model.state_dict())
         return model
-    config, tensors = read_config(directory), read_headers(directory)
+    config, tensors = read_config(directory), read_headers(network_directory(directory))
+    if is_pipeline(directory):
+        read_headers(directory / TEXT_ENCODER)  # says whether it is there and whole
     family = get_family(config)
-    rows = tensors.get(family.KEYS["embed.weight"])
+    rows = tensors.get(family.KEYS.get("embed.weight", ""))
     if rows is not None and rows.ndim == 2:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
     try:
@@ -170,7 +188,12 @@ def save_model(
         save_adapter(model, directory, kind, state)
         return
     names = public_names(state, model.tied, get_family(model.public_config).KEYS)
-    write_weights({name: state[key].to("cpu", kind) for key, name in names.items()}, directory)
+    tensors = {name: state[key].to("cpu", kind) for key, name in names.items()}
+    if model.source is not None and is_pipeline(model.source.directory):
+        copy_parts(model.source.directory, directory)
+        write_weights(tensors, network_directory(directory), DIFFUSERS_NAME)
+        return
+    write_weights(tensors, directory)
     config = describe_code(model.public_config, model.source)
     text = json.dumps(config, indent=2, sort_keys=True)
     (directory / "config.json").write_text(text + "\n")
@@ -229,6 +252,8 @@ def read_config(directory: Path) -> dict[str, Any]:
         FileNotFoundError: there is none.
         ValueError: it is not JSON, or of an unknown family.
     """
+    if is_pipeline(directory):
+        return read_pipeline(directory)
     path = directory / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no config.json; it is not a model checkpoint")

@@ -9,12 +9,18 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Tokenizer
+from transformers import (
+    CLIPTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Tokenizer,
+)
 
 from mmrl.types import Canvas, Prompt
 from models.adapter_source import is_adapter
 from models.families import Family, get_family
 from models.families.family import add_missing_tokens
+from models.families.pipeline import TOKENIZER, is_pipeline
 from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from models.layouts.chat_templates import read_template
@@ -106,7 +112,9 @@ class Policy:
         """Write network and tokenizer as one public checkpoint directory, or the adapter and the
         tokenizer as one of PEFT; see `save_model`."""
         save_model(self.network, directory, dtype, state)
-        self.tokenizer.save_pretrained(directory)
+        source = self.network.source
+        if source is None or not is_pipeline(source.directory):  # that keeps its own
+            self.tokenizer.save_pretrained(directory)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
         names = {prompt.task for prompt in prompts}
@@ -289,7 +297,9 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
     if not (directory / "tokenizer.json").is_file():
         directory = find_whole(directory)
     kind: type[PreTrainedTokenizerBase] = PreTrainedTokenizerFast
-    if not (directory / "tokenizer.json").is_file():
+    if is_pipeline(directory):
+        directory, kind = directory / TOKENIZER, CLIPTokenizer
+    elif not (directory / "tokenizer.json").is_file():
         if not all((directory / name).is_file() for name in ("vocab.json", "merges.txt")):
             raise FileNotFoundError(
                 f"{directory} holds no tokenizer.json; load_policy needs one, load_model does not"

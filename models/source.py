@@ -9,6 +9,8 @@ from models.weights import PICKLED_NAME
 
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 """Files of a repository that are downloaded; code never is."""
+HALVES = "*.fp16.*"
+"""Files of a second, rounded copy of the weights, which nothing here reads."""
 
 
 def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
@@ -37,7 +39,10 @@ def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
 
 
 def _download(hub_id: str, pickled: bool) -> Path:
-    directory = Path(snapshot_download(hub_id, allow_patterns=list(PATTERNS)))
+    directory = Path(
+        snapshot_download(hub_id, allow_patterns=list(PATTERNS), ignore_patterns=HALVES)
+    )
     if pickled and not any(directory.glob("*.safetensors")):
-        return Path(snapshot_download(hub_id, allow_patterns=[*PATTERNS, PICKLED_NAME]))
+        patterns = [*PATTERNS, PICKLED_NAME]
+        return Path(snapshot_download(hub_id, allow_patterns=patterns, ignore_patterns=HALVES))
     return directory

@@ -15,10 +15,11 @@ from torch import Tensor
 
 INDEX_NAME = "model.safetensors.index.json"
 PICKLED_NAME = "pytorch_model.bin"
+DIFFUSERS_NAME = "diffusion_pytorch_model.safetensors"
 WHOLE_NAMES = (
     "model.safetensors",
     "pytorch_model.safetensors",
-    "diffusion_pytorch_model.safetensors",
+    DIFFUSERS_NAME,
 )
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
@@ -90,15 +91,18 @@ def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     }
 
 
-def write_weights(tensors: Mapping[str, Tensor], directory: Path) -> None:
+def write_weights(
+    tensors: Mapping[str, Tensor], directory: Path, name: str = "model.safetensors"
+) -> None:
     """Write tensors as safetensors into an existing directory, in place of those it holds.
 
-    One `model.safetensors`, or shards with an index where that would exceed 5 GB.
+    One file of this name, or shards with an index where that would exceed 5 GB.
     """
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_torch_state_dict(kept, directory, metadata={"format": "pt"})
+    pattern = name.replace(".safetensors", "{suffix}.safetensors")
+    save_torch_state_dict(kept, directory, filename_pattern=pattern, metadata={"format": "pt"})
     # safetensors makes files that only their owner can read
-    for path in directory.glob("model*.safetensors"):
+    for path in directory.glob(pattern.format(suffix="*")):
         path.chmod(0o644)
 
 

@@ -63,7 +63,7 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, flo
         row = network.count_cached(config.model.max_prompt_length + source + positions)
         caches.append(0 if sampler.cache == "none" else config.batch_size * row * size)
     return {
-        "weights": sum(p.numel() for p in network.parameters()) * size,
+        "weights": count_weights(raw) * size,
         "logits": max(logits),
         **({"cache": max(caches)} if any(caches) else {}),
     }

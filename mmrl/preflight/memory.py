@@ -72,6 +72,20 @@ LUMINA_8B = _WIDTHS | {
     "codebook_size": 8192,
 }
 """Sizes of Alpha-VLLM/Lumina-DiMOO."""
+AMUSED_256 = {
+    "_class_name": "AmusedPipeline",
+    "vocab_size": 8256,
+    "codebook_size": 8192,
+    "sample_size": 16,
+    "text_encoder": {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_attention_heads": 12,
+        "projection_dim": 768,
+    },
+    "vqvae": {"block_out_channels": [128, 256, 256, 512, 768]},
+}
+"""Sizes of amused/amused-256 that are not the defaults of its classes."""
 SIZES: dict[str, dict[str, Any]] = {
     "LLaDA-8B": LLADA_8B,
     "LLaDA-V-8B": LLADA_V_8B,
@@ -80,6 +94,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "SDAR-4B": SDAR_4B,
     "SDAR-8B": SDAR_8B,
     "Lumina-DiMOO-8B": LUMINA_8B,
+    "aMUSEd-256": AMUSED_256,
+    "aMUSEd-512": AMUSED_256 | {"sample_size": 32, "downsample": True, "upsample": True},
 }
 HUB_IDS = {
     "Alpha-VLLM/Lumina-DiMOO": "Lumina-DiMOO-8B",
@@ -89,6 +105,8 @@ HUB_IDS = {
     "Gen-Verse/TraDo-4B": "SDAR-4B",
     "JetLM/SDAR": "SDAR-8B",
     "Gen-Verse/TraDo": "SDAR-8B",
+    "amused/amused-256": "aMUSEd-256",
+    "amused/amused-512": "aMUSEd-512",
 }
 """Beginnings of hub ids that say whose sizes a checkpoint has; of others the tasks decide."""
 
@@ -131,7 +149,6 @@ def estimate(
     """
     with torch.device("meta"):
         network = get_family(raw).network(raw)
-    weights = sum(p.numel() for p in network.parameters())
     size, lora = BYTES[config.model.dtype], config.model.lora
     full = sum(p.numel() for p in trained_in_full(network, config.model).values()) * size
     # peft holds adapters of half-precision weights in float32
@@ -140,7 +157,7 @@ def estimate(
     micro = [_update(config, network, raw, task) for task in tasks]
     reduced, moments = 1 if world_size == 1 else 2, {"adamw": 2, "sgd": 1}[config.optimizer]
     return {
-        "weights": weights * size - _saved(config, network),
+        "weights": count_weights(raw) * size - _saved(config, network),
         "adapter": adapter * 4,
         "gradients": trained * reduced,
         "optimiser": trained * moments,
@@ -153,9 +170,10 @@ def estimate(
 
 
 def count_weights(raw: Mapping[str, Any]) -> int:
-    """Parameters of the network of a config.json."""
+    """Parameters of the network of a config.json, and of what is loaded beside it."""
     with torch.device("meta"):
-        return sum(p.numel() for p in get_family(raw).network(raw).parameters())
+        network = get_family(raw).network(raw)
+    return sum(p.numel() for p in network.parameters()) + network.count_parts()
 
 
 def _saved(config: RLConfig, network: Network) -> float:

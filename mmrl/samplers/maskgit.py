@@ -2,7 +2,8 @@
 
 As in MMaDA's image sampler: tokens are drawn at every open position, their confidence is
 log p + tau Gumbel, and the n alpha(r) least confident stay masked, r = (s + 1) / S. tau is
-multiplied by 1 - r at every step, so it falls as the product of these factors, not linearly.
+multiplied by 1 - r at every step, so it falls as the product of these factors; with `annealing:
+linear` it falls from T in the first step to 0 in the last, as in diffusers' `AmusedScheduler`.
 Deviation from the public code: the last step writes every position (there one mask may stay in the
 canvas while the returned codes are complete).
 """
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from mmrl.config import check
+from mmrl.config import check, check_choice
 from mmrl.samplers.confidence import probability
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
@@ -29,8 +30,11 @@ class MaskgitConfig(ScheduleConfig):
 
     choice_temperature: float = 1.0
     """Starting scale of the Gumbel noise on the confidence (maskgit)."""
+    annealing: Literal["product", "linear"] = "product"
+    """How that scale falls over the steps: as MMaDA's, or linearly as aMUSEd's (maskgit)."""
 
     def __post_init__(self) -> None:
+        check_choice("sampler.annealing", self.annealing, ("product", "linear"))
         noise = self.choice_temperature
         check(noise >= 0, "sampler.choice_temperature", noise, "at least 0")
 
@@ -72,7 +76,10 @@ def keep_confident(
 
 
 def noise_scale(state: State, config: MaskgitConfig) -> float:
-    """tau of this step: T times the product of 1 - (i + 1) / S over the steps so far."""
+    """tau of this step: T times the product of 1 - (i + 1) / S over the steps so far, or, where it
+    falls linearly, times 1 - s / (S - 1)."""
+    if config.annealing == "linear":
+        return config.choice_temperature * (1 - state.step / (state.block.steps - 1))
     factors = (1 - (i + 1) / state.block.steps for i in range(state.step + 1))
     return config.choice_temperature * math.prod(factors)
 

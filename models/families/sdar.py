@@ -21,6 +21,7 @@ from models.layouts.layout_config import LayoutConfig
 from models.layouts.text_layout import TextLayout
 from models.network.core import MaskedTokenModel
 from models.network.core_config import CoreConfig
+from models.network.network import Network
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 MASK_ID, BLOCK_SIZE = 151669, 4
@@ -103,7 +104,7 @@ def network(config: Mapping[str, Any]) -> MaskedTokenModel:
 
 
 def layouts(
-    network: MaskedTokenModel,
+    network: Network,
     tokenizer: PreTrainedTokenizerBase,
     options: LayoutConfig,
     vq: ImageTokenizer | None = None,

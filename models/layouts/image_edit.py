@@ -9,6 +9,7 @@ source image, which is a row of `TextToImage`. The public MMaDA was not trained 
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from PIL import Image
 from torch import Tensor
@@ -19,7 +20,23 @@ from models.layouts.layout_config import ImageFit
 from models.layouts.lumina_edits import DEFAULT, STYLE_REFERENCE
 from models.layouts.pixels import image_to_pixels
 from models.layouts.question_layout import image_key
-from models.layouts.text_to_image import TextToImage
+from models.layouts.text_to_image import ImageRows, TextToImage
+
+
+class EditRows(ImageRows, Protocol):
+    """Rows of a family that also shows source images."""
+
+    def image_edit(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[Sequence[Tensor]],
+        codes: Tensor,
+        drop: Sequence[bool] | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """As `text_to_image` with the source images of B edits, each token ids [h, w]; none for a
+        row without. `kinds` of edits are for families that word them differently."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,7 @@ class ImageEdit(TextToImage):
         image_fit: how the source image takes the sides of the edited one.
     """
 
+    rows: EditRows
     image_fit: ImageFit = "crop"
 
     @staticmethod

@@ -35,18 +35,6 @@ class ImageRows(Protocol):
         """B texts, dropped for the unconditional prompt, and token ids [B, n] of images -> rows."""
         ...
 
-    def image_edit(
-        self,
-        texts: Sequence[str],
-        sources: Sequence[Sequence[Tensor]],
-        codes: Tensor,
-        drop: Sequence[bool] | None = None,
-        kinds: Sequence[str] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The same with the source images of B edits, each token ids [h, w]; none for a row
-        without. `kinds` of edits are for families that word them differently."""
-        ...
-
     def written(self, grid: tuple[int, int]) -> Tensor:
         """[m] bool: which of the last m positions of every row hold a code of the image."""
         ...

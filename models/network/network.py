@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -130,6 +131,14 @@ class Network(nn.Module, ABC):
         Returns:
             Those that are kept, and those at work at a time beside them.
         """
+
+    def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
+        """Load what the network needs of a checkpoint's folder beside the tensors of its state,
+        such as a frozen text encoder; mostly nothing."""
+
+    def count_parts(self) -> int:
+        """Parameters of what `load_parts` loads."""
+        return 0
 
     def new_cache(self, length: int | None = None) -> Any:
         """An empty cache of keys and values, see `models.network.kv_cache`."""

@@ -5,15 +5,18 @@ A new family is a function and a line in `POLICIES`; tests over families then co
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image
 from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.types import Prompt
-from models import Policy
+from models import Policy, load_policy
 from models.families import FAMILIES, lumina
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
@@ -23,6 +26,7 @@ from models.layouts.lumina_edits import word_edit
 from models.layouts.lumina_rows import ANSWER, DRAW
 from models.loading import build_network
 from models.policy import build_layouts
+from tests.models.amused import write_amused
 from tests.models.llada_tokenizer import SPECIAL_WORDS, character_tokenizer, small_tokenizer
 from tests.models.networks import CHAT, CONFIG, LEVELS, LLADA_V
 
@@ -82,6 +86,12 @@ def lumina_policy() -> Policy:
     return build_policy(raw, tokenizer, vq, image_size=8, image_height=6)
 
 
+def amused_policy() -> Policy:
+    """diffusers' network, of images of 8 x 8 pixels, 16 codes out of 64."""
+    with TemporaryDirectory() as folder:
+        return load_policy(write_amused(Path(folder) / "amused"))
+
+
 def dream_policy() -> Policy:
     """With more embedding rows than tokens."""
     return qwen_policy({"model_type": "Dream"}, spare_rows=5)
@@ -102,6 +112,7 @@ def qwen_policy(raw: Mapping[str, Any], spare_rows: int = 0) -> Policy:
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {
+    "amused": amused_policy,
     "dream": dream_policy,
     "llada": llada_policy,
     "llada_llama": llada_llama_policy,
@@ -118,6 +129,8 @@ PAIRS = [(family, task) for family in sorted(FAMILIES) for task in sorted(FAMILI
 @cache
 def small_policy(family: str) -> Policy:
     """The small policy of a family, built once; tests leave it as it is."""
+    if family == "amused":
+        pytest.importorskip("diffusers")
     return POLICIES[family]()
 
 

@@ -207,7 +207,7 @@ def test_pickled_weights_of_a_language_model_are_not_opened(saved: Path) -> None
         ("[]", "holds no settings but list"),
         (
             json.dumps({"model_type": "gpt2", "n_embd": 768}),
-            "'gpt2' and the keys are those of no family; known families: dream, llada, llada_",
+            "'gpt2' and the keys are those of no family; known families: amused, dream, llada,",
         ),
         (json.dumps({**CONFIG, "d_model": None}), "lacks 'd_model'"),
         (json.dumps({**CONFIG, "d_model": "wide"}), "d_model is 'wide'"),

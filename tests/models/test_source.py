@@ -53,8 +53,9 @@ def test_code_is_never_fetched_and_pickles_only_where_they_will_do_and_are_all_t
 ) -> None:
     asked: list[list[str]] = []
 
-    def download(hub_id: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
+    def download(hub_id: str, allow_patterns: list[str], ignore_patterns: str) -> str:
+        asked.append(list(allow_patterns))
+        assert ignore_patterns == "*.fp16.*"
         if has_safetensors:
             (tmp_path / "model.safetensors").touch()
         return str(tmp_path)

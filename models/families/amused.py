@@ -1,0 +1,91 @@
+"""aMUSEd (amused/amused-256, amused/amused-512; arXiv 2401.01808): images by a UViT of diffusers.
+
+A checkpoint is the directory of an `AmusedPipeline`; every part of it keeps its own folder.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from models.families.family import check_variant, read_number
+from models.families.pipeline import CLASS
+from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from models.layouts.clip_rows import ClipRows
+from models.layouts.image_size import count_along, written_grid
+from models.layouts.layout import Layout
+from models.layouts.layout_config import LayoutConfig
+from models.layouts.text_to_image import TextToImage
+from models.network.network import Network
+from models.network.uvit import UVit
+
+LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToImage}
+TOKEN_IDS: dict[str, int] = {}
+VOCAB_KEYS: tuple[str, ...] = ()
+PUBLIC_CODE: tuple[str, dict[str, str]] | None = None
+KEYS = {"head.": "mlm_layer.conv2.", "transformer.": ""}
+
+
+def matches(config: Mapping[str, Any]) -> bool:
+    """Whether the directory is that of an `AmusedPipeline`."""
+    return config.get("_class_name") == CLASS
+
+
+def network(config: Mapping[str, Any]) -> UVit:
+    """The transformer; its text encoder has no weights yet."""
+    for key in ("vocab_size", "codebook_size", "sample_size"):
+        read_number(config, key)
+    check_variant(config, {"mask_token_id": config["vocab_size"] - 1})
+    return UVit(config, count_patch(config))
+
+
+def layouts(
+    network: Network,
+    tokenizer: PreTrainedTokenizerBase,
+    options: LayoutConfig,
+    vq: ImageTokenizer | None = None,
+) -> dict[str, Layout]:
+    """Images alone; see `Family.layouts`."""
+    if vq is None:
+        return {}
+    assert isinstance(network, UVit)
+    config = network.public_config
+    if (vq.codebook_size, vq.downsample) != (config["codebook_size"], network.patch):
+        raise ValueError(
+            f"the image tokenizer has {vq.codebook_size} codes of {vq.downsample} pixels, the"
+            f" checkpoint {config['codebook_size']} of {network.patch}: they do not belong together"
+        )
+    ids = {"mask": config["vocab_size"] - 1}
+    rows = ClipRows(tokenizer, ids, network.text_length, network.text_offset)
+    return {"text_to_image": TextToImage(rows, vq, image_grid(config, vq, options), "ignore")}
+
+
+def image_grid(
+    config: Mapping[str, Any], vq: ImageTokenizer, options: LayoutConfig
+) -> tuple[int, int]:
+    """Height and width of an image in codes.
+
+    Raises:
+        ValueError: an image that is no square, or whose sides the network cannot halve.
+    """
+    side = config["sample_size"]
+    if options.image_size is not None:
+        side = count_along("image_size", options.image_size, vq.downsample)
+    height, width = written_grid(options, vq.downsample, (side, side))
+    if height != width or (config.get("downsample") and side % 2):
+        even = " with an even number of codes along a side" if config.get("downsample") else ""
+        raise ValueError(
+            f"image_size is {width * vq.downsample} x {height * vq.downsample} pixels; the"
+            f" checkpoint writes squares{even}"
+        )
+    return height, width
+
+
+def count_codes(config: Mapping[str, Any]) -> int:
+    """Codes of an image where no size is asked for."""
+    return config["sample_size"] ** 2
+
+
+def count_patch(config: Mapping[str, Any]) -> int:
+    """Pixels per code along one side."""
+    return 2 ** (len(config["vqvae"]["block_out_channels"]) - 1)

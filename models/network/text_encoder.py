@@ -1,0 +1,78 @@
+"""CLIP's text encoder beside a network that is conditioned on text; it is never trained."""
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KEPT = 256
+"""Prompts whose states are kept: 60 MB in float32 at CLIP-L's width."""
+
+
+class TextEncoder:
+    """transformers' `CLIPTextModelWithProjection`; no module, so it is part of no state.
+
+    A prompt is encoded alone and once: its states do not depend, in any bit, on the prompts of its
+    batch, and the steps of a sampler and the passes of an update read the same ones.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self._kept: OrderedDict[Any, tuple[Tensor, Tensor]] = OrderedDict()
+
+    @classmethod
+    def load(cls, folder: Path, dtype: torch.dtype, device: torch.device | str) -> "TextEncoder":
+        """The encoder of a folder in transformers' format.
+
+        Raises:
+            ValueError: its files cannot be read.
+        """
+        from transformers import CLIPTextModelWithProjection
+
+        try:
+            model: Any = CLIPTextModelWithProjection.from_pretrained(folder, dtype=dtype)
+        except Exception as error:  # transformers and safetensors raise many kinds
+            raise ValueError(
+                f"the text encoder of '{folder}' cannot be read ({error}); copy or download it"
+                " again"
+            ) from error
+        return cls(model.to(device))
+
+    @staticmethod
+    def count(sizes: Mapping[str, Any]) -> int:
+        """Parameters of an encoder of these sizes, the keys of its config.json."""
+        from transformers import CLIPTextConfig, CLIPTextModelWithProjection
+
+        with torch.device("meta"):
+            model = CLIPTextModelWithProjection(CLIPTextConfig(**sizes))
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    def convert(self, fn: Any) -> "TextEncoder":
+        """The encoder with a function applied to its tensors; this one, which networks may share,
+        stays as it is."""
+        return TextEncoder(copy.deepcopy(self.model)._apply(fn))
+
+    def __deepcopy__(self, _: Any) -> "TextEncoder":
+        return self  # copies of a network share it
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """ids [B, n] -> states [B, n, W] of the last layer but one, and pooled vectors [B, P]."""
+        rows = [self._encode(row, text) for row, text in zip(ids, ids.tolist(), strict=True)]
+        states, pooled = zip(*rows, strict=True)
+        return torch.cat(states), torch.cat(pooled)
+
+    def _encode(self, row: Tensor, text: list[int]) -> tuple[Tensor, Tensor]:
+        weight = next(self.model.parameters())
+        key = *text, weight.dtype, weight.device, torch.is_autocast_enabled(row.device.type)
+        if key not in self._kept:
+            output = self.model(row[None], output_hidden_states=True)
+            self._kept[key] = output.hidden_states[-2], output.text_embeds
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]

@@ -1,0 +1,179 @@
+"""diffusers' `UVit2DModel` as a network: rows of text and image codes in, logits of codes out.
+
+    row   text x 77 | code x n        the n codes of a square image, row by row
+
+Text ids follow the code ids, so that no id means two things. A hidden text token, which has the id
+of the mask, is read as token 0 of CLIP.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mmrl.config.checks import import_extra
+from models.network.attention import ATTENTION, choose_attention
+from models.network.network import MaskedLMOutput, Network
+from models.network.text_encoder import TextEncoder
+
+CROP, AESTHETIC = (0, 0), 6
+"""What the pipeline conditions on beside width and height of the image."""
+
+
+class UVit(Network):
+    """The transformer, its last convolution as `head`, and a frozen text encoder beside them.
+
+    Args:
+        config: of the transformer, with the section `text_encoder`.
+        patch: pixels per code along one side.
+    """
+
+    layer_roles = {
+        **{role: (f"to_{role}",) for role in ("q", "k", "v")},
+        "o": ("to_out.0",),
+        "gate": ("ff.net.0.proj",),
+        "up": ("ff.net.0.proj",),
+        "down": ("ff.net.2",),
+    }
+
+    def __init__(self, config: Mapping[str, Any], patch: int) -> None:
+        super().__init__()
+        kind = import_extra("diffusers", "diffusers").UVit2DModel
+        self.transformer = kind(**{k: config[k] for k in signature(kind).parameters if k in config})
+        self.head = self.transformer.mlm_layer.conv2
+        self.transformer.mlm_layer.conv2 = nn.Identity()
+        self.register_module("value_head", None)
+        self.register_module("vision", None)
+        self.patch, self.sizes = patch, config["text_encoder"]
+        self.text: TextEncoder | None = None
+
+    @property
+    def text_length(self) -> int:
+        """Positions of the text in a row."""
+        return self.sizes.get("max_position_embeddings", 77)
+
+    @property
+    def text_offset(self) -> int:
+        """Id of token 0 of the text."""
+        return self.transformer.config.vocab_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.get("vocab_size", 49408)
+
+    @property
+    def width(self) -> int:
+        return self.transformer.config.in_channels
+
+    def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:
+        self.text = TextEncoder.load(folder / "text_encoder", dtype, device)
+
+    def count_parts(self) -> int:
+        return TextEncoder.count(self.sizes)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "UVit":
+        if self.text is not None:
+            self.text = self.text.convert(fn)
+        return super()._apply(fn, recurse)
+
+    def set_attention(self, implementation: str) -> None:
+        if implementation not in ATTENTION:
+            raise ValueError(
+                f"attn_implementation is {implementation!r}; allowed: {', '.join(ATTENTION)}"
+            )
+        from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
+
+        self.attn_implementation = implementation
+        kernel, _ = choose_attention(implementation, self.device.type, self.transformer.dtype)
+        self.transformer.set_attn_processor(
+            AttnProcessor() if kernel == "eager" else AttnProcessor2_0()
+        )
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        columns: tuple[int, int] | None = None,
+    ) -> MaskedLMOutput:
+        """See `Network.forward`; logits of text positions are 0."""
+        x = self.hidden_states(input_ids, attention_mask, positions)
+        weight, bias = self.head.weight.flatten(1), self.head.bias
+        if columns is not None:
+            weight = weight[slice(*columns)]
+            bias = None if bias is None else bias[slice(*columns)]
+        values = None if self.value_head is None else self.value_head(x)
+        return MaskedLMOutput(F.linear(x, weight, bias), values)
+
+    def hidden_states(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """What the last convolution reads; see `Network.hidden_states`.
+
+        Raises:
+            ValueError: padding, which this network has none of, or no square of codes.
+        """
+        assert self.text is not None
+        text, codes = input_ids.split((self.text_length, input_ids.shape[1] - self.text_length), 1)
+        side = isqrt(codes.shape[1])
+        if attention_mask is not None or side * side != codes.shape[1]:
+            raise ValueError(
+                f"rows of {codes.shape[1]} codes; they must be those of a square, without padding"
+            )
+        states, pooled = self.text((text - self.text_offset).clamp(min=0))
+        sides = (side * self.patch, side * self.patch)
+        micro = pooled.new_tensor((*sides, *CROP, AESTHETIC)).expand(len(codes), -1)
+        with self._recomputed():
+            x = self.transformer(codes.view(-1, side, side), states, pooled, micro)
+        x = x.flatten(2).transpose(1, 2)
+        if positions is None:
+            return F.pad(x, (0, 0, self.text_length, 0))
+        return x[positions[:, self.text_length :]]
+
+    @contextmanager
+    def _recomputed(self) -> Iterator[None]:
+        """Blocks compute again in the backward pass, where that is set.
+
+        diffusers' own switch fails for this model (0.42.0): it passes keywords to a function that
+        takes none.
+        """
+        again = {"use_reentrant": False, "context_fn": self.recompute}
+        blocks = self._blocks() if self.gradient_checkpointing and torch.is_grad_enabled() else []
+        for block in blocks:
+            block.forward = partial(checkpoint, block.forward, **again)
+        try:
+            yield
+        finally:
+            for block in blocks:
+                del block.forward
+
+    def _blocks(self) -> list[Any]:
+        ends = [self.transformer.down_block, self.transformer.up_block]
+        lists = [each for end in ends for each in (end.res_blocks, end.attention_blocks)]
+        return [block for each in (*lists, self.transformer.transformer_layers) for block in each]
+
+    def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
+        """Counted per code of the inner grid, whose size is that of the checkpoint.
+
+        A block of the transformer keeps about 18 vectors of the hidden and 4 of the MLP width, one
+        of the outer blocks, which have convolutions and attention, about 40 of its channels.
+        """
+        config = self.transformer.config
+        side = config.sample_size // (2 if config.downsample else 1)
+        block = 18 * config.hidden_size + 4 * config.intermediate_size
+        outer = 2 * config.num_res_blocks * config.block_out_channels
+        if recompute:
+            kept = config.num_hidden_layers * config.hidden_size + 2 * outer
+            return side**2 * kept, side**2 * block
+        return side**2 * (config.num_hidden_layers * block + 40 * outer), 0
