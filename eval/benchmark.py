@@ -28,6 +28,7 @@ from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.model_config import (
     check_cache,
     check_checkpoints,
+    check_network_blocks,
     check_prompts,
     check_task,
     policy_options,
@@ -82,8 +83,11 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     check_checkpoints(config.model)
     tokens = check_task(config.model, config.task, f"for the task {config.task}")
     check_queries(config.rewards, "rewards", config.model)
-    for sampler, _ in config.rows().values():
+    for sampler, length in config.rows().values():
         check_cache(config.model, sampler.cache)
+        if not writes_images(config.task):
+            keys = "sampler", "max_completion_length"
+            check_network_blocks(config.model, sampler, length, *keys)
     if tokens is not None and writes_images(config.task):
         check_blocks(config.sampler, tokens)
     try:

@@ -14,12 +14,19 @@ from mmrl.config import ConfigError, check, check_choice
 from mmrl.config.checks import is_hub_id
 from mmrl.types import Prompt
 from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
-from models.layouts.layout_config import ImageFit, LayoutConfig, MaskPolicy
+from models.layouts.layout_config import (
+    MAX_COMPLETION_LENGTH,
+    BlockAlignment,
+    ImageFit,
+    LayoutConfig,
+    MaskPolicy,
+)
 from models.network.core_config import ROLES
 from models.quantization_config import QuantizationConfig
 from models.task_names import EDITS, writes_images
 
 if TYPE_CHECKING:
+    from mmrl.samplers import SamplerConfig
     from models.families.family import Family
     from models.network.network import Network
 
@@ -90,6 +97,13 @@ class ModelConfig:
     tiles images of any shape and reads neither."""
     mask_policy: MaskPolicy | None = None
     """Whether padding is attended to; null follows the checkpoint."""
+    block_size: int | None = None
+    """Positions of a block of a network that writes block by block (SDAR, TraDo); null follows its
+    config.json or its name."""
+    block_alignment: BlockAlignment | None = None
+    """Where the blocks of such a network begin: `left` at the first token, as its public samplers
+    count, or `right` at the first token of the response, as TraceRL's training counts; null follows
+    its config.json."""
     attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
     `models.network.attention`. Sampling always takes `sdpa`."""
@@ -116,6 +130,8 @@ class ModelConfig:
             size = getattr(self, key)
             fits = size is None or 1 <= size <= LARGEST_IMAGE
             check(fits, f"model.{key}", size, f"null or from 1 to {LARGEST_IMAGE}")
+        size = self.block_size
+        check(size is None or size >= 1, "model.block_size", size, "null or at least 1")
         given = self.quantization_config is not None
         allowed = "null without model.lora"
         check(not given or self.lora is not None, "model.quantization_config", "given", allowed)
@@ -308,6 +324,40 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
     able = network.can_refresh if cache == "refresh" else network.can_cache
     advice = "The network of this checkpoint keeps no such keys and values."
     check(able, f"{where}.cache", cache, "none", advice)
+
+
+def check_network_blocks(
+    model: ModelConfig, sampler: SamplerConfig, length: int | None, where: str, length_key: str
+) -> None:
+    """Compare a sampler with the blocks in which the policy's network is known to write.
+
+    Args:
+        model: settings.
+        sampler: its settings.
+        length: response positions; None for the default of texts.
+        where: dotted key of the sampler, for messages.
+        length_key: that of the length.
+
+    Raises:
+        ConfigError: blocks of another size, or that do not divide what they must.
+    """
+    from models.families import find_family
+
+    raw = known_config(model.path)
+    complete = getattr(find_family(raw or {}), "complete_config", None)
+    if raw is None or complete is None:
+        return
+    own = complete(raw, Path(model.path))
+    size = model.block_size or own["block_size"]
+    allowed = f"null or {size}, the block size of the network"
+    check(sampler.block_size in (None, size), f"{where}.block_size", sampler.block_size, allowed)
+    n = length or MAX_COMPLETION_LENGTH
+    right = (model.block_alignment or own.get("block_alignment")) == "right"
+    allowed = f"a multiple of {size}, the block size of the network"
+    check(not right or n % size == 0, length_key, n, allowed, "Or set model.block_alignment: left.")
+    number = -(-n // size)
+    allowed = f"a multiple of the {number} blocks of {size} positions that the network writes"
+    check(sampler.steps % number == 0, f"{where}.steps", sampler.steps, allowed)
 
 
 def check_image_guidance(scale: float, task: str, where: str) -> None:

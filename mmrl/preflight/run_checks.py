@@ -4,7 +4,14 @@ from contextlib import nullcontext
 
 from eval.policy_queries import check_queries
 from mmrl.config import check
-from mmrl.model_config import ModelConfig, check_cache, check_checkpoints, check_prompts, check_task
+from mmrl.model_config import (
+    ModelConfig,
+    check_cache,
+    check_checkpoints,
+    check_network_blocks,
+    check_prompts,
+    check_task,
+)
 from mmrl.preflight.prompt_columns import check_columns
 from mmrl.preflight.reward_probe import offline
 from mmrl.rl_config import RLConfig
@@ -84,6 +91,10 @@ def _check_samplers(model: ModelConfig, where: str, task: TaskConfig, tokens: in
         length, known = getattr(task, key), tokens if images else MAX_COMPLETION_LENGTH
         if sampler is not None:
             check_cache(model, sampler.cache, f"{where}.{prefix}sampler")
+        if sampler is not None and not images:
+            positions = length or task.max_completion_length
+            keys = f"{where}.{prefix}sampler", f"{where}.{key}"
+            check_network_blocks(model, sampler, positions, *keys)
         if images:
             check(length in (None, tokens), f"{where}.{key}", length, "null for images", advice)
         elif length is not None or task.max_completion_length is not None:

@@ -14,6 +14,7 @@ from mmrl.data.prompts import load_prompts
 from mmrl.model_config import (
     ModelConfig,
     check_checkpoints,
+    check_network_blocks,
     check_prompts,
     check_task,
     known_config,
@@ -21,6 +22,7 @@ from mmrl.model_config import (
 from mmrl.preflight.memory import LLADA_8B, SIZES, estimate, sizes
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
+from mmrl.samplers import SamplerConfig
 from models import load_policy
 from models.families import FAMILIES
 from models.task_names import TASKS, writes_images
@@ -114,6 +116,37 @@ def test_images_in_prompts_must_be_whole_numbers_of_tokens_and_no_tower_can_be_t
         check_task(model, "image_to_text", "for x")
     with pytest.raises(ConfigError, match="a checkpoint with a vision tower to train"):
         check_checkpoints(checkpoint(tmp_path, "mmada", train_vision_tower=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "sampler", "length", "named"),
+    [
+        ({}, {"block_size": 8}, 16, r"x\.block_size is 8; it must be null or 4, the block size of"),
+        ({"block_size": 8}, {"block_size": 4, "steps": 8}, 16, r"it must be null or 8, the block"),
+        (
+            {},
+            {"steps": 6},
+            16,
+            r"x\.steps is 6; it must be a multiple of the 4 blocks of 4 positio",
+        ),
+        ({}, {"steps": 6}, None, r"x\.steps is 6; it must be a multiple of the 64 blocks of 4"),
+        (
+            {"block_alignment": "right"},
+            {"steps": 5},
+            18,
+            r"n is 18; it must be a multiple of 4, the",
+        ),
+        ({"block_alignment": "left"}, {"steps": 5}, 18, ""),
+        ({"block_size": 8}, {"steps": 8}, 16, ""),
+    ],
+)
+def test_a_sampler_fits_the_blocks_of_the_network(
+    model: dict[str, Any], sampler: dict[str, Any], length: int | None, named: str, tmp_path: Path
+) -> None:
+    settings = SamplerConfig(name="static", **sampler)
+    with pytest.raises(ConfigError, match=named) if named else nullcontext():
+        check_network_blocks(checkpoint(tmp_path, "sdar", **model), settings, length, "x", "n")
+    check_network_blocks(checkpoint(tmp_path, "llada"), settings, length, "x", "n")
 
 
 @pytest.mark.parametrize(
