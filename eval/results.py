@@ -140,7 +140,8 @@ def source_image(prompt: Prompt) -> Image.Image | None:
 
 def _square(image: Image.Image) -> Image.Image:
     """An image of any sides in the middle of a white square."""
-    return ImageOps.pad(image.convert("RGB"), (max(image.size),) * 2, color="white")
+    side = max(image.size)
+    return ImageOps.pad(image.convert("RGB"), (side, side), color="white")
 
 
 def write_geneval_folders(

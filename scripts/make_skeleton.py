@@ -316,17 +316,17 @@ def make_tokenizer(base: bool = False) -> "PreTrainedTokenizerFast":
 def make_lumina_tokenizer() -> "PreTrainedTokenizerFast":
     """A tokenizer with the ids of Lumina-DiMOO's up to its image codes. Those of the marks of turns
     are not published; here they are reserved tokens of LLaDA."""
+    from models.families import llada
     from models.families.lumina import BEFORE_CODES, ROWS, TOKEN_IDS
     from models.layouts.lumina_rows import UNCONDITIONAL
 
     codes, newline = ROWS - CODES, TOKEN_IDS["<|reserved_token_0|>"]
-    names = dict(enumerate(("<system>", "</system>", "<user>", "</user>"), newline + 16))
+    marks = ["<system>", "</system>", "<user>", "</user>"]
+    names = {number: word for word, number in make_tokenizer().get_vocab().items()}
+    names |= dict(enumerate(marks, newline + 16))
     names[codes + BEFORE_CODES["null"]] = UNCONDITIONAL
-    base = make_tokenizer()
-    known = base.convert_ids_to_tokens(range(len(base)))
-    first = base.convert_tokens_to_ids("<|startoftext|>")
-    own = [known[n] if n < len(known) else f"<|unnamed_{n}|>" for n in range(first, codes)]
-    special = [names.get(n, name) for n, name in enumerate(own, first)]
+    first = llada.TOKEN_IDS["<|startoftext|>"]
+    special = [names.get(n, f"<|unnamed_{n}|>") for n in range(first, codes)]
     return make_byte_tokenizer(first, special, bos_token="<|startoftext|>")
 
 

@@ -69,7 +69,8 @@ class Masked:
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
         network = load_start(self.policy, config, seed, device)
         task = self.policy.layouts["text_to_image"]
-        assert isinstance(task, TextToImage)
+        assert isinstance(task, TextToImage) and isinstance(task.rows, mmada.MmadaRows)
+        self.rows = task.rows
         self.task, self.sources = task, load_sources(config, self.policy, seed)
         self.codes = ImageCodes(task.vq, config.image_size, "crop", config)
         self.edit_codes = ImageCodes(task.vq, config.image_size, config.image_fit, config)
@@ -189,12 +190,12 @@ class Masked:
         messages = [{"role": "user", "content": self.config.instruction}]
         asked = self.policy.tokenizer.apply_chat_template(messages, tokenize=False)
         turns = [f"{asked}{pair.text}" for pair in pairs]
-        ids, prompt = self.task.rows.image_to_text(turns, self.encode(pairs))
+        ids, prompt = self.rows.image_to_text(turns, self.encode(pairs))
         return self._mask_answers(ids, prompt == 0, draw)
 
     def _text(self, pairs: list[Pair], draw: Generator) -> Rows:
         length = self.config.max_prompt_length
-        ids, _ = self.task.rows.language([pair.text for pair in pairs], length)
+        ids, _ = self.rows.language([pair.text for pair in pairs], length)
         return self._mask_answers(ids, torch.ones_like(ids, dtype=torch.bool), draw)
 
     def _mask_answers(self, ids: Tensor, answer: Tensor, draw: Generator) -> Rows:
