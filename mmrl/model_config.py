@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from models.families.family import Family
     from models.network.network import Network
 
+HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
+"""Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
 PUBLIC_PATCH = 16
 """Side in pixels of what a token shows, in the published image tokenizers."""
 LARGEST_IMAGE = 4096
@@ -421,6 +423,8 @@ def patch_size(model: ModelConfig) -> int | None:
     from models.image_tokenizers.image_tokenizer import build_vq
 
     own = own_vq(model)
+    if own == model.path:
+        return PUBLIC_PATCH
     known = {} if own == PUBLIC_VQ else known_config(own or "")
     if known is None:
         return None
@@ -430,9 +434,13 @@ def patch_size(model: ModelConfig) -> int | None:
 
 def own_vq(model: ModelConfig) -> str | None:
     """The image tokenizer of the policy: the one that its checkpoint holds where `vq` is the
-    default, else `vq`."""
+    default, else `vq`. Of a checkpoint that is not here it is the checkpoint itself."""
+    if model.vq != PUBLIC_VQ:
+        return model.vq
     inside = known_file(model.path, f"{SUBFOLDER}/config.json")
-    return str(inside.parent) if inside is not None and model.vq == PUBLIC_VQ else model.vq
+    if inside is not None:
+        return str(inside.parent)
+    return model.path if model.path.startswith(HOLDERS) else model.vq
 
 
 def known_config(path_or_hub_id: str) -> dict[str, Any] | None:

@@ -30,9 +30,10 @@ def describe_needs(config: EvalConfig) -> Iterator[str]:
     yield "memory per device, estimated; image tokenizer and rewards on top"
     for key, size in [*parts.items(), ("total", sum(parts.values()))]:
         yield f"  {key:<12}{format_size(size)}"
-    downloads = {
-        path: 2 * count_weights(raw) for path, name, raw in found if name is not None
-    } | _image_tokenizer(config)
+    downloads: dict[str, float]
+    downloads = {path: 2 * count_weights(raw) for path, name, raw in found if name is not None}
+    for path, size in _image_tokenizer(config).items():
+        downloads.setdefault(path, size)
     yield "disk, estimated; rewards and data on top"
     for path, size in downloads.items():
         yield f"  download    {format_size(size)}  {path}"

@@ -198,7 +198,7 @@ def _disk(
     downloads: dict[str, float] = {model.path: count * 2}
     vq = own_vq(model)
     if vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
-        downloads[vq] = VQ_BYTES
+        downloads.setdefault(vq, VQ_BYTES)
     merged = whole if config.merge_adapter else None
     yield from describe_disk(config, trained if lora else whole, state, merged, downloads)
 

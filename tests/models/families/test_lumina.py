@@ -1,6 +1,7 @@
 """Lumina-DiMOO: which configurations are of it, its logits, and what its tokenizer must have."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from safetensors.torch import load_file
 from tokenizers import AddedToken
 
 from mmrl.config import ConfigError
-from mmrl.model_config import ModelConfig, check_task
+from mmrl.model_config import ModelConfig, check_task, own_vq
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
 from models import load_policy
@@ -124,6 +125,15 @@ def test_the_tokens_of_an_image_follow_its_sides_or_the_published_script(checkpo
     for changes, tokens in (({}, 4096), (sizes, 8), ({"image_height": 32}, 128)):
         model = ModelConfig(path=str(checkpoint), **changes)
         assert check_task(model, "text_to_image", "here") == tokens
+
+
+def test_a_checkpoint_of_the_hub_brings_its_image_tokenizer_as_well() -> None:
+    model = ModelConfig(path="Alpha-VLLM/Lumina-DiMOO", image_size=512)
+    assert own_vq(model) == model.path and check_task(model, "text_to_image", "here") == 1024
+    assert own_vq(replace(model, vq="owner/vq")) == "owner/vq"
+    with pytest.raises(ConfigError, match="model.image_size is 500.*multiple of 16"):
+        check_task(replace(model, image_size=500), "text_to_image", "here")
+    assert own_vq(replace(model, path="Gen-Verse/MMaDA-8B-MixCoT")) == "showlab/magvitv2"
 
 
 def test_a_task_that_it_lacks_is_refused(checkpoint: Path) -> None:
