@@ -51,7 +51,9 @@ def denoise(
     named = torch.tensor(seeds, device=nowhere.device)
     rollout = Rollout(canvas, nowhere, logprobs, asdict(config), named)
     exact = None
-    if canvas.blocks is not None and config.cache not in ("none", "refresh"):
+    if canvas.blocks is not None and config.cache != "none":
+        allowed = "prefix or none, for a network whose attention is causal between blocks"
+        check(config.cache != "refresh", "sampler.cache", config.cache, allowed)
         exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
     with activity("denoising step", config.steps):

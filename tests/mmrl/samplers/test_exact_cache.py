@@ -94,5 +94,7 @@ def test_the_block_size_of_the_sampler_must_be_that_of_the_network(
     canvas = block_canvas()
     with pytest.raises(ConfigError, match=r"sampler.block_size is 6; it must be null, or 4"):
         sample(policy, canvas, config("none", block_size=6), draws(canvas))
+    with pytest.raises(ConfigError, match=r"sampler.cache is 'refresh'; it must be prefix or none"):
+        sample(policy, canvas, config("refresh"), draws(canvas))
     with pytest.raises(ConfigError, match=r"sampler.steps is 8; it must be a multiple of the 3"):
         sample(policy, canvas, SamplerConfig(name="static", steps=8), draws(canvas))
