@@ -30,12 +30,14 @@ from mmrl.model_config import (  # noqa: E402
     ModelConfig,
     check_checkpoints,
     check_task,
+    known_file,
     policy_options,
 )
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, check_blocks, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
+from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER  # noqa: E402
 
 if TYPE_CHECKING:
     from models import Policy
@@ -44,6 +46,7 @@ T = TypeVar("T")
 TASK = "text_to_image"
 GREY, EDGE = (228, 228, 228), (204, 204, 204)
 CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
+TINY_VQ = str(CHECKPOINTS / "magvit")
 
 
 @dataclass(kw_only=True)
@@ -52,8 +55,9 @@ class Config(SamplerConfig):
 
     model: str = str(CHECKPOINTS / "mmada")
     """Path or hub id."""
-    vq: str = str(CHECKPOINTS / "magvit")
-    """Path or hub id of its image tokenizer."""
+    vq: str = TINY_VQ
+    """Path or hub id of its image tokenizer; a checkpoint on this machine that holds its own takes
+    that in place of the default."""
     prompt: str = ""
     """One prompt, or several separated by `|`."""
     prompts: str = ""
@@ -99,9 +103,10 @@ class Config(SamplerConfig):
     @property
     def policy(self) -> ModelConfig:
         """The settings of the policy."""
+        holds = known_file(self.model, f"{SUBFOLDER}/config.json") is not None
         return ModelConfig(
             path=self.model,
-            vq=self.vq,
+            vq=PUBLIC_VQ if holds and self.vq == TINY_VQ else self.vq,
             dtype=self.dtype,
             max_prompt_length=self.max_prompt_length,
             image_size=self.image_size,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 HEAD_DIM = 128
-ROWS, CODES = 126464, 8192
+ROWS, CODES, CLIP_WORDS = 126464, 8192, 49406
 CODE = {
     "AutoConfig": "configuration_llada.LLaDAConfig",
     "AutoModelForCausalLM": "modeling_llada.LLaDAModelLM",
@@ -65,19 +65,20 @@ TURNS = (
 class Config:
     """What to write."""
 
-    family: Literal["llada", "llava_llada", "mmada", "lumina", "dream", "sdar", "magvitv2"] = (
-        "llada"
-    )
-    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer (needs
-    diffusers), DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, or the image tokenizer
-    showlab/magvitv2."""
+    family: Literal[
+        "llada", "llava_llada", "mmada", "lumina", "dream", "sdar", "amused", "magvitv2"
+    ] = "llada"
+    """Whose checkpoint: LLaDA-8B, LLaDA-V, MMaDA-8B, Lumina-DiMOO with its image tokenizer,
+    DiffuCoder-7B, which is a Dream, SDAR-8B-Chat, aMUSEd-256 (as Lumina-DiMOO with diffusers), or
+    the image tokenizer showlab/magvitv2."""
     out: str = ""
     """Folder to write it into, a new one."""
     layers: int = 2
     """Blocks; 32 in the published ones, 28 of Dream and 36 of SDAR."""
     width: int = 4096
-    """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of magvitv2 the
-    base width, a multiple of 32; 128 in the published one."""
+    """Hidden size, a multiple of 128; 4096 in the published ones, 3584 of Dream. Of aMUSEd a
+    multiple of 256; 1024 in the published one. Of magvitv2 the base width, a multiple of 32; 128 in
+    the published one."""
     tower: Literal["public", "small"] = "public"
     """Vision tower of LLaDA-V: SigLIP's sizes, or few, under a key that is not the hub's."""
     base: bool = False
@@ -93,7 +94,7 @@ class Config:
         check(not taken, "out", self.out, "an empty or a new folder")
         check(self.layers >= 1, "layers", self.layers, "at least 1")
         check(self.shards >= 1, "shards", self.shards, "at least 1")
-        unit = 32 if self.family == "magvitv2" else HEAD_DIM
+        unit = {"magvitv2": 32, "amused": 2 * HEAD_DIM}.get(self.family, HEAD_DIM)
         fits = self.width >= unit and self.width % unit == 0
         check(fits, "width", self.width, f"a multiple of {unit}")
 
@@ -439,6 +440,8 @@ def make_skeleton(config: Config) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if config.family == "magvitv2":
         return _make_vq(config, folder)
+    if config.family == "amused":
+        return _make_amused(config, folder)
     from models.families import get_family
     from models.families.llada import TOKEN_IDS
     from models.loading import build_network, public_names
@@ -503,13 +506,79 @@ def _make_lumina_vq(config: Config, folder: Path) -> None:
     save_vq(build_vq(sizes), folder)
 
 
+def _make_amused(config: Config, folder: Path) -> None:
+    """The parts of amused/amused-256 as diffusers saves them, in float32 as published. Text encoder
+    and image tokenizer are small, with the ids and codes of the published ones."""
+    import torch
+    from transformers import CLIPTextConfig, CLIPTextModelWithProjection, CLIPTokenizer
+
+    from mmrl.config.checks import import_extra
+
+    parts = import_extra("diffusers", "diffusers")
+    write_clip_tokenizer(folder / "tokenizer")
+    tokenizer = CLIPTokenizer.from_pretrained(folder / "tokenizer")
+    torch.manual_seed(config.seed)
+    text = CLIPTextConfig(
+        hidden_size=HEAD_DIM,
+        intermediate_size=2 * HEAD_DIM,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        projection_dim=HEAD_DIM,
+        vocab_size=len(tokenizer),
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    network = parts.UVit2DModel(
+        hidden_size=config.width,
+        intermediate_size=config.width * 11 // 4,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.width // 64,
+        in_channels=config.width * 3 // 4,
+        block_out_channels=config.width * 3 // 4,
+        block_num_heads=config.width * 3 // 256,
+        cond_embed_dim=text.projection_dim,
+        encoder_hidden_size=text.hidden_size,
+        sample_size=16,
+    )
+    vq = parts.VQModel(
+        block_out_channels=[8, 8, 8, 8, 8],
+        down_block_types=["DownEncoderBlock2D"] * 5,
+        up_block_types=["UpDecoderBlock2D"] * 5,
+        latent_channels=64,
+        layers_per_block=1,
+        norm_num_groups=4,
+        num_vq_embeddings=CODES,
+        lookup_from_codebook=True,
+        mid_block_add_attention=False,
+    )
+    scheduler = parts.AmusedScheduler(mask_token_id=network.config.vocab_size - 1)
+    encoder = CLIPTextModelWithProjection(text)
+    parts.AmusedPipeline(vq, tokenizer, encoder, network, scheduler).save_pretrained(folder)
+
+
+def write_clip_tokenizer(folder: Path) -> None:
+    """The files of CLIP's tokenizer with its ids: 256 bytes, alone and as ends of words, words that
+    no text is encoded to, and the two special tokens."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, *(f"{letter}</w>" for letter in alphabet)]
+    words += [f"w{n}</w>" for n in range(len(words), CLIP_WORDS)]
+    words += ["<|startoftext|>", "<|endoftext|>"]
+    config = {"model_max_length": 77, "tokenizer_class": "CLIPTokenizer"}
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
 def main() -> int:
     """Write what the command line says; return the exit status."""
 
     def work() -> None:
         config = load_config(Config, sys.argv[1:])
         make_skeleton(config)
-        size = sum(path.stat().st_size for path in Path(config.out).iterdir())
+        size = sum(path.stat().st_size for path in Path(config.out).rglob("*"))
         print(f"{config.out}: {size / 1e9:.2f} GB")
 
     return run_command(USAGE, sys.argv[1:], work)

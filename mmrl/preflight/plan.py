@@ -195,7 +195,8 @@ def _disk(
     whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
     trained = parts["gradients"] / (1 if world_size == 1 else 2)
     state = trained + parts["optimiser"] + parts["value"] + parts.get("average", 0)
-    downloads: dict[str, float] = {model.path: count * 2}
+    # weights are published in bfloat16, those of a pipeline in float32
+    downloads: dict[str, float] = {model.path: count * (4 if "_class_name" in raw else 2)}
     vq = own_vq(model)
     if vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
         downloads.setdefault(vq, VQ_BYTES)

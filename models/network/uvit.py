@@ -174,6 +174,6 @@ class UVit(Network):
         block = 18 * config.hidden_size + 4 * config.intermediate_size
         outer = 2 * config.num_res_blocks * config.block_out_channels
         if recompute:
-            kept = config.num_hidden_layers * config.hidden_size + 2 * outer
+            kept = config.num_hidden_layers * config.hidden_size + 4 * outer
             return side**2 * kept, side**2 * block
         return side**2 * (config.num_hidden_layers * block + 40 * outer), 0

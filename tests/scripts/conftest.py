@@ -9,7 +9,7 @@ from tests import by_path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ["llada", "llava_llada", "mmada", "dream", "sdar", "magvitv2"]
-FAMILIES += ["lumina"] if find_spec("diffusers") else []
+FAMILIES += ["lumina", "amused"] if find_spec("diffusers") else []
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,7 @@ def skeletons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     script = by_path.load(ROOT / "scripts", "make_skeleton")
     folder = tmp_path_factory.mktemp("skeletons")
     for family in FAMILIES:
-        sizes = {"layers": 2, "width": 32 if family == "magvitv2" else 128, "tower": "small"}
+        width = {"magvitv2": 32, "amused": 256}.get(family, 128)
+        sizes = {"layers": 2, "width": width, "tower": "small"}
         script.make_skeleton(script.Config(family=family, out=str(folder / family), **sizes))
     return {path.name: path for path in folder.iterdir()}

@@ -38,11 +38,12 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "eval").glob("*.yaml")
-    if re.match("(llada|mmada|dream|diffucoder|trado|lumina)v?_", path.name)
+    if re.match("(llada|mmada|dream|diffucoder|trado|lumina|amused)v?_", path.name)
 )
 FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada"}
 FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "apple/": "dream"}
 FAMILIES |= {"Gen-Verse/TraDo": "sdar", "Alpha-VLLM/": "lumina"}
+FAMILIES |= {"amused/": "amused"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
     "ankner/math-500": {"problem": "1 + 2?", "solution": r"It is $\boxed{3}$.", "answer": "3"},
@@ -147,7 +148,7 @@ def test_an_evaluation_runs_on_a_skeleton(
     monkeypatch.setattr(segmenter, "EDGES", {"shortest_edge": 64, "longest_edge": 96})
     main, config = read_recipe(path)
     family = next(own for start, own in FAMILIES.items() if config.model.path.startswith(start))
-    if family == "lumina":
+    if family in ("lumina", "amused"):
         pytest.importorskip("diffusers")
     words = [
         f"config={path}",
@@ -158,7 +159,7 @@ def test_an_evaluation_runs_on_a_skeleton(
         *write_prompts(config, tmp_path),
         *shrink(config),
     ]
-    if config.model.vq and family != "lumina":  # which holds its own
+    if config.model.vq and family not in ("lumina", "amused"):  # hold their own
         words += [f"model.vq={skeletons['magvitv2']}"]
     words += ["model.image_size=64"] if config.model.image_size else []
     words += [f"geneval_dir={tmp_path / 'folders'}"] if config.geneval_dir else []

@@ -30,7 +30,7 @@ RECIPES = sorted(
     path
     for path in (ROOT / "configs" / "rl").glob("*.yaml")
     if re.match(
-        "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|mmada_(?!base_)"
+        "llada_|lladav_|dream_|diffucoder_|sdar_|trado_|lumina_|amused_|mmada_(?!base_)"
         "|mmada_base_t2i_clip",
         path.name,
     )
@@ -39,6 +39,7 @@ RECIPES = sorted(
 FAMILIES = {"GSAI-ML/LLaDA-8B": "llada", "GSAI-ML/LLaDA-V": "llava_llada"}
 FAMILIES |= {"Gen-Verse/MMaDA": "mmada", "Dream-org/": "dream", "apple/": "dream"}
 FAMILIES |= {"JetLM/SDAR": "sdar", "Gen-Verse/TraDo": "sdar", "Alpha-VLLM/": "lumina"}
+FAMILIES |= {"amused/": "amused"}
 MATH = {"problem": "What is 1 + 2?", "solution": r"It is $\boxed{3}$.", "level": "Level 1"}
 ROWS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {"question": "One and two?", "answer": "Added.\n#### 3"},
@@ -144,7 +145,7 @@ def shrink(
     }
     if find_spec("bitsandbytes") is None:
         words["model.quantization_config"] = "null"
-    if config.model.vq is not None and family != "lumina":  # which holds its own
+    if config.model.vq is not None and family not in ("lumina", "amused"):  # hold their own
         words["model.vq"] = skeletons["magvitv2"]
     own: dict[str, Any] = {
         "algorithm.num_iterations": min(2, task.algorithm["num_iterations"]),
@@ -178,7 +179,7 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
     monkeypatch.chdir(ROOT)
     words = [f"config={path}"]
     config = load_config(RLConfig, words)
-    if path.stem.startswith("lumina_"):
+    if path.stem.startswith(("lumina_", "amused_")):
         pytest.importorskip("diffusers")
     [(name, task)] = config.tasks.items()
     words += shrink(config, tmp_path, skeletons, judge, rewards.url)

@@ -1,0 +1,109 @@
+"""RL of a network of diffusers, from the directory of a pipeline to another one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError
+from mmrl.model_config import LoraConfig, ModelConfig
+from mmrl.preflight.plan import describe
+from mmrl.rl import train
+from mmrl.rl_config import RLConfig
+from mmrl.rollouts.task_config import TaskConfig
+from mmrl.samplers import SamplerConfig
+from models import load_policy
+from tests.mmrl.runs import RED, metrics
+from tests.models.amused import write_amused
+
+diffusers = pytest.importorskip("diffusers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_amused(tmp_path_factory.mktemp("amused") / "pipeline")
+
+
+def run_config(folder: Path, output: Path, model: dict[str, Any], **changes: Any) -> RLConfig:
+    """Two steps on two prompts of four images, scored by how red they are."""
+    prompts = output.parent / "prompts.jsonl"
+    texts = ("a red cat", "a dog", "two birds", "a blue car")
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    task = TaskConfig(
+        prompts=str(prompts),
+        eval_prompts=str(prompts),
+        num_prompts=2,
+        num_generations=4,
+        sampler=SamplerConfig(
+            name="maskgit", steps=3, cfg_scale=2.0, annealing="linear", **changes.pop("sampler", {})
+        ),
+        rewards=[RED],
+        algorithm=changes.pop("algorithm", {"name": "mask_grpo", "num_iterations": 2}),
+    )
+    values = {
+        "model": ModelConfig(path=str(folder), **model),
+        "tasks": {"images": task},
+        "output_dir": str(output),
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-2,
+        "warmup_steps": 0,
+        "max_steps": 2,
+        "save_steps": 1,
+        "eval_steps": 2,
+        "bf16": False,
+    }
+    return RLConfig(**{**values, **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [{}, {"lora": LoraConfig(r=2, lora_dropout=0.1), "gradient_checkpointing": True}],
+    ids=["all", "lora"],
+)
+def test_a_run_moves_the_network_and_is_resumed_exactly(
+    folder: Path, tmp_path: Path, model: dict[str, Any]
+) -> None:
+    whole = train(run_config(folder, tmp_path / "whole", model))
+    steps = [line for line in metrics(whole) if "loss" in line]
+    assert len(steps) == 2 and steps[0]["grad_norm"] > 0
+
+    short = tmp_path / "short"
+    train(run_config(folder, short, model, max_steps=1))
+    train(run_config(folder, short, model, resume_from_checkpoint="auto"))
+    policies = [load_policy(run / "final", vq=folder / "vqvae") for run in (whole, short)]
+    start = load_policy(folder).network.state_dict()
+    states = [policy.network.state_dict() for policy in policies]
+    assert any(not torch.equal(start[name], tensor) for name, tensor in states[0].items())
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+    if not model:
+        pipeline = diffusers.AmusedPipeline.from_pretrained(whole / "final")
+        pipeline.set_progress_bar_config(disable=True)
+        [image] = pipeline("a red cat", num_inference_steps=2).images
+        assert image.size == (8, 8)
+
+
+@pytest.mark.slow
+def test_a_run_in_bfloat16_with_a_value_model(folder: Path, tmp_path: Path) -> None:
+    once: dict[str, Any] = {"bf16": True, "max_steps": 1, "eval_steps": 0}
+    algorithm = {"name": "trace_rl_value", "slice_size": 1}
+    config = run_config(folder, tmp_path / "run", {}, algorithm=algorithm, **once)
+    [step] = [line for line in metrics(train(config)) if "loss" in line]
+    assert step["ratio"] == pytest.approx(1, abs=0.05) and "loss/value_avg" in step
+
+
+def test_the_plan_names_the_parts_and_what_the_network_lacks_is_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    said = describe(run_config(folder, tmp_path / "run", {}))
+    assert f"images      {folder / 'vqvae'}" in said and "16 response positions" in said
+    assert "transformer" in said and "head" in said
+    with pytest.raises(ConfigError, match="images.sampler.cache is 'prefix'; it must be none"):
+        describe(run_config(folder, tmp_path / "run", {}, sampler={"cache": "prefix"}))
+    config = run_config(folder, tmp_path / "run", {})
+    config.tasks["images"].task = "text"
+    with pytest.raises(ConfigError, match="Its config.json says AmusedPipeline"):
+        describe(config)
