@@ -18,7 +18,12 @@ TEXTS = ["a red cat", "two dogs, one of them asleep beside a long text"]
 
 
 @pytest.mark.parametrize(
-    ("guidance", "temperature", "steps"), [(10.0, 2, 6), (1.0, 2, 6), (3.0, 0, 3)]
+    ("guidance", "temperature", "steps"),
+    [
+        (10.0, 2, 6),
+        pytest.param(1.0, 2, 6, marks=pytest.mark.slow),
+        pytest.param(3.0, 0, 3, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("halved", [False, True])
 def test_images_are_those_of_the_pipeline(

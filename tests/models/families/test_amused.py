@@ -91,7 +91,7 @@ def test_each_prompt_is_encoded_once(folder: Path) -> None:
     assert len(calls) == done
 
 
-@pytest.mark.parametrize("halved", [False, True])
+@pytest.mark.parametrize("halved", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_recomputed_blocks_change_no_gradient(tmp_path: Path, halved: bool) -> None:
     network = load_model(write_amused(tmp_path / "amused", halved))
     canvas = load_policy(tmp_path / "amused").canvas(PROMPTS)
