@@ -51,7 +51,10 @@ def hide_tokens(canvas: Canvas, hidden: Tensor, asked: Tensor) -> tuple[Canvas, 
     if canvas.uncond_tokens is not None:
         twin = clean.tokens.where(canvas.response, canvas.uncond_tokens)
         parts["uncond_tokens"] = twin, canvas.uncond_tokens
-    joined: dict[str, Any] = {name: _append(*pair, first) for name, pair in parts.items()}
+    joined: dict[str, Any] = {
+        name: _append(clean_part, copy_part, first)
+        for name, (clean_part, copy_part) in parts.items()
+    }
     packed = replace(masked, **joined, valid=None)
     return packed, torch.cat((torch.zeros_like(asked), asked[:, first:]), 1)
 

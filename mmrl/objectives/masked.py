@@ -113,7 +113,7 @@ class Masked:
 
     def encode(self, pairs: list[Pair]) -> Tensor:
         """[len(pairs), n] int64, the image-code token ids of training images."""
-        return self.codes.encode([pair.image for pair in pairs]) + self.task.rows.code_offset
+        return self.codes.encode([pair.image for pair in pairs]) + self.rows.code_offset
 
     def batch(self, step: int, rank: int, world_size: int) -> dict[str, Rows]:
         """This rank's rows of micro-batch `step`, corrupted, part by part."""
@@ -160,19 +160,19 @@ class Masked:
         codes = self.encode(pairs)
         drop = torch.rand(len(pairs), generator=draw) < self.config.cond_dropout_prob
         texts = [pair.text for pair in pairs]
-        ids, mask = self.task.rows.text_to_image(texts, codes, drop.tolist())
+        ids, mask = self.rows.text_to_image(texts, codes, drop.tolist())
         return self._mask_image(ids, mask, codes.shape[1], draw)
 
     def _image_edit(self, pairs: list[Pair], draw: Generator) -> Rows:
         """Rows of edits; those without text or without source image are the twins of guidance."""
         befores = [pair.source for pair in pairs if pair.source is not None]
         images = [*befores, *(pair.image for pair in pairs)]
-        sources, edited = (self.edit_codes.encode(images) + self.task.rows.code_offset).chunk(2)
+        sources, edited = (self.edit_codes.encode(images) + self.rows.code_offset).chunk(2)
         drop = torch.rand(2, len(pairs), generator=draw) < self.config.cond_dropout_prob
         pieces = zip(drop[1].tolist(), sources.unflatten(1, self.task.grid), strict=True)
         shown = [[] if gone else [own] for gone, own in pieces]
         texts = [pair.text for pair in pairs]
-        ids, mask = self.task.rows.image_edit(texts, shown, edited, drop[0].tolist())
+        ids, mask = self.rows.image_edit(texts, shown, edited, drop[0].tolist())
         return self._mask_image(ids, mask, edited.shape[1], draw)
 
     def _mask_image(self, ids: Tensor, mask: Tensor, n: int, draw: Generator) -> Rows:
