@@ -328,6 +328,20 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
     check(able, f"{where}.cache", cache, "none", advice)
 
 
+def known_blocks(model: ModelConfig) -> dict[str, Any] | None:
+    """Size and alignment of the blocks in which the policy's network writes, under the keys of its
+    config.json; None where it does not write in blocks, or is not on this machine."""
+    from models.families import find_family
+
+    raw = known_config(model.path)
+    complete = getattr(find_family(raw or {}), "complete_config", None)
+    if raw is None or complete is None:
+        return None
+    chosen = {"block_size": model.block_size, "block_alignment": model.block_alignment}
+    stated = {key: value for key, value in chosen.items() if value is not None}
+    return {**complete(raw, Path(model.path)), **stated}
+
+
 def check_network_blocks(
     model: ModelConfig, sampler: SamplerConfig, length: int | None, where: str, length_key: str
 ) -> None:
@@ -343,18 +357,14 @@ def check_network_blocks(
     Raises:
         ConfigError: blocks of another size, or that do not divide what they must.
     """
-    from models.families import find_family
-
-    raw = known_config(model.path)
-    complete = getattr(find_family(raw or {}), "complete_config", None)
-    if raw is None or complete is None:
+    own = known_blocks(model)
+    if own is None:
         return
-    own = complete(raw, Path(model.path))
-    size = model.block_size or own["block_size"]
+    size = own["block_size"]
     allowed = f"null or {size}, the block size of the network"
     check(sampler.block_size in (None, size), f"{where}.block_size", sampler.block_size, allowed)
     n = length or MAX_COMPLETION_LENGTH
-    right = (model.block_alignment or own.get("block_alignment")) == "right"
+    right = own.get("block_alignment") == "right"
     allowed = f"a multiple of {size}, the block size of the network"
     check(not right or n % size == 0, length_key, n, allowed, "Or set model.block_alignment: left.")
     number = -(-n // size)

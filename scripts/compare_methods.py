@@ -237,10 +237,11 @@ def _forwards(config: RLConfig) -> float:
 
     [options] = config.tasks.values()
     method = load_algorithm(options.algorithm)
-    length = completion_length(options, config.model, known_config(config.model.path) or {})
+    public = known_config(config.model.path) or {}
+    length = completion_length(options, config.model, public)
     how = options.sampler.steps, length, config.passes_at_once
     each = [
-        count_forwards(method, *how, n, config.num_mini_batches).total
+        count_forwards(method, *how, n, config.num_mini_batches, public.get("block_size")).total
         for n in range(method.num_iterations)
     ]
     return fmean(each)

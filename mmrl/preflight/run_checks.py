@@ -11,6 +11,7 @@ from mmrl.model_config import (
     check_network_blocks,
     check_prompts,
     check_task,
+    known_blocks,
 )
 from mmrl.preflight.prompt_columns import check_columns
 from mmrl.preflight.reward_probe import offline
@@ -41,7 +42,8 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     check_geometry(config, world_size)
     check_model(config)
     with offline() if dry else nullcontext():
-        tasks = {name: Task(name, options, dry) for name, options in config.tasks.items()}
+        exact = known_blocks(config.model) is not None
+        tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
     for task in tasks.values():
         check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
         check_columns(task)

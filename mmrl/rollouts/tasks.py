@@ -67,19 +67,22 @@ class Task:
         name: of the task.
         config: its settings, which are checked.
         dry: whether prompts that are only on the hub may be missing; there are then none.
+        exact_cache: whether the policy samples the same with a cache.
 
     Raises:
         ConfigError: a setting that cannot run, or a prompt file that cannot be read.
     """
 
-    def __init__(self, name: str, config: TaskConfig, dry: bool = False) -> None:
+    def __init__(
+        self, name: str, config: TaskConfig, dry: bool = False, exact_cache: bool = False
+    ) -> None:
         where = f"tasks.{name}"
         config.settle_rewards()
         self.name, self.config, self.dry = name, config, dry
         self.has_reward = False  # whether a reward has applied to any rollout yet
         config.check(where)
         self.algorithm: AlgorithmConfig = load_algorithm(config.algorithm, f"{where}.algorithm")
-        for difference in find_differences(self.algorithm, config.sampler):
+        for difference in find_differences(self.algorithm, config.sampler, exact_cache):
             text = "%s: the scored policy is not the one that samples: %s"
             logger.warning(text, where, difference)
         for key, unused in (
