@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_the_micro_batch_and_the_run_resumes_exactly(
         ),
         (["optimizer=lion"], "adamw"),
         (["resume_from_checkpoint=nowhere", "objective.name=scripts.miniature:VQ"], "nowhere"),
-        (["config=configs/sft/nothing.yaml"], "shapes_clip.yaml"),
+        (["config=configs/sft/nothing.yaml"], "d1_s1k.yaml"),
     ],
 )
 def test_a_bad_configuration_is_one_clear_line(

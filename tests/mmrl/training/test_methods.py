@@ -26,13 +26,14 @@ NEEDS = {
     "step_merge": {"num_slices": 3},
     "just_grpo": {"slice_size": 8},
     "bgpo": {"num_draws": 4},
+    "ebpo": {"num_draws": 2},
 }
 """What fits a rollout of 64 tokens in five steps."""
 COSTS = {
     "bgpo": (4, 4, 0),
     "coupled_grpo": (3, 3, 3),
     "diffu_grpo": (1, 1, 1),
-    "ebpo": (4, 4, 0),
+    "ebpo": (2, 2, 0),
     "espo": (2, 2, 2),
     "gdpo": (2, 2, 0),
     "just_grpo": (8, 8, 0),
