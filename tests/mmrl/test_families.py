@@ -87,7 +87,7 @@ def exact_policy(family: str) -> Policy:
     return replace(policy, model=network, network=network)
 
 
-@cross(PAIRS, sorted(RULES), every=3)
+@cross(PAIRS, sorted(RULES), every=5)
 def test_a_sampler_writes_every_mask_and_a_row_is_what_it_is_alone(
     pair: tuple[str, str], name: str
 ) -> None:
@@ -153,7 +153,7 @@ def loss_of_an_unmoved_policy(
     return policy_loss(inputs, config, size)
 
 
-@cross(PAIRS, PRESETS, every=3)
+@cross(PAIRS, PRESETS, every=5)
 def test_a_preset_starts_at_ratio_one_and_gives_every_trained_weight_a_gradient(
     pair: tuple[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

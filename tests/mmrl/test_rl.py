@@ -132,6 +132,7 @@ def test_four_steps_equal_two_a_stop_and_two_more(
     assert same_weights(tmp_path / "branch" / "final", tmp_path / "whole" / "final")
 
 
+@pytest.mark.slow
 def test_a_run_taken_up_at_an_earlier_step_continues_from_there(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:

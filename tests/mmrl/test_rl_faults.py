@@ -213,6 +213,7 @@ def test_a_checkpoint_cut_short_is_one_clear_line(
     assert str(policy) in message
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_not_resumed_from(
     world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

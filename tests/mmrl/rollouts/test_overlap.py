@@ -164,6 +164,7 @@ def test_a_reward_that_fails_ends_the_run_before_the_groups_left_are_sampled(
     assert loadable(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_two_processes_with_overlap_give_the_run_of_one_without(
     world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:
