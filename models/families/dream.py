@@ -11,7 +11,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from models.families import llada, llada_v
-from models.families.family import check_variant, read_head_dim, read_number, token_ids
+from models.families.family import check_variant, read_number, read_sizes, token_ids
 from models.families.llada_llama import KEYS as LLAMA_KEYS
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.layout import Layout
@@ -54,18 +54,11 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.core_config`."""
     check_variant(config, _FIXED)
     return CoreConfig(
-        hidden_size=read_number(config, "hidden_size"),
-        num_layers=read_number(config, "num_hidden_layers"),
-        num_heads=read_number(config, "num_attention_heads"),
-        num_kv_heads=read_number(config, "num_key_value_heads"),
-        head_dim=read_head_dim(config, "hidden_size", "num_attention_heads"),
-        mlp_size=read_number(config, "intermediate_size"),
-        vocab_size=read_number(config, "vocab_size"),
+        **read_sizes(config),
         norm_eps=config.get("rms_norm_eps", 1e-6),
         rope_theta=config.get("rope_theta", 10000.0),
         rope_fp32=False,
         qkv_bias=True,
-        tied_head=bool(config.get("tie_word_embeddings")),
         shift_logits=True,
     )
 

@@ -118,6 +118,23 @@ def read_head_dim(config: Mapping[str, Any], width_key: str, heads_key: str) -> 
     return width // heads
 
 
+def read_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of `CoreConfig` from a config.json with the keys that transformers gives llama and
+    qwen; a ValueError where one is missing or does not fit."""
+    heads = read_number(config, "num_attention_heads")
+    return {
+        "hidden_size": read_number(config, "hidden_size"),
+        "num_layers": read_number(config, "num_hidden_layers"),
+        "num_heads": heads,
+        "num_kv_heads": config.get("num_key_value_heads") or heads,
+        "head_dim": config.get("head_dim")
+        or read_head_dim(config, "hidden_size", "num_attention_heads"),
+        "mlp_size": read_number(config, "intermediate_size"),
+        "vocab_size": read_number(config, "vocab_size"),
+        "tied_head": bool(config.get("tie_word_embeddings")),
+    }
+
+
 def check_variant(config: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
     """Raise a ValueError where config.json asks for a variant that no public checkpoint uses."""
     for key, value in supported.items():

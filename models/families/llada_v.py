@@ -12,7 +12,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from models.families import llada
-from models.families.family import check_variant, read_head_dim, read_number, token_ids
+from models.families.family import check_variant, read_number, read_sizes, token_ids
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.anyres import Tiling, read_grids
 from models.layouts.image_chat import ImageChat
@@ -78,19 +78,11 @@ def matches(config: Mapping[str, Any]) -> bool:
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.core_config`."""
     check_variant(config, _FIXED)
-    head_dim = read_head_dim(config, "hidden_size", "num_attention_heads")
     return CoreConfig(
-        hidden_size=config["hidden_size"],
-        num_layers=read_number(config, "num_hidden_layers"),
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
-        head_dim=head_dim,
-        mlp_size=read_number(config, "intermediate_size"),
-        vocab_size=read_number(config, "vocab_size"),
+        **read_sizes(config),
         norm_eps=config.get("rms_norm_eps", 1e-5),
         rope_theta=read_number(config, "rope_theta"),
         rope_fp32=False,
-        tied_head=bool(config.get("tie_word_embeddings")),
         logits_fp32=True,
     )
 

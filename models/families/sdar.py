@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from models.families import dream, llada, llada_v
-from models.families.family import check_variant, read_head_dim, read_number
+from models.families.family import check_variant, read_sizes
 from models.families.llada_llama import KEYS as LLAMA_KEYS
 from models.image_tokenizers.image_tokenizer import ImageTokenizer
 from models.layouts.layout import Layout
@@ -76,24 +76,16 @@ def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.core_config`."""
     check_variant(config, _FIXED)
-    head_dim = config.get("head_dim")
     size = config.get("block_size", BLOCK_SIZE)
     if not isinstance(size, int) or size < 1:
         raise ValueError(f"config.json: block_size is {size!r}; it must be a whole number above 0")
     return CoreConfig(
-        hidden_size=read_number(config, "hidden_size"),
-        num_layers=read_number(config, "num_hidden_layers"),
-        num_heads=read_number(config, "num_attention_heads"),
-        num_kv_heads=read_number(config, "num_key_value_heads"),
-        head_dim=head_dim or read_head_dim(config, "hidden_size", "num_attention_heads"),
-        mlp_size=read_number(config, "intermediate_size"),
-        vocab_size=read_number(config, "vocab_size"),
+        **read_sizes(config),
         norm_eps=config.get("rms_norm_eps", 1e-6),
         rope_theta=float(config.get("rope_theta", 1e6)),
         rope_fp32=False,
         norm_weight_fp32=True,
         qk_norm=True,
-        tied_head=bool(config.get("tie_word_embeddings")),
         block_size=size,
     )
 
