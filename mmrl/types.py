@@ -180,18 +180,18 @@ class Canvas:
         elsewhere; None where all attend to all."""
         if self.blocks is None:
             return None
-        none = self.blocks.amax() + 1
-        first = self.blocks.where(self.response, none).amin(-1, keepdim=True)
-        return (self.blocks - first).where(self.response, -1)
+        return (self.blocks - self._first_block(self.blocks)).where(self.response, -1)
 
     @property
     def open_column(self) -> int:
         """The first column that in some row belongs to the block of the first response token; what
         is left of it is in blocks of the prompt alone. The canvas must have blocks."""
         assert self.blocks is not None
-        behind = self.blocks.amax() + 1
-        own = self.blocks.where(self.response, behind).amin(-1, keepdim=True)
-        return int((self.blocks >= own).any(0).int().argmax())
+        return int((self.blocks >= self._first_block(self.blocks)).any(0).int().argmax())
+
+    def _first_block(self, blocks: Tensor) -> Tensor:
+        """[B, 1] int64: the block of the first response token."""
+        return blocks.where(self.response, blocks.amax() + 1).amin(-1, keepdim=True)
 
     @property
     def scorable(self) -> Tensor:

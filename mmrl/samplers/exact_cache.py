@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mmrl.samplers.guidance import Guidance
-from mmrl.samplers.logits import attention, block_inputs
+from mmrl.samplers.logits import attention, block_inputs, take_distinct
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
@@ -62,12 +62,8 @@ class ExactCache:
             "attention_mask": attention(sides),
             **block_inputs(sides),
         }
-        parts = {k: v[:, : self.start] for k, v in parts.items() if v is not None}
-        key = torch.cat([each.long() for each in parts.values()], 1)
-        _, twin = key.unique(dim=0, return_inverse=True)
-        kept = twin.new_zeros(int(twin.max()) + 1)
-        kept[twin] = torch.arange(len(twin), device=twin.device)
-        distinct = {name: each[kept] for name, each in parts.items()}
+        given = {k: v[:, : self.start] for k, v in parts.items() if v is not None}
+        distinct, twin = take_distinct(given)
         cache = self.keys.at(0, self.start, self.start)
         nowhere = torch.zeros_like(distinct["input_ids"], dtype=torch.bool)
         policy.model(**distinct, positions=nowhere, columns=sides[0].vocab, cache=cache)

@@ -70,16 +70,26 @@ def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
     """Logits [N, C] with identical rows computed once."""
     names = ("input_ids", "attention_mask", "feature_at", "blocks")
     rows = {name: inputs[name] for name in names if inputs.get(name) is not None}
-    key, positions = torch.cat([each.long() for each in rows.values()], 1), inputs["positions"]
-    _, twin = key.unique(dim=0, return_inverse=True)
-    kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=key.device)
-    kept[twin] = torch.arange(len(twin), device=key.device)
-    union = torch.zeros(len(kept), positions.shape[1], dtype=torch.int, device=key.device)
+    distinct, twin = take_distinct(rows)
+    number, positions = len(distinct["input_ids"]), inputs["positions"]
+    union = torch.zeros(number, positions.shape[1], dtype=torch.int, device=twin.device)
     union = union.index_add(0, twin, positions.int()).bool()
-    distinct = {name: each[kept] for name, each in rows.items()}
     logits = policy.model(**{**inputs, **distinct, "positions": union}).logits
     place = (union.flatten().cumsum(0) - 1).view_as(union)
     return logits[place[twin][positions]]
+
+
+def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """One of each set of rows that are equal in all of some tensors [R, n].
+
+    Returns:
+        The tensors of these rows, and [R] int64, which of them equals each row.
+    """
+    key = torch.cat([each.long() for each in rows.values()], 1)
+    _, twin = key.unique(dim=0, return_inverse=True)
+    kept = torch.zeros(int(twin.max()) + 1, dtype=torch.long, device=key.device)
+    kept[twin] = torch.arange(len(twin), device=key.device)
+    return {name: each[kept] for name, each in rows.items()}, twin
 
 
 def _select_columns(inputs: Mapping[str, Any], span: tuple[int, int, int]) -> dict[str, Any]:

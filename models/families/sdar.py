@@ -102,8 +102,7 @@ def layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """Text alone; see `Family.layouts`."""
-    own = {"pad_token_id": TOKEN_IDS["<|endoftext|>"], "block_size": BLOCK_SIZE}
-    config = {"mask_token_id": MASK_ID, **own, **network.public_config}
-    ids = dream.read_ids(config, tokenizer)
+    config = complete_config(network.public_config, Path())
+    ids = dream.read_ids({"pad_token_id": TOKEN_IDS["<|endoftext|>"], **config}, tokenizer)
     alignment = options.block_alignment or config.get("block_alignment") or "left"
     return {"text": llada.text_layout(tokenizer, options, ids, config["block_size"], alignment)}
