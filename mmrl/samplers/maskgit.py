@@ -77,9 +77,9 @@ def keep_confident(
 
 def noise_scale(state: State, config: MaskgitConfig) -> float:
     """tau of this step: T times the product of 1 - (i + 1) / S over the steps so far, or, where it
-    falls linearly, times 1 - s / (S - 1)."""
+    falls linearly, times 1 - s / (S - 1); a single step has T."""
     if config.annealing == "linear":
-        return config.choice_temperature * (1 - state.step / (state.block.steps - 1))
+        return config.choice_temperature * (1 - state.step / max(1, state.block.steps - 1))
     factors = (1 - (i + 1) / state.block.steps for i in range(state.step + 1))
     return config.choice_temperature * math.prod(factors)
 
