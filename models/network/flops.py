@@ -1,0 +1,171 @@
+"""Floating-point operations that a pass through the core cannot do without.
+
+A product [m, k] x [k, n] counts 2 m k n. Counted are the matrix products of the blocks over
+positions that are no padding, the two products of attention over the pairs of query and key that
+attend, and the head at the wanted positions over the wanted columns; the queries, the output and
+the MLP of the last block are needed there only. Norms, softmax, activations, the draws of a sampler
+and what is computed again to save memory count nothing.
+
+The backward pass is two products for each one of the forward pass, of the gradients of its inputs
+and of its weights. Where only adapters are trained, frozen weights need no gradient; those of the
+first block's q, k and v need none for their inputs either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from models.network.attention import find_mask
+from models.network.core_config import ROLES, CoreConfig
+from models.network.pattern import BlockPattern
+
+
+class PassSize(NamedTuple):
+    """Size of a forward pass, over all its rows.
+
+    Attributes:
+        tokens: positions that the blocks compute.
+        pairs: pairs of these and the keys that they attend to.
+        wanted: positions whose logits are wanted.
+        wanted_pairs: pairs of these and the keys that they attend to.
+        columns: of the vocabulary, at each of them.
+    """
+
+    tokens: float
+    pairs: float
+    wanted: float
+    wanted_pairs: float
+    columns: int
+
+
+class Adapter(NamedTuple):
+    """Rank of a LoRA adapter, and the roles of the layers that have one."""
+
+    rank: int
+    roles: Sequence[str] = tuple(ROLES)
+
+
+def row_sizes(
+    rows: float, length: int, wanted: int, columns: int, computed: int | None = None
+) -> PassSize:
+    """The size of a pass over rows without padding that attend to all of themselves.
+
+    Args:
+        rows: their number.
+        length: of each.
+        wanted: positions of each whose logits are wanted.
+        columns: of the vocabulary.
+        computed: positions of each that the blocks compute, the others being cached; None for all.
+    """
+    computed = length if computed is None else computed
+    return PassSize(
+        rows * computed, rows * computed * length, rows * wanted, rows * wanted * length, columns
+    )
+
+
+def measure_pass(
+    core: CoreConfig,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    positions: Tensor | None = None,
+    columns: tuple[int, int] | None = None,
+    cache: Any = None,
+    blocks: Tensor | None = None,
+    copies: Tensor | None = None,
+    **_: Any,
+) -> PassSize:
+    """The size of a call of `MaskedTokenModel.forward`, from its arguments."""
+    rows, length = input_ids.shape
+    span = (0, length, length) if cache is None else tuple(cache.span)
+    first, end = columns or (0, core.vocab_size)
+    like = torch.empty(rows, length, 0, device=input_ids.device)
+    mask = find_mask(attention_mask, like, span, core.block_size, blocks, copies)  # type: ignore[arg-type]
+    if isinstance(mask, BlockPattern):
+        mask = mask.dense()
+    elif mask is None:
+        mask = torch.ones(1, 1, 1, span[2], dtype=torch.bool, device=input_ids.device)
+    elif mask.dtype != torch.bool:
+        mask = mask > torch.finfo(mask.dtype).min / 2
+    keys = mask[:, 0].sum(-1).expand(rows, length)  # [B, n], keys of each query
+    used = keys > 0
+    if attention_mask is not None and attention_mask.dim() == 2:
+        index = getattr(cache, "index", None)
+        own = attention_mask[:, span[0] : span[1]].bool()
+        used = used & (own if index is None else own.gather(1, index))
+    wanted = used if positions is None else positions
+    sums = [used.sum(), (keys * used).sum(), wanted.sum(), (keys * wanted).sum()]
+    return PassSize(*(float(each) for each in sums), columns=end - first)
+
+
+def count_forward(core: CoreConfig, size: PassSize, adapter: Adapter | None = None) -> float:
+    """Operations of a forward pass; with an adapter those of its products as well."""
+    return sum(
+        _layers(core, tokens) + _adapter(core, tokens, adapter) + _attention(core, pairs)
+        for tokens, pairs in _blocks(core, size)
+    ) + _head(core, size)
+
+
+def count_backward(core: CoreConfig, size: PassSize, adapter: Adapter | None = None) -> float:
+    """Operations of the backward pass of a forward pass, of which everything is trained, or the
+    adapter alone."""
+    if adapter is None:
+        return 2 * count_forward(core, size)
+    total = _head(core, size)
+    for tokens, pairs in _blocks(core, size):
+        total += _layers(core, tokens) + 2 * _adapter(core, tokens, adapter)
+        total += 2 * _attention(core, pairs)
+    return total - _unread_gradients(core, size, adapter)
+
+
+def shapes(core: CoreConfig) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of the layers of a block, by role."""
+    width, queries = core.hidden_size, core.num_heads * core.head_dim
+    keys = core.num_kv_heads * core.head_dim
+    return {
+        "q": (width, queries),
+        "k": (width, keys),
+        "v": (width, keys),
+        "o": (queries, width),
+        "gate": (width, core.mlp_size),
+        "up": (width, core.mlp_size),
+        "down": (core.mlp_size, width),
+    }
+
+
+def _blocks(core: CoreConfig, size: PassSize) -> list[tuple[dict[str, float], float]]:
+    """Positions that each layer of a block computes, by role, and its pairs; block by block."""
+    everywhere = dict.fromkeys(ROLES, size.tokens)
+    last = {role: size.tokens if role in "kv" else size.wanted for role in ROLES}
+    blocks = [(everywhere, size.pairs)] * (core.num_layers - 1)
+    return [*blocks, (last, size.wanted_pairs)]
+
+
+def _layers(core: CoreConfig, tokens: dict[str, float]) -> float:
+    return sum(2 * tokens[role] * a * b for role, (a, b) in shapes(core).items())
+
+
+def _adapter(core: CoreConfig, tokens: dict[str, float], adapter: Adapter | None) -> float:
+    if adapter is None:
+        return 0.0
+    sizes = shapes(core)
+    return sum(2 * tokens[role] * adapter.rank * sum(sizes[role]) for role in adapter.roles)
+
+
+def _unread_gradients(core: CoreConfig, size: PassSize, adapter: Adapter) -> float:
+    """Of the inputs of the first block's q, k and v, below which nothing is trained."""
+    tokens, _ = _blocks(core, size)[0]
+    low = {role: adapter.rank if role in adapter.roles else 0 for role in "qkv"}
+    sizes = {role: shapes(core)[role] for role in "qkv"}
+    return sum(2 * tokens[role] * a * (b + low[role]) for role, (a, b) in sizes.items())
+
+
+def _attention(core: CoreConfig, pairs: float) -> float:
+    return 4 * pairs * core.num_heads * core.head_dim
+
+
+def _head(core: CoreConfig, size: PassSize) -> float:
+    return 2 * size.wanted * core.hidden_size * size.columns
