@@ -36,8 +36,8 @@ from mmrl.model_config import (
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
-from mmrl.runtime.launch import check_launch, is_sharded
-from mmrl.runtime.sharding import shard_policy
+from mmrl.runtime.launch import check_launch
+from mmrl.runtime.sharding import build_sharding
 from mmrl.samplers import check_blocks
 from mmrl.types import Prompt
 from models import Policy, load_policy
@@ -143,13 +143,14 @@ def _sample_and_score(
 ) -> Results | None:
     """The results of a checked benchmark; None on all processes but the main one."""
     device, main = _device(config, accelerator), accelerator.is_main_process
-    check_queries_unsharded(config.rewards, is_sharded(accelerator))
+    sharding = build_sharding(accelerator)
+    check_queries_unsharded(config.rewards, sharding.shards)
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts)
     with activity("loading the model"):
         policy = load_policy(**policy_options(config.model), device=device)
-        shard_policy(policy, accelerator)
+        sharding.shard_policy(policy)
     if scorer is not None:
         bind_policy(scorer, policy, config.seed)
     settings = config.rows()

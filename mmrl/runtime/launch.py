@@ -84,10 +84,5 @@ def any_process(flag: bool) -> bool:
     return any(gather_object([flag]))
 
 
-def takes_part(accelerator: Accelerator) -> bool:
-    """Whether this process takes part in saving: the main one, or all where each has a shard."""
-    return accelerator.is_main_process or is_sharded(accelerator)
-
-
 def _flag(variable: str) -> bool:
     return os.environ.get(variable, "false").lower() in ("true", "1")

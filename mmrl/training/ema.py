@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmrl.runtime.sharding import like
+from mmrl.runtime.sharding.tensors import take_part
 from mmrl.training.trainable import swap_values
 
 
@@ -46,4 +46,4 @@ class ExponentialAverage:
         """Continue from `state_dict()` of an average over the same parameters."""
         self.updates = int(state["updates"])
         for name, value in self.average.items():
-            value.copy_(like(state["average"][name], value))
+            value.copy_(take_part(state["average"][name], value))

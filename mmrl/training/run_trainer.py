@@ -24,9 +24,8 @@ from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.computation import follow_device
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.finiteness import check_finite, list_moments
-from mmrl.runtime.launch import is_sharded, takes_part
 from mmrl.runtime.precision import autocast_forward, warn_of_change
-from mmrl.runtime.sharding import whole
+from mmrl.runtime.sharding import build_sharding
 
 logger = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=RunConfig)
@@ -50,6 +49,7 @@ class RunTrainer(ABC, Generic[Config]):
     Attributes:
         settings: of the run, as given.
         config: the same with what the device decides in the place of `auto`.
+        sharding: how the processes share the model.
         step: steps done.
         window: metrics since the last line of `metrics.jsonl`.
         modules: what holds the trained parameters.
@@ -61,7 +61,7 @@ class RunTrainer(ABC, Generic[Config]):
     def __init__(self, config: Config, accelerator: Accelerator, dtype: str = "float32") -> None:
         self.settings, self.accelerator = config, accelerator
         self.config: Config = follow_device(config, accelerator, dtype)
-        self.sharded = is_sharded(accelerator)
+        self.sharding = build_sharding(accelerator)
         self.step, self.window = 0, MetricWindow()
 
     @abstractmethod
@@ -95,8 +95,7 @@ class RunTrainer(ABC, Generic[Config]):
             DivergenceError: it is not finite; the weights are left as they were.
         """
         limit = self.config.max_grad_norm or float("inf")
-        norm = self.accelerator.clip_grad_norm_(model.parameters(), limit)
-        norm = whole(torch.as_tensor(0.0 if norm is None else norm))
+        norm = self.sharding.clip_gradient(model, limit)
         if not torch.isfinite(norm):
             raise DivergenceError(
                 f"the gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or"
@@ -115,7 +114,7 @@ class RunTrainer(ABC, Generic[Config]):
             DivergenceError: weights or the state of the optimisers are not finite.
         """
         check_finite(self.step, self._saved_tensors())
-        if takes_part(self.accelerator):
+        if self.sharding.takes_part:
             self.write_model(folder, self.settings.merge_adapter if merge is None else merge)
 
     def save(self, folder: Path) -> None:
@@ -124,7 +123,7 @@ class RunTrainer(ABC, Generic[Config]):
         Tensors are whole, so a run continues with any number of processes, sharded or not.
         """
         self.save_model(folder, merge=False)
-        if takes_part(self.accelerator):
+        if self.sharding.takes_part:
             state = {
                 "step": self.step,
                 "bf16": self.config.bf16,
@@ -132,7 +131,7 @@ class RunTrainer(ABC, Generic[Config]):
                 "window": self.window.state_dict(),
                 **self.state(),
             }
-            state = whole(state, self.accelerator.is_main_process)
+            state = self.sharding.gather(state)
             if self.accelerator.is_main_process:
                 torch.save(state, folder / STATE_FILE)
 
@@ -148,7 +147,9 @@ class RunTrainer(ABC, Generic[Config]):
         path = checkpoint / STATE_FILE
         with explain_damage(path):
             # mapped where sharded: each process reads its parts of what is as large as all of them
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=self.sharded)
+            state = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=self.sharding.shards
+            )
             step, stored = state["step"], state.get("settings")
             named = int(checkpoint.name) if checkpoint.name.isdigit() else step
             if type(step) is not int or step < 0 or step != named:

@@ -16,7 +16,8 @@ from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.runtime.precision import widen
-from mmrl.runtime.sharding import keep_pace, like, load_moments, prepare, shard, use_state, whole
+from mmrl.runtime.sharding.pace import keep_pace
+from mmrl.runtime.sharding.tensors import take_part, use_state
 from mmrl.sft_config import SFTConfig
 from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.ema import ExponentialAverage
@@ -41,10 +42,10 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             logger.info("trained: %s", line)
         self.modules = [self.network]
         self.set_precision(self.network)
-        shard(self.network, accelerator)
+        self.sharding.shard(self.network)
         optimizers = build_optimizers(self.network, config)
         self.schedules = [build_schedule(one, config, config.max_steps) for one in optimizers]
-        objective.module, self.optimizers = prepare(accelerator, self.network, optimizers)
+        objective.module, self.optimizers = self.sharding.prepare(self.network, optimizers)
         self.ema = ExponentialAverage(self.network, config.ema_decay) if config.ema_decay else None
 
     def train_step(self) -> float:
@@ -84,14 +85,14 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         found, accumulation = [], self.config.gradient_accumulation_steps
         with activity("micro-batch", accumulation), leave_together(in_step=True):
             for micro in range(accumulation):
-                reduced = self.sharded or micro == accumulation - 1
-                with nullcontext() if reduced else self.accelerator.no_sync(self.objective.module):
+                last = micro == accumulation - 1
+                with self.sharding.accumulate([self.objective.module], last):
                     batch = self._batch(micro)
                     with adapter_dropout(self.network, self.config.seed, "dropout", self.step):
                         loss, metrics = self.objective.loss(batch)
-                    self.accelerator.backward(loss / accumulation)
+                    self.sharding.backward(loss / accumulation)
                 found.append(self._mean_over_ranks({"loss": loss.detach(), **metrics}))
-                if micro < accumulation - 1:  # at the end it may be left anyway
+                if not last:  # at the end it may be left anyway
                     advance()
         return found
 
@@ -110,7 +111,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         metrics: dict[str, float] = {}
         self.network.eval()
         averaged = self._saved_weights()
-        pace = keep_pace(self.network) if self.sharded else nullcontext()
+        pace = keep_pace(self.network) if self.sharding.shards else nullcontext()
         with activity("evaluating"), averaged, leave_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)
@@ -118,10 +119,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
 
     def write_model(self, folder: Path, merge: bool) -> None:
         """Write the model in its public format, averaged if there is an average, or its adapter."""
-        main = self.accelerator.is_main_process
         with self._saved_weights():
-            state = whole(self.network.state_dict(), main)
-            if main:
+            state = self.sharding.gather(self.network.state_dict())
+            if self.accelerator.is_main_process:
                 if merge and isinstance(self.network, Network):
                     state = merge_state(self.network, state)
                 with use_state(self.network, state):
@@ -142,13 +142,13 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state`. What is not trained is as the objective loaded it."""
         own = self.network.state_dict()
-        parts = {n: like(t, own[n]) if n in own else t for n, t in state["network"].items()}
+        parts = {n: take_part(t, own[n]) if n in own else t for n, t in state["network"].items()}
         found = self.network.load_state_dict(parts, strict=False)
         wrong = [*(set(found.missing_keys) - self._frozen()), *found.unexpected_keys]
         if wrong:
             raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            load_moments(optimizer, saved)
+            self.sharding.load_optimizer(optimizer, saved)
         for schedule, saved in zip(self.schedules, state["schedules"], strict=True):
             schedule.load_state_dict(saved)
         if self.ema is not None:

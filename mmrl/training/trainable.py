@@ -14,12 +14,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from mmrl.model_config import ModelConfig, matches, part_of
-from mmrl.runtime.launch import is_sharded
-from mmrl.runtime.sharding import shard
+from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.training.adapter import add_adapter
 from models.quantization import count_parameters
 
@@ -86,10 +84,10 @@ def shared_parameters(
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
 
 
-def freeze_copy(network: Network, model: ModelConfig, accelerator: Accelerator) -> Network:
+def freeze_copy(network: Network, model: ModelConfig, sharding: Sharding) -> Network:
     """A frozen copy of what will be trained, on the rest of the network's own weights."""
-    frozen = copy.deepcopy(network, shared_parameters(network, model, is_sharded(accelerator)))
-    shard(frozen, accelerator)
+    frozen = copy.deepcopy(network, shared_parameters(network, model, sharding.shards))
+    sharding.shard(frozen)
     frozen.requires_grad_(False).eval()
     frozen.set_attention(model.attn_implementation)
     return frozen

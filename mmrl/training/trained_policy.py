@@ -13,8 +13,6 @@ from torch import Tensor
 from mmrl.model_config import adapter_directory
 from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
-from mmrl.runtime.launch import takes_part
-from mmrl.runtime.sharding import assign, load_moments, prepare, shard_policy, whole
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
@@ -53,9 +51,9 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         policy.network.gradient_checkpointing = model.gradient_checkpointing
         self.frozen = None
         if config.needs_reference and model.lora is None:
-            self.frozen = freeze_copy(policy.network, model, accelerator)
+            self.frozen = freeze_copy(policy.network, model, self.sharding)
             self.set_precision(self.frozen)
-        self.value = None if config.value is None else ValueModel(config, policy, accelerator)
+        self.value = None if config.value is None else ValueModel(config, policy, self.sharding)
         self.set_precision(policy.network)
         self.trained = policy.model = train_parts(policy.network, model, config.seed)
         for line in trained_counts(policy.network):
@@ -68,7 +66,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
                 self.micro_batch_size,
                 MAX_AUTO_BATCH,
             )
-        shard_policy(policy, accelerator)
+        self.sharding.shard_policy(policy)
         keeps_start = config.needs_reference and model.lora is not None
         # where an adapter is continued, the reference is the policy with it as it was
         self.off = not self.follows and adapter_directory(model.path) is None
@@ -79,7 +77,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             self.value.join(optimizer, config)
             self.modules.append(self.value.trained)
         self.schedule = build_schedule(optimizer, config, config.optimizer_steps)
-        policy.model, self.optimizers = prepare(accelerator, policy.model, [optimizer])
+        policy.model, self.optimizers = self.sharding.prepare(policy.model, [optimizer])
         [self.optimizer] = self.optimizers
         self.ema = None
         if config.ema_decay is not None:
@@ -120,7 +118,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         PEFT's."""
         network = self.policy.network
         with self.averaged():
-            state = whole(network.state_dict(), self.accelerator.is_main_process)
+            state = self.sharding.gather(network.state_dict())
             if self.accelerator.is_main_process:
                 state = merge_state(network, state) if merge else state
                 self.policy.save(folder, self.config.save_dtype, state)
@@ -128,7 +126,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
     def save(self, folder: Path) -> None:
         """Write model and trainer state; `load` continues exactly. Rank 0 writes."""
         super().save(folder)
-        if self.value is not None and takes_part(self.accelerator):
+        if self.value is not None and self.sharding.takes_part:
             self.value.save(folder, self.accelerator.is_main_process)
 
     def state(self) -> dict[str, Any]:
@@ -144,9 +142,9 @@ class TrainedPolicy(RunTrainer[RLConfig]):
 
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state` and from the files of the value model."""
-        assign(self._trained_tensors(), state["trained"])
+        self.sharding.assign(self._trained_tensors(), state["trained"])
         if self.follows and "reference" in state:
-            assign(self._reference_tensors(), state["reference"])
+            self.sharding.assign(self._reference_tensors(), state["reference"])
         if self.value is not None:
             self.value.load(checkpoint)
         if self.ema is not None:
@@ -154,7 +152,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
             started = "ema" in state
             new = ExponentialAverage(self.policy.network, self.ema.decay).state_dict()
             self.ema.load_state_dict(state["ema"] if started else new)
-        load_moments(self.optimizer, state["optimizer"])
+        self.sharding.load_optimizer(self.optimizer, state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
 
     def _reference_tensors(self) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.loss import count_batch, draw_masks
@@ -63,7 +63,7 @@ class Trainer(TrainedPolicy):
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
         for n, plan in enumerate(plans):
-            self._inner_step(plan, sums, leave_together(self.sharded) if n == 0 else None)
+            self._inner_step(plan, sums, leave_together(self.sharding.shards) if n == 0 else None)
         self.step += 1
         every = self.config.ref_model_sync_steps
         done = self.step * len(plans)
@@ -134,14 +134,14 @@ class Trainer(TrainedPolicy):
     def _scoring_batches(self, count: int) -> Iterator[slice]:
         """Yield the micro-batches of `count` rows to score; a stop leaves between two of them."""
         batches = self._micro_batches(count)
-        with activity("scoring", len(batches)), leave_together(self.sharded):
+        with activity("scoring", len(batches)), leave_together(self.sharding.shards):
             for rows in batches:
                 yield rows
                 advance()
 
     def _pad_draws(self, passes: Passes) -> Passes:
         """Pad to as many draws as any process has, where all take part in every forward pass."""
-        if not self.sharded:
+        if not self.sharding.shards:
             return passes
         local = torch.tensor([len(passes)], device=self.policy.device)
         return passes.pad_draws(int(torch.as_tensor(self.accelerator.gather(local)).max()))
@@ -171,47 +171,49 @@ class Trainer(TrainedPolicy):
             sums: metrics, which this adds to.
             leaving: context that a stop may leave; None where the step must be finished.
         """
-        how = self.config.passes_at_once, self.sharded
+        how = self.config.passes_at_once, self.sharding.shards
         work = [
             part
             # the last part, which all wrapped models take part in, has to ask the value model
             for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None)
             for part in split_parts(item, self._micro_batches(len(item.batch)), *how)
         ]
-        self.accelerator.gradient_accumulation_steps = len(work)
-        self.accelerator.step = 0  # counts parts, whose number may change from step to step
-        # undoes accelerate's mean over parts and processes: the terms are shares of a sum
-        scale = len(work) * self.accelerator.num_processes
         with activity("update", len(work)):
             # processes may have different numbers of parts, and communicate in the last
             with leaving or nullcontext():
                 for part in work[:-1]:
-                    self._learn(part, scale, sums, alone=len(plan) == 1)
+                    self._add_gradient(part, sums, alone=len(plan) == 1)
                     advance()
-            self._learn(work[-1], scale, sums, alone=len(plan) == 1)
+            self._add_gradient(work[-1], sums, alone=len(plan) == 1, last=True)
+            for name, model in self._clipped_models().items():
+                sums[name] += self.clip_gradient(model) / self.accelerator.num_processes
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
         self.schedule.step()
         if self.ema is not None:
             self.ema.update()
 
-    def _learn(self, part: Part, scale: float, sums: dict[str, Tensor], alone: bool) -> None:
-        """Add the gradient of a part; the last of a mini-batch takes the optimiser step."""
+    def _clipped_models(self) -> dict[str, nn.Module]:
+        """What gradients are clipped of, by the name of its norm."""
         models = {"grad_norm": self.policy.model}
         if self.value is not None and self.value.network is not None:
             models["val/grad_norm"] = self.value.network
-        unreduced = [] if self.sharded else list(models.values())
+        return models
+
+    def _add_gradient(
+        self, part: Part, sums: dict[str, Tensor], alone: bool, last: bool = False
+    ) -> None:
+        """Add the gradient of a part, and its metrics; the last reduces it over the processes."""
         weight = part.item.task.config.weight
         prefix = "" if alone else f"{part.item.task.name}/"
-        with self.accelerator.accumulate(*unreduced):
+        # undoes the mean over processes: the terms are shares of a sum
+        scale = weight * self.accelerator.num_processes
+        with self.sharding.accumulate(list(self._clipped_models().values()), last):
             for loss, metrics in self._losses(part):
-                self.accelerator.backward(loss * weight * scale)
+                self.sharding.backward(loss * scale)
                 sums["loss"] += metrics.pop("loss", 0.0) * weight
                 for name, value in metrics.items():
                     sums[prefix + name] += value
-            if self.accelerator.sync_gradients:
-                for name, model in models.items():
-                    sums[name] += self.clip_gradient(model) / self.accelerator.num_processes
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
 
     def _losses(self, part: Part) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Yield the loss of the policy, then that of a separate value model, graph by graph."""

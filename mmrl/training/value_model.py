@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mmrl.estimators.scoring import TokenScores, predict_values
 from mmrl.runtime.compilation import compile_blocks
-from mmrl.runtime.launch import is_sharded
 from mmrl.runtime.precision import autocast_forward
-from mmrl.runtime.sharding import assign, shard, whole
+from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import shared_parameters, train_parts
 from mmrl.types import Canvas, Passes
@@ -44,8 +42,9 @@ class ValueModel:
         network: the copy, wrapped for several processes; None where the head is on the policy.
     """
 
-    def __init__(self, config: RLConfig, policy: Policy, accelerator: Accelerator) -> None:
+    def __init__(self, config: RLConfig, policy: Policy, sharding: Sharding) -> None:
         assert config.value is not None
+        self.sharding = sharding
         self.rate = config.learning_rate * config.value.learning_rate_scale
         self.network: nn.Module | None = None
         weight = next(policy.network.parameters())
@@ -55,9 +54,8 @@ class ValueModel:
         if config.value.backbone == "shared":
             policy.network.value_head = head
         else:
-            self.trained = copy_policy(config, policy, head, accelerator)
-            sharded = is_sharded(accelerator)
-            self.network = self.trained if sharded else accelerator.prepare_model(self.trained)
+            self.trained = copy_policy(config, policy, head, sharding)
+            self.network = sharding.wrap(self.trained)
 
     def __call__(self, scores: TokenScores | None, canvas: Canvas, passes: Passes) -> Tensor:
         """Values [K, B, L]: those the policy gave with its `scores`, or the copy's own."""
@@ -78,7 +76,7 @@ class ValueModel:
 
     def save(self, folder: Path, main: bool) -> None:
         """Write what is trained beside the policy; all who hold a part of it call this."""
-        state = whole(self._tensors(), main)
+        state = self.sharding.gather(self._tensors())
         if main:
             (folder / FOLDER).mkdir(exist_ok=True)
             write_weights(state, folder / FOLDER)
@@ -89,25 +87,25 @@ class ValueModel:
         Raises:
             FileNotFoundError, ValueError: there is nothing, or it is another value model's.
         """
-        assign(self._tensors(), read_weights(folder / FOLDER))
+        self.sharding.assign(self._tensors(), read_weights(folder / FOLDER))
 
     def _tensors(self) -> dict[str, Tensor]:
         return {n: p.data for n, p in self.trained.named_parameters() if p.requires_grad}
 
 
 def copy_policy(
-    config: RLConfig, policy: Policy, head: ValueHead, accelerator: Accelerator
+    config: RLConfig, policy: Policy, head: ValueHead, sharding: Sharding
 ) -> ValueNetwork:
     """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""
     network = policy.network
-    shared = shared_parameters(network, config.model, is_sharded(accelerator))
+    shared = shared_parameters(network, config.model, sharding.shards)
     backbone = copy_backbone(network, shared)
     backbone.set_attention(config.model.attn_implementation)
     train_parts(backbone, config.model, config.seed)
     copy = ValueNetwork(backbone, head)
     if config.torch_compile:
         compile_blocks(copy)
-    shard(copy, accelerator)
+    sharding.shard(copy)
     if config.bf16:
-        autocast_forward(copy, accelerator.device)
+        autocast_forward(copy, sharding.accelerator.device)
     return copy.eval()

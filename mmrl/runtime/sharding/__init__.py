@@ -1,0 +1,17 @@
+"""How the processes of a run share a model: one file per way, chosen by the launch configuration.
+
+`Sharding` is one process or DDP, where every process holds the whole model. Moments and checkpoints
+are whole tensors under the names and places they have in one process, so a run continues with any
+number of processes and in any of these ways.
+"""
+
+from accelerate import Accelerator
+
+from mmrl.runtime.launch import is_sharded
+from mmrl.runtime.sharding.fsdp2 import FSDP2
+from mmrl.runtime.sharding.sharding import Sharding
+
+
+def build_sharding(accelerator: Accelerator) -> Sharding:
+    """The way that the accelerate configuration of this launch asks for."""
+    return FSDP2(accelerator) if is_sharded(accelerator) else Sharding(accelerator)

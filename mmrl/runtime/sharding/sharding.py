@@ -1,0 +1,122 @@
+"""What trainers ask of the way in which processes share a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from mmrl.runtime.sharding.tensors import gather_whole, take_part
+
+if TYPE_CHECKING:
+    from models import Policy
+
+
+class Sharding:
+    """Every process holds the whole model: one process, or DDP, which reduces gradients.
+
+    Attributes:
+        shards: whether processes share one copy of the weights. All then take part in every
+            forward and backward pass and in gathering what is saved.
+    """
+
+    shards = False
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this process takes part in saving: the main one, or all where each has a
+        part."""
+        return self.shards or self.accelerator.is_main_process
+
+    def shard(self, model: nn.Module) -> None:
+        """Leave this process its part of every parameter, in place; before the optimiser is built.
+
+        Raises:
+            ConfigError: a model that cannot be sharded in this way.
+        """
+
+    def shard_policy(self, policy: Policy) -> None:
+        """`shard` of a policy's model, whose sampling then keeps pace."""
+        self.shard(policy.model)
+
+    def prepare(
+        self, model: nn.Module, optimizers: Sequence[Optimizer]
+    ) -> tuple[nn.Module, list[Any]]:
+        """The model and its optimisers as training calls them."""
+        prepared = self.accelerator.prepare(model, *optimizers)
+        return prepared[0], list(prepared[1:])
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """A second trained model, without an optimiser."""
+        return self.accelerator.prepare_model(model)
+
+    @contextmanager
+    def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
+        """Forward and backward passes of a micro-batch.
+
+        Args:
+            models: as `prepare` and `wrap` returned them.
+            last: whether it is the last before an optimiser step.
+        """
+        with ExitStack() as stack:
+            for model in () if last else models:
+                stack.enter_context(self.accelerator.no_sync(model))
+            yield
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss; the optimiser sees the mean over processes."""
+        self.accelerator.backward(loss)
+
+    def clip_gradient(self, model: nn.Module, limit: float) -> Tensor:
+        """Scale a model's gradient down to a norm; return its norm before, on the CPU.
+
+        Args:
+            model: that `shard` was called with.
+            limit: largest norm.
+        """
+        norm = self.accelerator.clip_grad_norm_(model.parameters(), limit)
+        return gather_whole(torch.as_tensor(0.0 if norm is None else norm))
+
+    def gather(self, state: Any) -> Any:
+        """A nested state with whole tensors on the CPU on the main process, without them on the
+        others. All processes call this that take part."""
+        return gather_whole(state, self.accelerator.is_main_process)
+
+    @torch.no_grad()
+    def assign(self, targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+        """Copy whole tensors into those of the same names, as these are held.
+
+        Raises:
+            ValueError: the names are not the same.
+        """
+        if targets.keys() != values.keys():
+            raise ValueError(f"{len(targets)} tensors are trained here, {len(values)} are stored")
+        for name, target in targets.items():
+            target.copy_(take_part(values[name], target))
+
+    def load_optimizer(self, optimizer: Any, state: dict[str, Any]) -> None:
+        """Load an optimiser's `state_dict` of whole tensors, counted as in one process.
+
+        Raises:
+            ValueError: it is of another number of parameters.
+        """
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        stored = sum(len(group["params"]) for group in state["param_groups"])
+        if stored != len(parameters):
+            raise ValueError(f"{len(parameters)} tensors are optimised here, {stored} are stored")
+        moments = {
+            place: {
+                name: take_part(value, parameters[place]) if isinstance(value, Tensor) else value
+                for name, value in values.items()
+            }
+            for place, values in state["state"].items()
+        }
+        optimizer.load_state_dict({**state, "state": moments})
