@@ -95,6 +95,12 @@ class RunConfig:
     report_to: list[str] = field(default_factory=list)
     """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
     the run directory), wandb."""
+    profile: bool = False
+    """Write `profile/` into the run directory: the seconds of each phase, and a trace of
+    `profile_steps`; by the first process."""
+    profile_steps: list[int] = field(default_factory=lambda: [2])
+    """Steps that `profile` traces, counted from the start of this command. The first one is slower
+    than those after it."""
     dry_run: bool = False
     """Check everything, print the plan, and exit."""
 
@@ -104,6 +110,8 @@ class RunConfig:
         for key in ("eval_steps", "save_steps", "warmup_steps"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
         self._check_optimizer()
+        steps = self.profile_steps
+        check(all(step >= 1 for step in steps), "profile_steps", steps, "numbers from 1")
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
         for tracker in self.report_to:

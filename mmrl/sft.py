@@ -69,7 +69,8 @@ def train(config: SFTConfig) -> Path:
             with suppress(Interrupted):  # what is half done leaves no trace
                 progress.evaluate_when_due()  # one that a stop interrupted
                 while trainer.step < config.max_steps:
-                    loss = trainer.train_step()
+                    with activity("update"):
+                        loss = trainer.train_step()
                     progress.record(f"loss {loss:.4f}")
                     progress.evaluate_when_due()
                     progress.checkpoint_when_due()

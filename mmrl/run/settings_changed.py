@@ -26,6 +26,7 @@ FREE = (
     "log_completions",
     "report_to",
     "dry_run",
+    "profile*",
     "resume_*",
     "overlap_rewards",
     "bf16",

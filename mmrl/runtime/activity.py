@@ -7,6 +7,8 @@
 
 On a terminal it is a progress bar. Elsewhere (a file, CI) it is a line of text after `SILENCE`
 seconds without one. A thread shows it, so that long operations do not delay it.
+
+`watch` lets a profiler measure the phases.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tqdm import tqdm
 
@@ -28,6 +30,8 @@ from mmrl.runtime.interrupt import check
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Watcher = Callable[[str], AbstractContextManager[Any]]
+"""Opens a context around a phase of this name."""
 
 SILENCE = 3.5
 """Seconds without a line after which one is written without a terminal."""
@@ -36,6 +40,7 @@ REFRESH = 0.5
 """Seconds between two updates of the bar."""
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
+_watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 
 @dataclass
@@ -157,14 +162,27 @@ def activity(name: str, total: int = 0, done: int = 0) -> Iterator[Activity]:
         done: number done before the start, as in a resumed run.
     """
     mine, display = Activity(name, total, done), _display.get()
-    if display is None:
-        yield mine
-        return
-    display.stack.append(mine)
+    with ExitStack() as watched:
+        for watcher in _watchers.get():
+            watched.enter_context(watcher(name))
+        if display is None:
+            yield mine
+            return
+        display.stack.append(mine)
+        try:
+            yield mine
+        finally:
+            display.stack[:] = [one for one in display.stack if one is not mine]
+
+
+@contextmanager
+def watch(watcher: Watcher) -> Iterator[None]:
+    """Open the watcher's context around every phase of this thread inside the context."""
+    token = _watchers.set((*_watchers.get(), watcher))
     try:
-        yield mine
+        yield
     finally:
-        display.stack[:] = [one for one in display.stack if one is not mine]
+        _watchers.reset(token)
 
 
 def advance(count: int = 1) -> None:

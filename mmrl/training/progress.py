@@ -11,6 +11,7 @@ from mmrl.config import to_plain
 from mmrl.run.checkpoint import prune_checkpoints, write_directory
 from mmrl.run.hub_upload import upload
 from mmrl.run.model_card import write_card
+from mmrl.run.profile import profile_run
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
@@ -55,10 +56,14 @@ class Progress:
             self.accelerator.init_trackers("mmrl", settings, {"wandb": place})
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
+        steps = self.config.profile_steps if self.config.profile else None
+        self._profile = profile_run(self.run, steps, self.accelerator.device)
+        self.profile = self._profile.__enter__()
         self.clock = time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._profile.__exit__(None, None, None)
         self._steps.__exit__(None, None, None)
         if self.config.report_to:
             self.accelerator.end_training()
@@ -73,6 +78,8 @@ class Progress:
         """Move the bar, with a remark, after a step; write a line of metrics when due."""
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
+        if self.profile is not None:
+            self.profile.end_step(self.trainer.step)
         if self._is_due(self.config.logging_steps):
             self._log(self.trainer.take_metrics())
 
