@@ -20,8 +20,8 @@ from mmrl.config.command import Usage
 from mmrl.model_config import policy_options
 from mmrl.preflight.training_command import run_training
 from mmrl.rl_config import RLConfig
-from mmrl.runtime.activity import activity, with_display
-from mmrl.runtime.interrupt import Interrupted, StopRequest, check
+from mmrl.runtime.activity import activity, reach, with_display
+from mmrl.runtime.interrupt import Interrupted, StopRequest
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -72,10 +72,10 @@ def _train(
 
     rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
     tasks = check_run(config, world_size)
-    with activity("building the rewards"):
+    with activity("building the rewards", timed=False):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
-        with activity("loading the model"):
+        with activity("loading the model", timed=False):
             policy = load_policy(**policy_options(model), device=accelerator.device)
             for task in tasks.values():
                 task.leave_out_long_prompts(policy)
@@ -86,7 +86,7 @@ def _train(
                 read_versions(tasks, checkpoint)
         with (
             StopRequest(any_process),
-            Overlap(scorers, config.overlap_rewards, check),
+            Overlap(scorers, config.overlap_rewards, reach),
             RLProgress(run, trainer, tasks) as progress,
         ):
             with suppress(Interrupted):  # what is half done leaves no trace

@@ -95,6 +95,10 @@ class RunConfig:
     report_to: list[str] = field(default_factory=list)
     """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
     the run directory), wandb."""
+    ddp_timeout: float = 1800
+    """Seconds without progress of any process, such as in a reward that hangs, after which the run
+    ends and says which process hangs in which call; also the timeout of collectives. Loading and
+    uploading are not limited."""
     profile: bool = False
     """Write `profile/` into the run directory: the seconds of each phase, and a trace of
     `profile_steps`; by the first process."""
@@ -109,6 +113,8 @@ class RunConfig:
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        limit = self.ddp_timeout
+        check(0 < limit < math.inf, "ddp_timeout", limit, "positive and finite, in seconds")
         self._check_optimizer()
         steps = self.profile_steps
         check(all(step >= 1 for step in steps), "profile_steps", steps, "numbers from 1")

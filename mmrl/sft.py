@@ -50,7 +50,7 @@ def train(config: SFTConfig) -> Path:
         open_directory(config, accelerator) as (run, checkpoint),
         open_log(config, accelerator, run, kernel),
     ):
-        with activity("loading the model and the data"):
+        with activity("loading the model and the data", timed=False):
             place = (
                 {"device": accelerator.device} if "device" in signature(build).parameters else {}
             )

@@ -27,6 +27,7 @@ FREE = (
     "report_to",
     "dry_run",
     "profile*",
+    "ddp_timeout",
     "resume_*",
     "overlap_rewards",
     "bf16",

@@ -45,12 +45,17 @@ _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 @dataclass
 class Activity:
-    """A phase: how much of it is done, and a remark that is shown with it."""
+    """A phase: how much of it is done, and a remark that is shown with it.
+
+    Attributes:
+        timed: whether a watchdog ends a run in which the phase makes no progress.
+    """
 
     name: str
     total: int = 0
     done: int = 0
     remark: str = ""
+    timed: bool = True
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -110,7 +115,16 @@ class Display:
     def __init__(self, shown: bool | None = None) -> None:
         self.shown = os.environ.get("RANK", "0") == "0" if shown is None else shown
         self.stack: list[Activity] = []
+        self.moved = time.monotonic()
         self._closed = threading.Event()
+
+    @property
+    def idle(self) -> float:
+        """Seconds since a phase began, ended or made progress; 0 in one that is not timed."""
+        stack = list(self.stack)
+        if not all(one.timed for one in stack):
+            return 0.0
+        return time.monotonic() - max([self.moved, *(one.moved for one in stack)])
 
     def __enter__(self) -> Display:
         self._token = _display.set(self)
@@ -153,15 +167,16 @@ def write(text: str) -> None:
 
 
 @contextmanager
-def activity(name: str, total: int = 0, done: int = 0) -> Iterator[Activity]:
+def activity(name: str, total: int = 0, done: int = 0, timed: bool = True) -> Iterator[Activity]:
     """Report a phase; inside another activity it is a part of that.
 
     Args:
         name: such as `rollouts`.
         total: number of items; 0 where they are not counted.
         done: number done before the start, as in a resumed run.
+        timed: False for a phase that may take any time, such as a download.
     """
-    mine, display = Activity(name, total, done), _display.get()
+    mine, display = Activity(name, total, done, timed=timed), _display.get()
     with ExitStack() as watched:
         for watcher in _watchers.get():
             watched.enter_context(watcher(name))
@@ -172,6 +187,7 @@ def activity(name: str, total: int = 0, done: int = 0) -> Iterator[Activity]:
         try:
             yield mine
         finally:
+            display.moved = time.monotonic()
             display.stack[:] = [one for one in display.stack if one is not mine]
 
 
@@ -195,6 +211,23 @@ def advance(count: int = 1) -> None:
     if display is not None and display.stack:
         display.stack[-1].reach(display.stack[-1].done + count)
     check()
+
+
+def reach(done: int) -> None:
+    """Set the number that is done of the current activity; the phase may be left here.
+
+    Raises:
+        Interrupted: as `advance`.
+    """
+    display = _display.get()
+    if display is not None and display.stack and display.stack[-1].done != done:
+        display.stack[-1].reach(done)
+    check()
+
+
+def current_display() -> Display | None:
+    """The display that is open in this thread."""
+    return _display.get()
 
 
 def with_display(work: Callable[P, R]) -> Callable[P, R]:

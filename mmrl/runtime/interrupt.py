@@ -101,6 +101,7 @@ class StopRequest:
                     signal.Signals(number[0]).name,
                 )
             elif time.monotonic() - first > same:
+                os.write(2, b"\nstopped\n")  # not through a stream that another thread may hold
                 end_at_once()
 
 
@@ -142,12 +143,11 @@ def leave_together(in_step: bool = False) -> Iterator[None]:
         raise Interrupted
 
 
-def end_at_once() -> None:
+def end_at_once(status: int = 130) -> None:
     """End this process and its children, whatever its threads are doing."""
     for child in psutil.Process().children(recursive=True):
         try:
             child.kill()
         except psutil.Error:
             continue
-    os.write(2, b"\nstopped\n")  # not through a stream that another thread may hold
-    os._exit(130)
+    os._exit(status)

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mmrl.runtime.watchdog import lost_process
+
 
 class PeerLostError(RuntimeError):
     """Another process of the run has ended."""
@@ -37,7 +39,7 @@ def explain_lost_peers() -> Iterator[None]:
     except RuntimeError as error:
         if _is_alone() or not _CONNECTION.search(str(error)):
             raise
-        reason = str(error).strip().splitlines()[0][:160]
+        reason = lost_process() or str(error).strip().splitlines()[0][:160]
         raise PeerLostError(
             f"another process of the run has ended or cannot be reached ({reason}). Its own log"
             " says more; run again with resume_from_checkpoint=auto."

@@ -148,7 +148,7 @@ class Progress:
 
     def _upload(self) -> None:
         repository = self.config.hub_model_id or self.run.path.resolve().name
-        with activity(f"uploading to {repository}"):
+        with activity(f"uploading to {repository}", timed=False):
             upload(self.run.final, repository, self.config.hub_private_repo)
 
     def _write(self, target: Path, write: Callable[[Path], None]) -> None:

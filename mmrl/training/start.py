@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
+from accelerate.utils import InitProcessGroupKwargs, ProjectConfiguration
 
 from mmrl import begin
 from mmrl.run.checkpoint import recover_checkpoints
@@ -19,6 +20,10 @@ from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.launch import check_launch
 from mmrl.runtime.peers import end_with_launcher, explain_lost_peers
+from mmrl.runtime.watchdog import watch_run
+
+AFTER_WATCHDOG = 60.0
+"""Seconds by which collectives wait longer than the watchdog, which says more."""
 
 
 def start_processes(config: RunConfig) -> Accelerator:
@@ -30,11 +35,13 @@ def start_processes(config: RunConfig) -> Accelerator:
     begin()
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
+    timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)
     return Accelerator(
         # without a device, launched processes find each other only where the CPU is asked for
         cpu=not torch.accelerator.is_available(),
         mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
         log_with=list[Any](config.report_to) or None,
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)],
         project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
 
@@ -55,7 +62,8 @@ def open_directory(
     if config.push_to_hub:
         check_upload(config.hub_model_id)
     run = RunDirectory(config.output_dir, accelerator.is_main_process)
-    with lock_directory(run.path, run.is_main), explain_lost_peers():
+    limit = config.ddp_timeout
+    with watch_run(limit), lock_directory(run.path, run.is_main), explain_lost_peers():
         recover_checkpoints(run.checkpoints)
         checkpoint = run.starting_point(config.resume_from_checkpoint)
         accelerator.wait_for_everyone()  # before any of them writes there

@@ -54,14 +54,15 @@ class Overlap:
     Args:
         scorers: of one run. A reward that several of them hold has one thread.
         enabled: False calls rewards when their scores are needed, without threads.
-        poll: called every `POLL` seconds while scores are awaited; an exception ends the wait.
+        poll: called every `POLL` seconds while scores are awaited, with the number of calls of
+            rewards that have ended; an exception ends the wait.
     """
 
     def __init__(
         self,
         scorers: Sequence[HasOverlap],
         enabled: bool = True,
-        poll: Callable[[], None] = lambda: None,
+        poll: Callable[[int], None] = lambda ended: None,
     ) -> None:
         self.scorers, self.poll = scorers if enabled else (), poll
         self.checks: list[Callable[[], None]] = []  # raise for failures
@@ -113,7 +114,7 @@ class Overlap:
                 return
             with self.changed:
                 self.changed.wait_for(lambda before=settled: self.settled > before, POLL)
-            self.poll()
+            self.poll(settled)
 
     def _end(self, longest: float) -> None:
         with self.changed:

@@ -207,7 +207,7 @@ def test_who_waits_for_scores_polls_and_leaves_when_that_raises() -> None:
     scorer = Scorer([entry("gated", reward)])
     polls = []
 
-    def poll() -> None:
+    def poll(ended: int) -> None:
         polls.append(1)
         if len(polls) == 2:
             reward.gate.set()  # without this the end of the block waits for the call

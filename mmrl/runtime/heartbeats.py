@@ -1,0 +1,119 @@
+"""What each process of a run tells the others about itself, through the store of the process group.
+
+The store (torch's `TCPStore`) is used beside the collectives, so a process can be heard while its
+main thread waits in one, or hangs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
+
+SILENCE = 40.0
+"""Seconds without a heartbeat after which a process on another machine counts as lost."""
+
+TIMEOUT = 5.0
+"""Seconds that a call of the store may take."""
+
+VERDICT = "verdict"
+"""Key of why the run ends."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A process at one moment.
+
+    Attributes:
+        idle: seconds since its last progress.
+        phase: the phases it is in, the outermost first.
+        calls: what its threads are in.
+        waits: whether its main thread waits in a collective, and so for the others.
+        ended: empty while the run goes on, `done` after it, or the error it ended with.
+        pid: of the process.
+        host: its machine.
+    """
+
+    idle: float
+    phase: str
+    calls: str
+    waits: bool = False
+    ended: str = ""
+    pid: int = 0
+    host: str = ""
+
+
+class Heartbeats:
+    """Heartbeats of all processes of a run.
+
+    Args:
+        store: of the process group, with a prefix for the run.
+        rank: this process.
+        world_size: number of processes.
+    """
+
+    def __init__(self, store: Store, rank: int, world_size: int) -> None:
+        store.set_timeout(timedelta(seconds=TIMEOUT))
+        self.store, self.rank, self.ranks = store, rank, range(world_size)
+        self.place = {"pid": os.getpid(), "host": socket.gethostname()}
+        self.heard: dict[int, tuple[bytes, float]] = {}
+        self.beat, self.begun = 0, False
+
+    def send(self, own: Heartbeat) -> None:
+        """Tell the others."""
+        self.beat += 1  # so that two heartbeats are never the same text
+        self.store.set(str(self.rank), json.dumps({**asdict(own), **self.place, "n": self.beat}))
+
+    def receive(self) -> dict[int, Heartbeat]:
+        """The last heartbeats of the others, once all have begun; one that is lost has ended."""
+        keys = [str(rank) for rank in self.ranks]
+        self.begun = self.begun or self.store.check(keys)
+        if not self.begun:
+            return {}
+        found = {}
+        for rank, text in enumerate(self.store.multi_get(keys)):
+            before, since = self.heard.get(rank, (b"", 0.0))
+            if text != before:
+                self.heard[rank] = text, (since := time.monotonic())
+            silent, values = time.monotonic() - since, json.loads(text)
+            del values["n"]
+            one = self.check(Heartbeat(**{**values, "idle": values["idle"] + silent}))
+            if silent > SILENCE and not one.ended and one.host != self.place["host"]:
+                one = replace(one, ended=f"no heartbeat from {one.host} for {silent:.0f} s")
+            if rank != self.rank:
+                found[rank] = one
+        return found
+
+    def check(self, one: Heartbeat) -> Heartbeat:
+        """A heartbeat of another process, which has ended where it is known to be gone."""
+        if one.ended or one.host != self.place["host"] or is_alive(one.pid):
+            return one
+        reason = f"process {one.pid} is gone; it was killed, perhaps for lack of memory"
+        return replace(one, ended=reason)
+
+    def agree(self, verdict: str) -> str:
+        """Publish why the run ends, and return what the first process has published."""
+        return self.store.compare_set(VERDICT, "", verdict).decode()
+
+    def verdict(self) -> str:
+        """Why the run ends, by the first process that knew; empty while it goes on."""
+        return self.store.get(VERDICT).decode() if self.store.check([VERDICT]) else ""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine exists and has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:  # of another user, as in a container
+        return True

@@ -1,0 +1,152 @@
+"""Runs in which a process hangs or is lost end with what is known of it."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch.distributed as dist
+
+from mmrl.runtime import heartbeats as beats
+from mmrl.runtime import watchdog as dog
+from mmrl.runtime.activity import Display, activity, advance
+from mmrl.runtime.heartbeats import Heartbeat, Heartbeats
+from mmrl.runtime.thread_calls import describe_calls
+from mmrl.runtime.watchdog import Watchdog, describe_stall
+from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process
+
+HANGING = "tasks.shapes.rewards=[{name: tests/mmrl/hanging_reward.py:HangingReward}]"
+
+
+@pytest.fixture
+def stores() -> Iterator[list[dist.Store]]:
+    """Connections of two processes to one store."""
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=5))
+    yield [dist.PrefixStore("run", server.clone()) for _ in range(2)]
+
+
+def hear(one: Heartbeats, wanted: Callable[[Heartbeat], bool]) -> Heartbeat:
+    """What a process hears of the other; the store answers a sender before it has stored."""
+    for _ in range(200):
+        heard = one.receive()
+        if heard and wanted(heard[1]):
+            return heard[1]
+        time.sleep(0.01)
+    raise AssertionError(heard)
+
+
+def test_processes_hear_each_others_phase_and_age(stores: list[dist.Store]) -> None:
+    one, other = (Heartbeats(store, rank, 2) for rank, store in enumerate(stores))
+    one.send(Heartbeat(3.0, "step 1/2", "call"))
+    assert one.receive() == {}, "the other has not begun"
+    other.send(Heartbeat(5.0, "step 0/2", "sleep (x.py:1)", waits=True))
+    first = hear(one, lambda heard: True)
+    time.sleep(0.05)
+    later = one.receive()[1]
+    assert (first.phase, first.waits, first.ended) == ("step 0/2", True, "")
+    assert first.pid == os.getpid() and later.idle > first.idle + 0.04
+
+
+def test_a_process_that_is_gone_has_ended(
+    stores: list[dist.Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (Heartbeats(store, rank, 2) for rank, store in enumerate(stores))
+    child = subprocess.Popen(["true"])
+    child.wait()
+    one.send(Heartbeat(0.0, "", ""))
+    other.place["pid"] = child.pid
+    other.send(Heartbeat(0.0, "update", ""))
+    assert hear(one, lambda heard: f"process {child.pid} is gone" in heard.ended)
+    other.place["host"] = "elsewhere"
+    other.send(Heartbeat(0.0, "update", ""))
+    assert hear(one, lambda heard: heard.host == "elsewhere" and not heard.ended)
+    monkeypatch.setattr(beats, "SILENCE", 0.01)
+    assert hear(one, lambda heard: "no heartbeat from elsewhere" in heard.ended)
+
+
+def test_the_first_verdict_is_that_of_all(stores: list[dist.Store]) -> None:
+    one, other = (Heartbeats(store, rank, 2) for rank, store in enumerate(stores))
+    assert one.verdict() == ""
+    assert one.agree("mine") == "mine"
+    assert other.agree("yours") == other.verdict() == "mine"
+
+
+def test_who_hangs_is_who_does_not_wait_in_a_collective() -> None:
+    hangs = Heartbeat(61.0, "step 3/9, waiting for rewards", "sleep (mine.py:4)")
+    waits = Heartbeat(60.0, "step 3/9, update", "gather (x.py:1)", waits=True)
+    said = describe_stall({0: waits, 1: hangs}, 60)
+    assert said.startswith(
+        "rank 1 has made no progress for 61 s in 'step 3/9, waiting for rewards', at sleep"
+        " (mine.py:4). rank 0 waits for it in 'step 3/9, update'"
+    )
+    assert "ddp_timeout=60 seconds" in said and "resume_from_checkpoint=auto" in said
+    both = describe_stall({0: waits, 1: waits}, 60)
+    assert "rank 0 has made no progress" in both and "rank 1 has made no progress" in both
+
+
+def test_the_call_of_the_main_thread_and_those_of_rewards_are_named() -> None:
+    done = threading.Event()
+
+    def hang() -> None:
+        done.wait()
+
+    worker = threading.Thread(target=hang, name="reward slow", daemon=True)
+    worker.start()
+    calls, waits = describe_calls(threading.get_ident())
+    done.set()
+    assert "describe_calls (mmrl/runtime/thread_calls.py" in calls and not waits
+    assert "thread 'reward slow': wait (" in calls
+    assert "called by hang (tests/mmrl/runtime/test_watchdog.py" in calls
+
+
+def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
+    with Display(shown=False) as display, activity("step", 4), activity("rollouts", 8):
+        time.sleep(0.03)
+        assert display.idle > 0.02
+        advance()
+        assert display.idle < 0.02
+        with activity("loading", timed=False):
+            time.sleep(0.03)
+            assert display.idle == 0
+        assert display.idle < 0.02
+
+
+@pytest.mark.parametrize("moving", [True, False])
+def test_a_run_ends_only_where_it_makes_no_progress(
+    moving: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(dog, "end_at_once", ended.append)
+    with Display(shown=False), activity("rollouts", 8):
+        watchdog = Watchdog(0.1, None)
+        watchdog.start()
+        for _ in range(15):
+            time.sleep(0.02)
+            if moving:
+                advance()
+        watchdog.close(None)
+    assert bool(ended) is not moving and set(ended) <= {1}
+    said = capfd.readouterr().err
+    assert ("rank 0 has made no progress" in said and "'rollouts 0/8" in said) is not moving
+
+
+@pytest.mark.slow
+def test_a_reward_that_hangs_ends_all_processes_with_its_place(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), HANGING, "max_steps=4", "ddp_timeout=12"]
+    running = module_process("mmrl.rl", words, *launcher(ACCELERATE / "cpu2.yaml"))
+    out, said = running.communicate(timeout=120)
+    text = said.decode()
+    assert running.returncode != 0
+    [first, *_] = [line for line in text.splitlines() if line.startswith("error: ")]
+    assert first.startswith("error: rank 1 has made no progress for 1"), text[-3000:]
+    assert "waiting for rewards" in first and "rank 0 waits for it in" in first
+    assert "__call__ (tests/mmrl/hanging_reward.py:" in first
+    assert "thread 'reward tests/mmrl/hanging" in first or "HangingReward" in first
+    assert "has made no progress" in (tmp_path / "run" / "train.log").read_text()
