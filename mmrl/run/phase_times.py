@@ -51,12 +51,18 @@ class PhaseTimes:
 
     Args:
         synchronize: waits for what the device has yet to compute.
+        clock: gives seconds.
     """
 
-    def __init__(self, synchronize: Callable[[], object] = lambda: None) -> None:
-        self.synchronize, self.phases = synchronize, dict[str, Spent]()
+    def __init__(
+        self,
+        synchronize: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.synchronize, self.clock = synchronize, clock
+        self.phases: dict[str, Spent] = {}
         self.open: str | None = None
-        self.started = time.perf_counter()
+        self.started = clock()
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
@@ -97,7 +103,7 @@ class PhaseTimes:
 
     def _now(self) -> float:
         self.synchronize()
-        return time.perf_counter()
+        return self.clock()
 
 
 def format_table(rows: list[dict[str, Any]]) -> str:

@@ -9,7 +9,6 @@ for each dtype and each size after the first: the share of tokens and of canvase
 those of the first size.
 """
 
-import json
 import sys
 from dataclasses import dataclass, field
 
@@ -46,7 +45,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
     )
 
 import torch  # noqa: E402
-from setting import circumstances  # noqa: E402
+from results import circumstances, report  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.data.prompts import load_prompts  # noqa: E402
@@ -90,4 +89,4 @@ def compare(s: Config) -> list[dict[str, object]]:
 
 if __name__ == "__main__":
     for line in compare(SETTING):
-        sys.stdout.write(json.dumps({**line, **circumstances()}) + "\n")
+        report({"bench": "batch_shapes", **line, **circumstances()})

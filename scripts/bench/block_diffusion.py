@@ -11,7 +11,6 @@ packed row of prompt, clean completion and hidden copy; `difference` is that of 
 relative to their norm. Both sides are measured in turn; the fastest of the repeats counts.
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -65,7 +64,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
     )
 
 import torch  # noqa: E402
-from setting import circumstances  # noqa: E402
+from results import circumstances, report  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.estimators.scoring import score  # noqa: E402
@@ -169,7 +168,7 @@ def main(s: Setting) -> None:
     seconds, rollouts = measure(caches, s.repeats)
     first, second = (rollouts[name].canvas.tokens[canvas.response] for name in caches)
     same = float((first == second).float().mean())
-    report(s, "rollout", seconds, {"same_tokens": same})
+    show(s, "rollout", seconds, {"same_tokens": same})
     done = rollouts["exact"].canvas[: s.update_rows]
     draw = torch.rand(done.tokens.shape, generator=generator("bench", "mask"))
     hidden = (draw < 0.5).to(s.device) & done.response
@@ -181,15 +180,15 @@ def main(s: Setting) -> None:
     }
     seconds, gradients = measure(updates, s.repeats)
     first, second = (gradients[name].double() for name in updates)
-    report(s, "update", seconds, {"difference": float((first - second).norm() / first.norm())})
+    show(s, "update", seconds, {"difference": float((first - second).norm() / first.norm())})
 
 
-def report(s: Setting, what: str, seconds: dict[str, float], quality: dict[str, float]) -> None:
+def show(s: Setting, what: str, seconds: dict[str, float], quality: dict[str, float]) -> None:
     """Print one line: seconds of both sides and their ratio."""
     slow, fast = seconds.values()
     measured = {f"seconds_{name}": round(value, 3) for name, value in seconds.items()}
-    line = {"bench": what, **measured, "ratio": round(slow / fast, 2), **quality}
-    print(json.dumps({**line, **asdict(s), **circumstances()}), flush=True)
+    line = {"what": what, **measured, "ratio": round(slow / fast, 2), **quality}
+    report({"bench": "block_diffusion", **line, **asdict(s), **circumstances()})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from results import circumstances, report  # noqa: E402
+
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from rewards.sandbox.sandbox import Job, Sandbox  # noqa: E402
@@ -75,7 +77,7 @@ def measure(config: Config) -> None:
         "problems_per_second": round(len(right) / seconds, 1),
         "passed_negated": sum(any(verdict.passed) for verdict in sandbox.run(wrong)),
     }
-    print(json.dumps(result))
+    report({**result, **circumstances()})
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
 import torch  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
 from PIL import Image  # noqa: E402
-from setting import circumstances  # noqa: E402
+from results import circumstances, report  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn.modules import module as global_hooks  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
@@ -289,4 +289,4 @@ def measure(s: Setting) -> dict[str, Any]:
 
 if __name__ == "__main__":
     around = {"bench": "feature_sharing", **circumstances(), "config": asdict(SETTING)}
-    print(json.dumps({**around, **measure(SETTING)}))
+    report({**around, **measure(SETTING)})

@@ -8,7 +8,6 @@ as long as sampling one group takes, for each group of a call. `load=compute` le
 processor instead. One JSON line; the runs take turns, and each speed is the fastest of its repeats.
 """
 
-import json
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -47,7 +46,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
         Usage("python scripts/bench/overlap.py", __doc__, Setting), sys.argv[1:]
     )
 
-from setting import circumstances  # noqa: E402
+from results import circumstances, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
 from mmrl.rl import train  # noqa: E402
@@ -154,4 +153,4 @@ def _seconds(run: list[dict[str, float]]) -> float:
 if __name__ == "__main__":
     with TemporaryDirectory() as directory:
         line = measure(SETTING, Path(directory))
-    print(json.dumps({"bench": "overlap", **circumstances(), "config": asdict(SETTING), **line}))
+    report({"bench": "overlap", **circumstances(), "config": asdict(SETTING), **line})

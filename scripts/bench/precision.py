@@ -7,7 +7,6 @@ A JSON line for each way: least seconds of a step of `prompts` groups, sampling 
 seconds of the first step, which compiles where that is wanted, and all over float32 with `sdpa`.
 """
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
 
 import torch  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
-from setting import circumstances  # noqa: E402
+from results import circumstances, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
 from mmrl.model_config import policy_options  # noqa: E402
@@ -117,4 +116,4 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     about = circumstances()
     for line in measure(SETTING):
-        print(json.dumps({**line, **about}), flush=True)
+        report({**line, **about})

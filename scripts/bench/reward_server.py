@@ -35,8 +35,8 @@ from typing import Any, Literal
 import numpy as np
 from fuzzed_requests import LIMITS, TOKEN, fuzzed, png, problem
 from PIL import Image, ImageDraw
+from results import circumstances, report
 from served import Server
-from setting import circumstances
 
 from mmrl.config import check, load_config
 from mmrl.config.command import Usage, run_command
@@ -347,7 +347,7 @@ def run(c: Config) -> None:
             c.model = _random_weights(c.model, Path(folder))
         result = attack(c) if c.fuzz else measure(c)
     config = {key: value for key, value in asdict(c).items() if bool(c.fuzz) == (key == "fuzz")}
-    print(json.dumps({"bench": "reward_server", **circumstances(), "config": config, **result}))
+    report({"bench": "reward_server", **circumstances(), "config": config, **result})
 
 
 if __name__ == "__main__":

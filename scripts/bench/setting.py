@@ -7,7 +7,6 @@ vocabulary, on rows that keep their padding.
 """
 
 import json
-import platform
 import resource
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from results import circumstances, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
@@ -176,24 +177,4 @@ def compare(
         "cpu_ratio": round(ours["tokens_per_cpu_s"] / other["tokens_per_cpu_s"], 2),
         "peak_share": round(ours["peak_mb"] / other["peak_mb"], 3),
     }
-    print(json.dumps({**line, **quality(ours["result"], other["result"])}))
-
-
-def circumstances() -> dict[str, Any]:
-    """Commit, hardware and versions."""
-    import torch
-
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, stdout=subprocess.PIPE, text=True).stdout.strip()
-    return {
-        "commit": commit,
-        "hardware": f"{processor()}, {torch.get_num_threads()} threads",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-    }
-
-
-def processor() -> str:
-    """Name of the CPU."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    report({**line, **quality(ours["result"], other["result"])})

@@ -10,7 +10,6 @@ after it, so this is harsher than a trained model. The settings are measured in 
 repeat; the fastest counts, on the clock and in seconds of the processors.
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -68,7 +67,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
     )
 
 import torch  # noqa: E402
-from setting import circumstances  # noqa: E402
+from results import circumstances, report  # noqa: E402
 
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
@@ -167,4 +166,4 @@ def measure(s: Setting) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     around = {"bench": "text_sampling", **circumstances(), "config": asdict(SETTING)}
     for line in measure(SETTING):
-        print(json.dumps({**around, **line}), flush=True)
+        report({**around, **line})

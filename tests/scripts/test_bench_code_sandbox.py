@@ -13,8 +13,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "code_sandb
 
 @pytest.mark.slow
 def test_it_counts_gold_solutions_and_negated_tests(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where it keeps its results
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     rows = [
         {"code": "def f(x): return x", "test_list": ["assert f(1) == 1"], "test_setup_code": ""},
         {"code": "def f(x): return 2", "test_list": ["assert f(1) == 1"], "test_setup_code": ""},

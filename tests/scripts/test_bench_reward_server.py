@@ -11,8 +11,9 @@ BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 
 @pytest.mark.slow
 def test_it_compares_scores_and_reports_speed_and_latency(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where it keeps its results
     monkeypatch.syspath_prepend(str(BENCH))
     bench = importlib.import_module("reward_server")
     sizes = {"items": 40, "side": 40, "clients": 4, "servers": 2, "batch": 8, "per_request": 4}
