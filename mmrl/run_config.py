@@ -107,6 +107,9 @@ class RunConfig:
     than those after it."""
     dry_run: bool = False
     """Check everything, print the plan, and exit."""
+    launch_config: str | None = None
+    """Accelerate configuration whose launch a dry run plans, such as configs/accelerate/fsdp2.yaml;
+    null plans the launch of this process. Runs take that of `accelerate launch --config_file`."""
 
     def __post_init__(self) -> None:
         for key in ("max_steps", "logging_steps"):
@@ -120,6 +123,9 @@ class RunConfig:
         check(all(step >= 1 for step in steps), "profile_steps", steps, "numbers from 1")
         limit = self.save_total_limit
         check(limit is None or limit >= 1, "save_total_limit", limit, "null or at least 1")
+        advice = "Launch a run with: accelerate launch --config_file PATH -m …"
+        given = self.launch_config
+        check(given is None or self.dry_run, "launch_config", given, "null without dry_run", advice)
         for tracker in self.report_to:
             check_choice("report_to", tracker, TRACKERS)
             advice = f'Install it: pip install -e ".[{tracker}]"'

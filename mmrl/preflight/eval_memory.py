@@ -11,7 +11,8 @@ import torch
 from eval.eval_config import EvalConfig
 from mmrl.model_config import image_tokens, known_config, own_vq
 from mmrl.preflight.disk import VQ_BYTES, format_size
-from mmrl.preflight.memory import BYTES, MMADA_8B, count_logits, count_weights, find_sizes
+from mmrl.preflight.memory import count_logits, count_weights
+from mmrl.preflight.public_sizes import BYTES, MMADA_8B, find_sizes
 from models.families import get_family
 from models.task_names import EDITS, writes_images
 

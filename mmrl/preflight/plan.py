@@ -11,16 +11,12 @@ from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
 from mmrl.model_config import families, known_config, own_vq
-from mmrl.preflight.disk import VQ_BYTES, describe_disk, format_size
-from mmrl.preflight.memory import (
-    BYTES,
-    count_weights,
-    estimate,
-    find_block_size,
-    sizes,
-    total,
-)
+from mmrl.preflight.disk import VQ_BYTES, describe_disk
+from mmrl.preflight.memory import count_weights, estimate, find_block_size
+from mmrl.preflight.memory_plan import describe_memory
+from mmrl.preflight.placement import read_placement
 from mmrl.preflight.probe_config import SAMPLES
+from mmrl.preflight.public_sizes import BYTES, sizes
 from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_checks import check_run
 from mmrl.preflight.run_probe import probe_task
@@ -63,12 +59,13 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
     for task in tasks:
         for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
             lines += [f"  {title}", *(f"    {line}" for line in format_probes(probes))]
-    lines.append("memory per device, estimated")
     name, raw = sizes(config)
-    parts = estimate(config, raw, tasks, world_size)
-    lines += [f"  {line}" for line in _memory(config, name, parts)]
+    if name is not None:
+        lines.append(f"{config.model.path} is not on this machine; sizes are those of {name}")
+    placement = read_placement(world_size=world_size)
+    lines += describe_memory(estimate(config, raw, tasks, placement), placement)
     lines.append("disk, estimated")
-    lines += [f"  {line}" for line in _disk(config, raw, parts, world_size)]
+    lines += [f"  {line}" for line in _disk(config, raw, estimate(config, raw, tasks).device)]
     return "\n".join(lines) + "\n"
 
 
@@ -179,21 +176,12 @@ def _counted(source: str, prompts: list[Prompt]) -> str:
     return str(len(prompts)) if prompts or not source else f"those of {source}{_ELSEWHERE}"
 
 
-def _memory(config: RLConfig, name: str | None, parts: Mapping[str, float]) -> Iterator[str]:
-    if name is not None:
-        yield f"{config.model.path} is not on this machine; sizes are those of {name}"
-    for key, size in [*parts.items(), ("total", total(parts))]:
-        yield f"{key:<12}{format_size(size)}{_NOTES.get(key, '')}"
-
-
-def _disk(
-    config: RLConfig, raw: Mapping[str, Any], parts: Mapping[str, float], world_size: int
-) -> Iterator[str]:
+def _disk(config: RLConfig, raw: Mapping[str, Any], parts: Mapping[str, float]) -> Iterator[str]:
     """The disk of the run; of an adapter, checkpoints hold the adapter alone."""
     model = config.model
     count = count_weights(raw)
     whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
-    trained = parts["gradients"] / (1 if world_size == 1 else 2)
+    trained = parts["gradients"]
     state = trained + parts["optimiser"] + parts["value"] + parts.get("average", 0)
     # weights are published in bfloat16, those of a pipeline in float32
     downloads: dict[str, float] = {model.path: count * (4 if "_class_name" in raw else 2)}
@@ -202,11 +190,3 @@ def _disk(
         downloads.setdefault(vq, VQ_BYTES)
     merged = whole if config.merge_adapter else None
     yield from describe_disk(config, trained if lora else whole, state, merged, downloads)
-
-
-_NOTES = {
-    "value": "  value model with gradients and moments",
-    "update": "  activations of a micro-batch",
-    "sampling": "  logits, not at the same time as the update",
-    "total": "  image tokenizer and rewards come on top",
-}

@@ -1,6 +1,5 @@
 """Device memory and disk of a supervised run of a policy, estimated from sizes alone."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +9,20 @@ from mmrl.model_config import ModelConfig
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
-from mmrl.preflight.disk import CODE_BYTES, VQ_BYTES, describe_disk, format_size
-from mmrl.preflight.memory import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
+from mmrl.preflight.disk import CODE_BYTES, VQ_BYTES, describe_disk
+from mmrl.preflight.memory import count_moments
+from mmrl.preflight.memory_plan import describe_memory
+from mmrl.preflight.placement import ALONE, Placement
+from mmrl.preflight.public_sizes import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
+from mmrl.preflight.state_memory import (
+    Needs,
+    count_model,
+    hold_state,
+    peak_of_loading,
+    peak_of_saving,
+    peak_of_step,
+    peak_of_update,
+)
 from mmrl.runtime.computation import choose
 from mmrl.sft_config import SFTConfig
 from mmrl.training.trainable import ADAPTER, train_parts
@@ -22,7 +33,7 @@ from models.network.vision import Vision
 
 
 def describe_needs(
-    config: SFTConfig, options: StartConfig, network: Network | None, world_size: int
+    config: SFTConfig, options: StartConfig, network: Network | None, placement: Placement
 ) -> Iterator[str]:
     """Lines about memory per device and disk.
 
@@ -30,16 +41,13 @@ def describe_needs(
         config: of the run.
         options: of its objective.
         network: without weights, its trained parts chosen; None for a checkpoint that is not here.
-        world_size: number of processes.
+        placement: how processes share the model.
     """
     name = ""
     if network is None:
         name, network = outline_public(options)
         yield f"{options.model} is not on this machine; sizes are those of {name}"
-    parts = estimate_memory(config, options, network, world_size)
-    yield "memory per device, estimated"
-    for key, size in [*parts.items(), ("total", sum(parts.values()))]:
-        yield f"  {key:<12}{format_size(size)}{'  image tokenizer on top' * (key == 'total')}"
+    yield from describe_memory(estimate_memory(config, options, network, placement), placement)
     yield "disk, estimated"
     yield from (f"  {line}" for line in _disk(config, options, network, bool(name)))
 
@@ -64,33 +72,46 @@ def outline_public(options: StartConfig) -> tuple[str, Network]:
 
 
 def estimate_memory(
-    config: SFTConfig, options: StartConfig, network: Network, world_size: int
-) -> dict[str, float]:
-    """Bytes per device by what holds them, at the longest rows that the settings allow."""
+    config: SFTConfig, options: StartConfig, network: Network, placement: Placement = ALONE
+) -> Needs:
+    """Bytes of a process by what holds them, at the longest rows that the settings allow.
+
+    Args:
+        config: of the run.
+        options: of its objective.
+        network: without weights, its trained parts chosen.
+        placement: how processes share the model.
+    """
     bf16 = choose(config).bf16
-    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    frozen = sum(p.numel() for p in network.parameters()) - trained
     narrow = BYTES[options.dtype] if bf16 else 4
-    sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true"
-    parts = world_size if sharded else 1
-    copies = 1 if sharded or world_size == 1 else 2  # a copy of gradients that is reduced
-    moments = {"adamw": 2, "muon": 2, "sgd": 1}[config.optimizer]
-    return {
-        "weights": (frozen * narrow + trained * 4) / parts,
-        "gradients": trained * 4 * copies / parts,
-        "optimiser": trained * 4 * moments / parts,
-        **({"average": trained * 4 / parts} if config.ema_decay else {}),
-        "activations": _activations(config, options, network, 2 if bf16 else 4),
-    }
+    tensors = [
+        (name, p.numel() * (4 if p.requires_grad else narrow), p.numel() * 4 * p.requires_grad)
+        for name, p in network.named_parameters()
+    ]
+    model = count_model(tensors, count_moments(config.optimizer))
+    needs = hold_state(model, placement)
+    if config.ema_decay:
+        parts = placement.shards if placement.way in ("fsdp2", "zero3") else 1
+        needs.add("average", model.trained / parts, placement.weights_apart)
+    kept, working = _activations(config, options, network, 2 if bf16 else 4)
+    needs.add("loading", peak_of_loading(model, placement))
+    needs.add("update", peak_of_update(model, placement, kept, working))
+    needs.add("step", peak_of_step(model, placement))
+    needs.add("saving", peak_of_saving(model, placement), placement.device != "cpu")
+    return needs
 
 
-def _activations(config: SFTConfig, options: StartConfig, network: Network, size: int) -> float:
-    """Bytes that the backward pass of a micro-batch needs, all completions at their longest."""
+def _activations(
+    config: SFTConfig, options: StartConfig, network: Network, size: int
+) -> tuple[float, float]:
+    """Bytes that the backward pass of a micro-batch needs, all completions at their longest: those
+    kept, and those beside them."""
     tokens, scored, columns = _row_shape(options, network)
-    values = sum(network.count_activations(tokens, options.gradient_checkpointing))
+    kept, working = network.count_activations(tokens, options.gradient_checkpointing, size)
     # of a position that is scored: logits, their float32 copy, softmax and gradient
-    row = values * size + scored * columns * 4.0 * 4
-    return row * config.per_device_train_batch_size
+    working = max(working, scored * columns * 4.0 * 4)
+    rows = config.per_device_train_batch_size
+    return kept * rows, working * rows
 
 
 def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:
@@ -120,7 +141,7 @@ def _disk(config: SFTConfig, options: StartConfig, network: Network, absent: boo
     whole = base * BYTES[options.save_dtype]
     lora = getattr(options, "lora", None) is not None
     model = trained * 4 if lora else whole
-    moments = {"adamw": 2, "muon": 2, "sgd": 1}[config.optimizer]
+    moments = count_moments(config.optimizer)
     state = trained * 4 * (1 + moments + bool(config.ema_decay))
     downloads = {options.model: base * 2.0} if absent else {}
     if vq := getattr(options, "vq", ""):

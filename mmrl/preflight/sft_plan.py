@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mmrl.config import to_yaml
 from mmrl.objectives import find_objective
 from mmrl.objectives.start_config import StartConfig
+from mmrl.preflight.placement import read_placement
 from mmrl.preflight.reward_probe import offline
 from mmrl.preflight.sft_memory import describe_needs
 from mmrl.run.run_directory import RunDirectory
@@ -59,7 +60,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
     ]
     if isinstance(options, StartConfig):
         found = network if isinstance(network, Network) else None
-        lines += describe_needs(config, options, found, world_size)
+        lines += describe_needs(config, options, found, read_placement(world_size=world_size))
     return "\n".join(lines) + "\n"
 
 

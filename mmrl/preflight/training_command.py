@@ -7,6 +7,7 @@ from typing import Any
 
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
+from mmrl.preflight.placement import use_launch
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.run.hub_upload import UploadError
 from mmrl.runtime.divergence import DivergenceError
@@ -34,7 +35,8 @@ def run_training(
     def work() -> None:
         config = load_ready(usage.config, arguments)
         if config.dry_run:
-            sys.stdout.write(import_module(plan).describe(config))
+            with use_launch(config.launch_config):
+                sys.stdout.write(import_module(plan).describe(config))
         else:
             train(config)
 

@@ -26,6 +26,7 @@ FREE = (
     "log_completions",
     "report_to",
     "dry_run",
+    "launch_config",
     "profile*",
     "ddp_timeout",
     "resume_*",

@@ -252,14 +252,20 @@ class MaskedTokenModel(Network):
     def new_token_cache(self, length: int) -> TokenCache:
         return TokenCache(length)
 
-    def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
-        """About 18 vectors of the hidden and 4 of the MLP width per token and block."""
-        block = 18 * self.core.hidden_size + 4 * self.core.mlp_size
-        kept = self.core.num_layers * (self.core.hidden_size if recompute else block)
-        return length * kept, length * (block if recompute else 0)
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """A block keeps 4 vectors of the hidden width and 2 in float32, those of the norms, 4 of
+        the width of its heads and 4 of its MLP for each token."""
+        core = self.core
+        heads = core.num_heads * core.head_dim
+        block = (4 * core.hidden_size + 4 * heads + 4 * core.mlp_size) * size
+        block += 2 * 4 * core.hidden_size
+        kept = core.num_layers * (core.hidden_size * size if recompute else block)
+        working = (2 * core.hidden_size + 4 * core.mlp_size) * size
+        return length * kept, length * (working + block * recompute)
 
     def count_cached(self, length: int) -> int:
-        return 2 * length * self.core.hidden_size * self.core.num_layers
+        core = self.core
+        return 2 * length * core.num_kv_heads * core.head_dim * core.num_layers
 
     def _run(self, block: nn.Module, *inputs: Any) -> Tensor:
         if self.gradient_checkpointing and torch.is_grad_enabled():

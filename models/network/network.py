@@ -121,15 +121,17 @@ class Network(nn.Module, ABC):
         """Number of ids that tokens of a text may have."""
 
     @abstractmethod
-    def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
-        """Values that a row of `length` tokens needs for the backward pass, for memory estimates.
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
+        """Bytes that a row of `length` tokens needs for the backward pass, for memory estimates.
 
         Args:
             length: of the row.
             recompute: whether blocks are computed again.
+            size: bytes of a number that the network computes.
 
         Returns:
-            Those that are kept, and those at work at a time beside them.
+            Those that are kept, and those at work at a time beside them; a forward pass without
+            gradient needs at most the latter, without `recompute`.
         """
 
     def load_parts(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> None:

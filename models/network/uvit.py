@@ -163,7 +163,7 @@ class UVit(Network):
         lists = [each for end in ends for each in (end.res_blocks, end.attention_blocks)]
         return [block for each in (*lists, self.transformer.transformer_layers) for block in each]
 
-    def count_activations(self, length: int, recompute: bool) -> tuple[float, float]:
+    def count_activations(self, length: int, recompute: bool, size: int) -> tuple[float, float]:
         """Counted per code of the inner grid, whose size is that of the checkpoint.
 
         A block of the transformer keeps about 18 vectors of the hidden and 4 of the MLP width, one
@@ -175,5 +175,6 @@ class UVit(Network):
         outer = 2 * config.num_res_blocks * config.block_out_channels
         if recompute:
             kept = config.num_hidden_layers * config.hidden_size + 4 * outer
-            return side**2 * kept, side**2 * block
-        return side**2 * (config.num_hidden_layers * block + 40 * outer), 0
+            return side**2 * kept * size, side**2 * block * size
+        kept = config.num_hidden_layers * block + 40 * outer
+        return side**2 * kept * size, side**2 * block / 2 * size

@@ -128,10 +128,14 @@ def test_the_memory_of_text_counts_its_length_and_the_whole_vocabulary(
 ) -> None:
     config = text_config(world, tmp_path)
     task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}
-    parts = estimate(config, raw, [task])
-    assert parts["sampling"] == 8 * 4 * 4 * 4 * raw["vocab_size"]
+    raw |= {"vocab_size": 10000, "embedding_size": 10000}
+    parts = estimate(config, raw, [task]).device
+    logits, cache = 8 * 4 * 4 * 4 * raw["vocab_size"], task.config.sampler.cache
+    assert cache == "prefix" and parts["sampling"] > logits
+    task.config.sampler.cache = "none"
+    assert estimate(config, raw, [task]).device["sampling"] == logits
     config.tasks["shapes"].max_completion_length = 16
-    assert estimate(config, raw, [task])["update"] > parts["update"]
+    assert estimate(config, raw, [task]).device["update"] > parts["update"]
 
 
 @pytest.mark.parametrize("length", [None, 12])
@@ -147,8 +151,8 @@ def test_the_cost_in_a_dry_run_is_of_the_texts_that_the_policy_writes(
     assert f"{written} response positions each" in said
     assert f"{written} forward and {written} backward passes" in said
     task, raw = Task("words", config.tasks["shapes"]), known_config(world.policy) or {}
-    rows = task.rollouts_per_step
-    assert estimate(config, raw, [task])["sampling"] == rows * 4 * 4 * written * raw["vocab_size"]
+    logits = 4.0 * task.rollouts_per_step * written * raw["vocab_size"]
+    assert estimate(config, raw, [task]).device["sampling"] == 4 * logits
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from eval.eval_config import TEXT_TASKS, VISION_TASKS, load_settings
 from mmrl.preflight.eval_memory import describe_needs, estimate_memory
 from mmrl.preflight.eval_plan import describe
-from mmrl.preflight.memory import LLADA_8B
+from mmrl.preflight.public_sizes import LLADA_8B
 from models import load_model
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,9 +12,12 @@ import torch
 from huggingface_hub import constants
 
 from mmrl.model_config import ModelConfig, image_tokens, known_config
-from mmrl.preflight.memory import MMADA_8B, adapter_size, estimate, total
+from mmrl.preflight.memory import adapter_size, estimate
+from mmrl.preflight.placement import Placement
 from mmrl.preflight.plan import describe
+from mmrl.preflight.public_sizes import MMADA_8B
 from mmrl.preflight.run_checks import check_geometry, check_model
+from mmrl.preflight.state_memory import Needs
 from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
@@ -46,7 +49,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 def parts(config: RLConfig, raw: dict | None = None, world_size: int = 1) -> dict[str, float]:
     raw = raw or known_config(config.model.path) or {}
     tasks = [Task(name, options) for name, options in config.tasks.items()]
-    return estimate(config, raw, tasks, world_size)
+    return estimate(config, raw, tasks, Placement(world_size=world_size)).device
 
 
 def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
@@ -67,7 +70,7 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
         "3 forward and 1 backward passes",
         "tasks.shapes.rewards, on 2 dummy samples",
         "1 x shapes 2 0 ",
-        "total",
+        "the peak",
         "no evaluation, checkpoint every 50 steps",
     ):
         assert promise in said, promise
@@ -285,10 +288,14 @@ def test_an_image_costs_the_same_where_its_length_is_said(
     assert parts(config) == before
 
 
-def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_gradients(
+def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_a_copy_of_gradients(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path)
     one, two = parts(config), parts(config, world_size=2)
-    assert two["gradients"] == 2 * one["gradients"] and two["weights"] == one["weights"]
-    assert total(one) == sum(one.values()) - min(one["update"], one["sampling"])
+    assert two["buckets"] == two["gradients"] == one["gradients"]
+    assert "buckets" not in one and two["weights"] == one["weights"]
+    phases = {phase.phase: phase.device for phase in Needs(one).phases()}
+    resident = one["weights"] + one["adapter"] + one["optimiser"] + one["reference"]
+    assert phases["rollout"] == resident + one["sampling"]
+    assert phases["update"] == resident + one["gradients"] + one["update"]

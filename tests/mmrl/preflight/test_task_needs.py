@@ -19,7 +19,8 @@ from mmrl.model_config import (
     check_task,
     known_config,
 )
-from mmrl.preflight.memory import LLADA_8B, SIZES, estimate, sizes
+from mmrl.preflight.memory import estimate
+from mmrl.preflight.public_sizes import LLADA_8B, SIZES, sizes
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
@@ -205,7 +206,7 @@ def test_every_position_that_shows_an_image_counts_in_the_memory_estimate(
         config: RLConfig = run_config(world, tmp_path, task=own)
         config.model = ModelConfig(path="owner/name", **model)
         jobs = [Task(name, options) for name, options in config.tasks.items()]
-        return estimate(config, raw, jobs)["update"]
+        return estimate(config, raw, jobs).device["update"]
 
     for name in ("MMaDA-8B", "LLaDA-V-8B"):
         raw = SIZES[name]

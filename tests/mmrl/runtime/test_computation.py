@@ -122,4 +122,4 @@ def test_the_plan_and_the_memory_estimate_follow_the_device(
 
 def update_bytes(settings: RLConfig) -> float:
     tasks = [Task(name, options, dry=True) for name, options in settings.tasks.items()]
-    return estimate(settings, known_config(settings.model.path) or {}, tasks)["update"]
+    return estimate(settings, known_config(settings.model.path) or {}, tasks).device["update"]

@@ -10,7 +10,8 @@ from torch import Generator, nn
 
 from mmrl.config import ConfigError
 from mmrl.model_config import LoraConfig, ModelConfig, check_checkpoints
-from mmrl.preflight.memory import estimate, sizes
+from mmrl.preflight.memory import estimate
+from mmrl.preflight.public_sizes import sizes
 from mmrl.rl import train
 from mmrl.training.adapter import add_adapter
 from models import load_model, load_policy
@@ -129,7 +130,7 @@ def test_the_memory_estimate_is_what_the_weights_take(
     config = run_config(wide, tmp_path, lora=LORA, model=options)
     trainer = trainer_of(config)
     work = rollouts(config, trainer)["shapes"][0]
-    expected, taken = estimate(config, sizes(config)[1], [work])["weights"], 0
+    expected, taken = estimate(config, sizes(config)[1], [work]).device["weights"], 0
     for name, parameter in trainer.policy.network.named_parameters():
         if ".lora_" not in name:
             taken += parameter.numel() * parameter.element_size()

@@ -129,7 +129,7 @@ def test_a_copy_is_the_policys_twin_and_on_the_same_weights_where_they_are_froze
             for p in trainer.value.trained.parameters()
             if p.requires_grad
         )
-        parts = estimate(config, known_config(world.policy) or {}, tasks)
+        parts = estimate(config, known_config(world.policy) or {}, tasks).device
         assert parts["value"] == 4 * own_bytes
 
 
@@ -276,13 +276,13 @@ def test_the_plan_names_it_and_its_memory_is_that_of_the_trainer(
     trained = [p for p in trainer.value.trained.parameters() if p.requires_grad]
     size = sum(p.numel() * p.element_size() for p in trained)
     tasks = [Task(name, options) for name, options in config.tasks.items()]
-    parts = estimate(config, known_config(world.policy) or {}, tasks)
+    parts = estimate(config, known_config(world.policy) or {}, tasks).device
     assert parts["value"] == 4 * size
     states = [m for state in trainer.optimizer.state.values() for m in state.values() if m.ndim]
     moments = sum(m.numel() * m.element_size() for m in states)
     assert parts["optimiser"] + 2 * size == moments
     plain = config_of(world, tmp_path, method(None), lora=lora)
-    assert estimate(plain, known_config(world.policy) or {}, tasks)["value"] == 0
+    assert estimate(plain, known_config(world.policy) or {}, tasks).device["value"] == 0
     assert "value head" not in describe(plain)
 
 

@@ -1,0 +1,207 @@
+"""Memory of weights, gradients and optimiser of a process, by the way in which they are shared.
+
+Sizes in, sizes out; nothing here knows a run. What is not resident is counted at its peak:
+
+- DDP keeps a copy of the gradients, the buckets that it reduces.
+- FSDP2 gathers a unit (a block, or everything outside the blocks) into a buffer and copies it out,
+  so a unit is there twice for a moment. Its gradients are copied into a buffer that is reduced;
+  gloo, between CPUs, reduces another copy of that.
+- ZeRO keeps a float32 copy of its part of the trained weights, and reduces gradients by buckets.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mmrl.preflight.placement import Placement
+
+RESIDENT = ("weights", "adapter", "optimiser", "buckets", "reference", "average", "value")
+PHASES = {
+    "loading": ("weights", "reference", "loading"),
+    "rollout": (*RESIDENT, "sampling"),
+    "update": (*RESIDENT, "gradients", "update"),
+    "optimiser step": (*RESIDENT, "gradients", "step"),
+    "checkpoint": (*RESIDENT, "saving"),
+}
+"""Phases of a run, and what they hold."""
+BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
+"""Names of tensors of a block."""
+
+
+class Peak(NamedTuple):
+    """Bytes of a process in a phase: on its device, and beside it in the memory of the host."""
+
+    phase: str
+    device: float
+    host: float
+
+
+@dataclass
+class Needs:
+    """Bytes of a process, by what holds them.
+
+    Attributes:
+        device: on its device; a process on a CPU has everything there.
+        host: in the memory of its host, where the device has its own.
+    """
+
+    device: dict[str, float] = field(default_factory=dict)
+    host: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, size: float, in_host: bool = False) -> None:
+        """Add bytes to a part of the device, or of the host where they are offloaded."""
+        place = self.host if in_host else self.device
+        place[name] = place.get(name, 0.0) + size
+
+    def phases(self) -> list[Peak]:
+        """What each phase holds at its peak."""
+        return [
+            Peak(phase, *(sum(place.get(name, 0.0) for name in names) for place in self.places))
+            for phase, names in PHASES.items()
+        ]
+
+    def peak(self) -> Peak:
+        """The phase that holds most on the device."""
+        return max(self.phases(), key=lambda phase: phase.device)
+
+    @property
+    def places(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Device and host."""
+        return self.device, self.host
+
+
+@dataclass(frozen=True)
+class ModelBytes:
+    """Bytes of a network.
+
+    Attributes:
+        weights: all of them.
+        trained: those that are trained, the size of their gradients.
+        moments: what the optimiser keeps.
+        outer: weights outside the blocks: embedding, head, vision.
+        block: weights of a block.
+        trained_outer, trained_block: gradients of these.
+        head: gradient of the head, twice that of its columns where a slice is trained.
+        largest: of one trained tensor.
+        blocks: number of blocks.
+    """
+
+    weights: float
+    trained: float
+    moments: float
+    outer: float
+    block: float
+    trained_outer: float
+    trained_block: float
+    head: float = 0.0
+    largest: float = 0.0
+    blocks: int = 1
+
+
+def count_model(
+    tensors: Iterable[tuple[str, float, float]], moments: float, adapter: float = 0.0
+) -> ModelBytes:
+    """Sizes of a network from those of its tensors.
+
+    Args:
+        tensors: name, bytes of the weight, and bytes of its gradient, 0 where it is not trained.
+        moments: numbers that the optimiser keeps for a trained weight.
+        adapter: bytes of an adapter on the layers of the blocks, beside the tensors.
+    """
+    listed = list(tensors)
+    blocks = {found[1] for name, *_ in listed if (found := BLOCK.search(name))}
+    number = max(1, len(blocks))
+
+    def total(which: Callable[[str], Any] = bool) -> tuple[float, float]:
+        chosen = [each for each in listed if which(each[0])]
+        return sum(weight for _, weight, _ in chosen), sum(trained for *_, trained in chosen)
+
+    (weights, full), (inside, inside_trained) = total(), total(BLOCK.search)
+    _, head = total(lambda name: name.split(".")[-2:-1] == ["head"])
+    return ModelBytes(
+        weights=weights,
+        trained=full + adapter,
+        moments=(full + adapter) * moments,
+        outer=weights - inside,
+        block=inside / number,
+        trained_outer=full - inside_trained,
+        trained_block=(inside_trained + adapter) / number,
+        # the gradient of some columns, and the zeros around it
+        head=2 * head,
+        largest=max((each[2] for each in listed), default=0.0),
+        blocks=number,
+    )
+
+
+def hold_state(model: ModelBytes, placement: Placement) -> Needs:
+    """Weights, gradients, optimiser and buckets of one network."""
+    needs, parts, way = Needs(), placement.shards, placement.way
+    weights_away, state_away = placement.weights_apart, placement.state_apart
+    sharded = way in ("fsdp2", "zero3")
+    needs.add("weights", model.weights / (parts if sharded else 1), weights_away)
+    divided = 1 if way == "whole" else parts
+    needs.add("gradients", model.trained / divided, state_away)
+    needs.add("optimiser", model.moments / divided, state_away)
+    if way in ("zero2", "zero3"):
+        needs.add("optimiser", model.trained / parts, state_away)
+    if way == "whole" and placement.world_size > 1:
+        needs.add("buckets", model.trained)
+    return needs
+
+
+def gather_units(model: ModelBytes, placement: Placement) -> float:
+    """Bytes of weights that a forward pass without gradient gathers at most."""
+    if placement.way == "fsdp2":
+        # the buffer of a unit is kept until the next one has arrived
+        return model.outer + 2 * model.block + max(model.outer, model.block)
+    return model.weights if placement.way == "zero3" else 0.0
+
+
+def peak_of_update(model: ModelBytes, placement: Placement, kept: float, working: float) -> float:
+    """Bytes beside the resident ones while gradients of a micro-batch are added.
+
+    Args:
+        model: sizes.
+        placement: of its parts.
+        kept: activations that the backward pass needs.
+        working: what is beside them at the end of the forward pass.
+    """
+    if placement.way in ("whole", "zero2"):
+        return kept + max(working, model.head)
+    if placement.way == "zero3":
+        return kept + max(working, model.head) + model.weights
+    copies = 3 if placement.device == "cpu" else 2
+    return max(
+        kept + working + 2 * model.outer,  # gathered again for the backward pass
+        kept + model.outer + model.head + 2 * model.block,
+        kept * (1 - 1 / model.blocks)  # the first block to be reduced, the next one gathered
+        + model.outer
+        + model.head / 2
+        + model.block
+        + copies * model.trained_block,
+        copies * model.trained_outer,  # reduced last
+    )
+
+
+def peak_of_step(model: ModelBytes, placement: Placement) -> float:
+    """Bytes beside the resident ones in a step of AdamW: on a GPU a number per trained weight, as
+    all tensors are updated at once, elsewhere of the largest tensor."""
+    divided = 1 if placement.way == "whole" else placement.shards
+    return (model.largest if placement.device == "cpu" else model.trained) / divided
+
+
+def peak_of_saving(model: ModelBytes, placement: Placement) -> float:
+    """Bytes of the whole tensors that the main process gathers for a checkpoint, in the memory of
+    its host: the trainer state, which is larger than the model."""
+    if placement.way == "whole" and placement.device == "cpu":
+        return 0.0
+    return model.trained + model.moments
+
+
+def peak_of_loading(model: ModelBytes, placement: Placement) -> float:
+    """Bytes beside the weights while they are loaded and placed."""
+    if placement.way == "whole":
+        # DDP sends the weights of the first process by buffers of 250 MiB
+        return min(model.weights, 250 * 2**20) if placement.world_size > 1 else 0.0
+    return model.weights if placement.way != "zero2" else model.trained
