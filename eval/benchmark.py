@@ -36,7 +36,7 @@ from mmrl.model_config import (
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
-from mmrl.runtime.launch import check_launch
+from mmrl.runtime.launch import check_launch, join_processes
 from mmrl.runtime.sharding import build_sharding
 from mmrl.samplers import check_blocks
 from mmrl.types import Prompt
@@ -103,13 +103,6 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     return prompts
 
 
-def join_processes() -> Accelerator:
-    """Let launched processes find each other."""
-    check_launch()
-    # without a device they do only where the CPU is asked for
-    return Accelerator(cpu=not torch.accelerator.is_available())
-
-
 class Outcome(NamedTuple):
     """What a benchmark has written, and what it was made from."""
 
@@ -128,6 +121,7 @@ def run_benchmark(config: EvalConfig) -> Outcome | None:
             reward that cannot be built, or another benchmark that writes into `output_dir`.
         RewardError: a reward failed more often than `max_failures` allows.
     """
+    check_launch()
     accelerator = join_processes()
     with lock_directory(Path(config.output_dir), accelerator.is_main_process):
         results = _sample_and_score(config, check_benchmark(config), accelerator)
@@ -162,7 +156,7 @@ def _sample_and_score(
     accelerator.wait_for_everyone()  # before any process writes
     store.begin(_decisive(config, prompts))
     mine = missing[accelerator.process_index :: accelerator.num_processes]
-    with policy.keep_pace():
+    with policy.sampling(True):
         _sample(policy, settings, rows, mine, store, config.seed)
     accelerator.wait_for_everyone()
     if not main:

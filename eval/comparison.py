@@ -17,13 +17,14 @@ from pathlib import Path
 
 import torch
 
-from eval.benchmark import Outcome, check_benchmark, join_processes, run_benchmark
+from eval.benchmark import Outcome, check_benchmark, run_benchmark
 from eval.differences import Row, compare_evaluations, format_differences
 from eval.eval_config import EvalConfig, same_checkpoint
 from eval.results import Report
 from mmrl.run.environment import git_commit
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity
+from mmrl.runtime.launch import check_launch, join_processes
 from mmrl.types import Prompt
 
 NOTE = """\
@@ -41,6 +42,7 @@ def run(config: EvalConfig) -> Report | None:
     """
     if not config.compare_to:
         return getattr(run_benchmark(config), "report", None)
+    check_launch()
     configs, main = list_evaluations(config), join_processes().is_main_process
     check_evaluations(config)
     with lock_directory(Path(config.output_dir), main):

@@ -102,7 +102,7 @@ def evaluate(
     """
     rows, completions = list_rows(prompts, num_samples), []
     pending = None if scorer is None else scorer.begin(len(rows))
-    with activity("samples", len(rows)), policy.keep_pace():
+    with activity("samples", len(rows)), policy.sampling(True):
         for first in range(0, len(rows), batch_size):
             some = rows[first : first + batch_size]
             batch = sample_batch(policy, some, sampler, seed, length)

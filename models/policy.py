@@ -35,6 +35,10 @@ from models.quantization_config import QuantizationConfig
 from models.source import find_directory
 
 
+def _sample_alone(ragged: bool) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @dataclass
 class Policy:
     """What samplers, estimators and the loop need of a model family.
@@ -44,15 +48,16 @@ class Policy:
         tokenizer: of the checkpoint.
         layouts: of each task, by the name prompts carry.
         network: the network itself, also when `model` is wrapped.
-        keep_pace: context around sampling, in which the numbers of calls of `model` may differ
-            between processes; set where they share one copy of its weights.
+        sampling: context around calls of `model` without gradient, set where processes share one
+            copy of its weights. Its argument says whether the numbers of calls may differ between
+            them.
     """
 
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerBase
     layouts: Mapping[str, Layout]
     network: Network
-    keep_pace: Callable[[], AbstractContextManager[None]] = nullcontext
+    sampling: Callable[[bool], AbstractContextManager[None]] = _sample_alone
 
     @property
     def mask_id(self) -> int:

@@ -27,7 +27,7 @@ from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
-from mmrl.samplers import sample
+from mmrl.samplers import has_fixed_forwards, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
 from rewards.scoring.failures import RewardError
 from rewards.scoring.pending import Pending
@@ -147,7 +147,8 @@ def sample_groups(
     prompts = [chosen[place] for place, _ in names]
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
-    with activity("rollouts", len(prompts)), leave_together(), policy.keep_pace():
+    ragged = not _has_fixed_forwards(task, policy)
+    with activity("rollouts", len(prompts)), leave_together(), policy.sampling(ragged):
         seeds = (seed, "rollout", task.name, step)
         for part, completions in _sample_batches(task, policy, prompts, names, seeds):
             parts.append(part)
@@ -162,6 +163,13 @@ def sample_groups(
     chunks = _shift_chunks(parts, samples, rollout.canvas.tokens.shape[1])
     place = step, seed, rank, world_size
     return Groups(task, place, prompts, names, rollout, samples, chunks, pending, metrics)
+
+
+def _has_fixed_forwards(task: Task, policy: Policy) -> bool:
+    """Whether the rollouts of a task take the same number of forward passes on every process."""
+    core = getattr(policy.network, "core", None)  # blocks of SDAR start where the prompt ends
+    same = core is not None and core.block_size is None and policy.network.vision is None
+    return same and has_fixed_forwards(task.config.sampler)
 
 
 def score_groups(groups: Groups) -> RolloutBatch:

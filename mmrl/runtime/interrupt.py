@@ -143,6 +143,20 @@ def leave_together(in_step: bool = False) -> Iterator[None]:
         raise Interrupted
 
 
+@contextmanager
+def hold_stops() -> Iterator[None]:
+    """A part of a phase that no process leaves, because the others would wait for it."""
+    request = _request.get()
+    before = None if request is None else request.in_step
+    if request is not None:
+        request.in_step = None
+    try:
+        yield
+    finally:
+        if request is not None:
+            request.in_step = before
+
+
 def end_at_once(status: int = 130) -> None:
     """End this process and its children, whatever its threads are doing."""
     for child in psutil.Process().children(recursive=True):

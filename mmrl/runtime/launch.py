@@ -5,18 +5,20 @@ The launcher passes its configuration file on as environment variables. They are
 """
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import DistributedType, gather_object, patch_environment
 
 from mmrl.config import ConfigError, check
 from mmrl.runtime.compilation import check_compiler
+from mmrl.runtime.same_code import check_same_code
 
 _REFUSED = {
     "ACCELERATE_USE_DEEPSPEED": ("distributed_type", "DEEPSPEED"),
     "ACCELERATE_USE_MEGATRON_LM": ("distributed_type", "MEGATRON_LM"),
-    "ACCELERATE_USE_PARALLELISM_CONFIG": ("parallelism_config", "set"),
 }
 """Unsupported: variable of the launcher -> key and value of its configuration file."""
 
@@ -25,17 +27,68 @@ _FIXED = {
     "FSDP_AUTO_WRAP_POLICY": ("TRANSFORMER_BASED_WRAP", "NO_WRAP"),
     "FSDP_TRANSFORMER_CLS_TO_WRAP": ("Block", ""),
     "FSDP_RESHARD_AFTER_FORWARD": ("true", "true"),
-    "FSDP_OFFLOAD_PARAMS": ("false", "false"),
     "FSDP_ACTIVATION_CHECKPOINTING": ("false", "false"),
     "ACCELERATE_MIXED_PRECISION": ("no", "no"),
 }
 """Variable of the launcher -> its required value, and its value when absent."""
+
+_UNUSED = ("TP_SIZE", "CP_SIZE", "SP_SIZE")
+"""Sizes of a `parallelism_config` that must be 1."""
 
 _ADVICE = {
     "FSDP_ACTIVATION_CHECKPOINTING": "Set model.gradient_checkpointing=true instead.",
     "ACCELERATE_MIXED_PRECISION": "bf16=auto of the run, or bf16=true, decides instead.",
 }
 _FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the launcher has started, from the variables that it sets.
+
+    Attributes:
+        processes: of the run, on all nodes.
+        nodes: machines that they are on.
+        fsdp: whether they share copies of the model by FSDP2.
+        replicas: copies of the model, each shared by `processes / replicas`; 1 without FSDP2.
+        offload: whether the shares are in host memory.
+    """
+
+    processes: int = 1
+    nodes: int = 1
+    fsdp: bool = False
+    replicas: int = 1
+    offload: bool = False
+
+
+def read_launch() -> Launch:
+    """Read the launch of this process; sizes that do not fit it are for `check_launch`."""
+    processes, local = count_processes(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    fsdp, mesh = _flag("ACCELERATE_USE_FSDP"), _flag("ACCELERATE_USE_PARALLELISM_CONFIG")
+    return Launch(
+        processes,
+        max(1, processes // local),
+        fsdp,
+        _parallel_size("DP_REPLICATE_SIZE") if fsdp and mesh else 1,
+        fsdp and _flag("FSDP_OFFLOAD_PARAMS"),
+    )
+
+
+def join_processes(**options: Any) -> Accelerator:
+    """Join the processes that this one was launched with.
+
+    Args:
+        **options: of `Accelerator`.
+
+    Raises:
+        ConfigError: processes run different code.
+    """
+    # accelerate refuses groups of processes on the CPU; `mmrl.runtime.sharding` forms them itself
+    with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
+        # without a device, launched processes find each other only where the CPU is asked for
+        accelerator = Accelerator(cpu=not torch.accelerator.is_available(), **options)
+    check_same_code(accelerator)
+    return accelerator
 
 
 def check_launch(optimizer: str = "adamw", torch_compile: Any = False) -> None:
@@ -66,6 +119,7 @@ def check_launch(optimizer: str = "adamw", torch_compile: Any = False) -> None:
         advice = "Muon needs whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole."
         allowed = "adamw or sgd where the model is sharded"
         check(optimizer != "muon", "optimizer", optimizer, allowed, advice)
+        _check_mesh()
 
 
 def count_processes() -> int:
@@ -82,6 +136,28 @@ def is_sharded(accelerator: Accelerator) -> bool:
 def any_process(flag: bool) -> bool:
     """Whether the flag is set on any process; all processes call this."""
     return any(gather_object([flag]))
+
+
+def _check_mesh() -> None:
+    """Raise a ConfigError for a `parallelism_config` that is no FSDP2 with replication."""
+    if not _flag("ACCELERATE_USE_PARALLELISM_CONFIG"):
+        return
+    for size in _UNUSED:
+        key = f"parallelism_config_{size.lower()}"
+        check(_parallel_size(size) == 1, key, _parallel_size(size), "1, with FSDP2", f"{_FILE}.")
+    replicas, shards = _parallel_size("DP_REPLICATE_SIZE"), _parallel_size("DP_SHARD_SIZE")
+    processes = count_processes()
+    if replicas * shards != processes or shards == 1:
+        raise ConfigError(
+            f"parallelism_config_dp_replicate_size is {replicas} and"
+            f" parallelism_config_dp_shard_size {shards}, for {processes} processes. The first is"
+            " usually the number of nodes, the second the number of processes of a node, at least"
+            " 2; their product must be the number of processes."
+        )
+
+
+def _parallel_size(name: str) -> int:
+    return int(os.environ.get(f"PARALLELISM_CONFIG_{name}", "1"))
 
 
 def _flag(variable: str) -> bool:

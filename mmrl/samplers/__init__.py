@@ -79,6 +79,12 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
         check_blocks(config, length, where)
 
 
+def has_fixed_forwards(config: SamplerConfig) -> bool:
+    """Whether all rows of one length take the same number of forward passes, whatever is drawn."""
+    whole = config.eos in ("free", "suppress", "last") and config.cache != "refresh"
+    return RULES[config.name].fixed and whole
+
+
 def find_unread(config: SamplerConfig) -> list[str]:
     """Settings that were changed and that the rule never reads."""
     return [

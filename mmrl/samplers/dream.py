@@ -107,7 +107,7 @@ def propose_ranked(
 
 def _ranked(target: str) -> Rule:
     propose: Callable[..., Proposal] = partial(propose_ranked, target=target)
-    return Rule(ranked_candidates, propose, RankedDreamConfig)
+    return Rule(ranked_candidates, propose, RankedDreamConfig, fixed=True)
 
 
 ORIGIN = Rule(random_candidates, write_all, DreamConfig)

@@ -92,4 +92,4 @@ def stay_counts(state: State, config: MaskgitConfig) -> Tensor:
     return quota.to(left.device).minimum(left).clamp(min=1)
 
 
-MASKGIT = Rule(candidates, propose, MaskgitConfig)
+MASKGIT = Rule(candidates, propose, MaskgitConfig, fixed=True)

@@ -163,7 +163,8 @@ class Rule(NamedTuple):
     `propose(state, where, prediction, config)` a `Proposal` for them, where `config` has the
     settings of the rule's `Config`. `check(config)` refuses settings that the rule cannot run with.
     `ranks`: whether it orders positions by confidence. `traced`: whether `written_at` records in
-    which order a canvas was written.
+    which order a canvas was written. `fixed`: whether the number of forward passes of a block
+    depends on its steps and its number of positions alone.
     """
 
     candidates: Callable[[State, Any], Tensor]
@@ -172,3 +173,4 @@ class Rule(NamedTuple):
     check: Callable[[Any], None] = lambda config: None
     ranks: bool = False
     traced: bool = True
+    fixed: bool = False

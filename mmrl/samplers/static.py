@@ -27,4 +27,4 @@ def propose(state: State, where: Tensor, prediction: Prediction, config: RankCon
     return Proposal(tokens, most_certain(state, where, scores, quota(state)))
 
 
-STATIC = Rule(candidates, propose, RankConfig, ranks=True)
+STATIC = Rule(candidates, propose, RankConfig, ranks=True, fixed=True)

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, ProjectConfiguration
 
@@ -18,7 +17,7 @@ from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
-from mmrl.runtime.launch import check_launch
+from mmrl.runtime.launch import check_launch, join_processes
 from mmrl.runtime.peers import end_with_launcher, explain_lost_peers
 from mmrl.runtime.watchdog import watch_run
 
@@ -36,9 +35,7 @@ def start_processes(config: RunConfig) -> Accelerator:
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
     timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)
-    return Accelerator(
-        # without a device, launched processes find each other only where the CPU is asked for
-        cpu=not torch.accelerator.is_available(),
+    return join_processes(
         mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
         log_with=list[Any](config.report_to) or None,
         kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)],

@@ -66,7 +66,7 @@ class TrainedPolicy(RunTrainer[RLConfig]):
                 self.micro_batch_size,
                 MAX_AUTO_BATCH,
             )
-        self.sharding.shard_policy(policy)
+        self.sharding.shard_policy(policy, config.rollout_weights)
         keeps_start = config.needs_reference and model.lora is not None
         # where an adapter is continued, the reference is the policy with it as it was
         self.off = not self.follows and adapter_directory(model.path) is None

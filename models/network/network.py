@@ -60,6 +60,7 @@ class Network(nn.Module, ABC):
         self.gradient_checkpointing = False
         self.recompute: Callable[[], Any] = noop_context_fn
         self.attn_implementation = "sdpa"
+        self.computes_on: torch.device | None = None
 
     @abstractmethod
     def forward(
@@ -157,8 +158,8 @@ class Network(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
-        return next(self.parameters()).device
+        """Where the network computes: where its weights are, unless they are offloaded."""
+        return self.computes_on or next(self.parameters()).device
 
     @property
     def unread(self) -> set[str]:

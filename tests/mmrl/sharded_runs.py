@@ -55,6 +55,7 @@ def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -
     """A run of `RL`, evaluated on three prompts one by one: one more on one process of two."""
     task = {"eval_prompts": world.held_out, "eval_limit": 3, "rollout_batch_size": 1}
     task["rewards"] = ASKING if kind == "full" else [RED]
+    task |= changes.pop("task", {})
     # a large epsilon: where a gradient is nearly zero, Adam would follow the sign of its rounding
     values = {"task": task, "eval_steps": 2, "adam_epsilon": 1e-3, "save_total_limit": None}
     config = run_config(world, output, **{**RL[kind], **values, **changes})

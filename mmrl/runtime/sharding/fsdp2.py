@@ -1,27 +1,33 @@
-"""Sharding by FSDP2: every process holds a part of each weight, gradient and optimiser moment.
+"""Sharding by FSDP2: processes hold parts of each weight, gradient and optimiser moment.
 
 An accelerate configuration with `fsdp_version: 2` asks for it; a block of the core is one unit,
-whole on a device only while it computes. torch's `fully_shard` is called here rather than by
-`accelerator.prepare`, which shards nothing on the CPU and allows no second, frozen model.
+whole on a device only while it computes. With a `parallelism_config`, each group of
+`dp_shard_size` processes (a node) shares a copy, and `dp_replicate_size` groups reduce gradients
+(HSDP). With `fsdp_offload_params`, the parts are in host memory.
 
-Gradients are reduced after every micro-batch: what accelerate would keep until the last one are
-gradients of the whole model.
+torch's `fully_shard` is called here rather than by `accelerator.prepare`, which shards nothing on
+the CPU and allows no second, frozen model. Gradients are reduced after every micro-batch: what
+accelerate would keep until the last one are gradients of the whole model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
+from mmrl.runtime.interrupt import hold_stops
+from mmrl.runtime.launch import read_launch
 from mmrl.runtime.sharding.pace import keep_pace
+from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.sharding import Sharding
 from models.network.core import Block
 
@@ -30,40 +36,55 @@ if TYPE_CHECKING:
 
 
 class FSDP2(Sharding):
-    """Processes share one copy of the model, by `fully_shard`."""
+    """Processes share one copy of the model, or one per node, by `fully_shard`."""
 
     shards = True
 
-    def shard(self, model: nn.Module) -> None:
+    def shard(self, model: nn.Module, leave: Sequence[nn.Parameter] = ()) -> None:
         """Shard every block, and the model.
+
+        Args:
+            model: with blocks of the core.
+            leave: parameters that every process keeps whole.
 
         Raises:
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
         blocks = [module for module in model.modules() if isinstance(module, Block)]
-        if not blocks:
-            raise ConfigError(
-                f"distributed_type is FSDP in the accelerate configuration and"
-                f" {type(model).__name__} has no block of the masked-token core to shard. Launch it"
-                " with --config_file configs/accelerate/multi_gpu.yaml."
-            )
-        if not all(parameter.is_floating_point() for parameter in model.parameters()):
-            raise ConfigError(
-                "quantization_config is given and distributed_type is FSDP in the accelerate"
-                " configuration: weights of 4 bits are not sharded. Launch it with --config_file"
-                " configs/accelerate/multi_gpu.yaml."
-            )
-        device, processes = self.accelerator.device.type, self.accelerator.num_processes
-        mesh = init_device_mesh(device, (processes,))
+        _check_model(model, blocks)
+        launch, device = read_launch(), self.accelerator.device
+        mesh = init_device_mesh(device.type, (launch.processes,))
+        if launch.replicas > 1:
+            shape = launch.replicas, launch.processes // launch.replicas
+            mesh = init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
+        offload = OffloadPolicy()
+        if launch.offload:
+            offload = CPUOffloadPolicy(pin_memory=device.type != "cpu")
+            for module in model.modules():
+                if hasattr(module, "computes_on"):
+                    module.computes_on = device
         for unit in [*blocks, model]:
             # also the outermost unit, whose weights a forward without backward would leave gathered
             # and which would then miss the next optimiser step
-            fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+            fully_shard(
+                unit,
+                mesh=mesh,
+                reshard_after_forward=True,
+                offload_policy=offload,
+                ignored_params=set(leave),
+            )
 
-    def shard_policy(self, policy: Policy) -> None:
-        """`shard` of a policy's model, whose sampling then keeps pace."""
-        self.shard(policy.model)
-        policy.keep_pace = partial(keep_pace, policy.model)
+    def shard_policy(self, policy: Policy, rollout_weights: RolloutWeights = "auto") -> None:
+        """`shard` of a policy's model, and the context in which it samples.
+
+        Where rollouts have whole weights, those that are not trained stay whole: only what changes,
+        such as an adapter, is gathered again.
+        """
+        model = policy.model
+        whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
+        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        self.shard(model, frozen if whole else ())
+        policy.sampling = partial(_sample_whole if whole else _sample_by_block, model)
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]
@@ -79,3 +100,39 @@ class FSDP2(Sharding):
     def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
         """Nothing to prepare: gradients are reduced after every micro-batch."""
         yield
+
+
+@contextmanager
+def _sample_whole(model: nn.Module, ragged: bool) -> Iterator[None]:
+    """Gather all weights once; calls inside need no other process."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    with torch.no_grad():
+        for unit in units:
+            unit.set_reshard_after_forward(False, recurse=False)
+            unit.unshard()
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+            unit.set_reshard_after_forward(True, recurse=False)
+
+
+def _sample_by_block(model: nn.Module, ragged: bool) -> AbstractContextManager[None]:
+    """Gather a block whenever it computes: agree on each call only where their numbers differ."""
+    return keep_pace(model) if ragged else hold_stops()
+
+
+def _check_model(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    if not blocks:
+        raise ConfigError(
+            f"distributed_type is FSDP in the accelerate configuration and"
+            f" {type(model).__name__} has no block of the masked-token core to shard. Launch it"
+            " with --config_file configs/accelerate/multi_gpu.yaml."
+        )
+    if not all(parameter.is_floating_point() for parameter in model.parameters()):
+        raise ConfigError(
+            "quantization_config is given and distributed_type is FSDP in the accelerate"
+            " configuration: weights of 4 bits are not sharded. Launch it with --config_file"
+            " configs/accelerate/multi_gpu.yaml."
+        )

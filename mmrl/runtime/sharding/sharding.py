@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from mmrl.runtime.sharding.rollout_weights import RolloutWeights
 from mmrl.runtime.sharding.tensors import gather_whole, take_part
 
 if TYPE_CHECKING:
@@ -43,8 +44,13 @@ class Sharding:
             ConfigError: a model that cannot be sharded in this way.
         """
 
-    def shard_policy(self, policy: Policy) -> None:
-        """`shard` of a policy's model, whose sampling then keeps pace."""
+    def shard_policy(self, policy: Policy, rollout_weights: RolloutWeights = "auto") -> None:
+        """`shard` of a policy's model, and the context in which it samples.
+
+        Args:
+            policy: with what is trained marked.
+            rollout_weights: see `mmrl.runtime.sharding.rollout_weights`.
+        """
         self.shard(policy.model)
 
     def prepare(

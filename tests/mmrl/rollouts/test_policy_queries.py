@@ -123,6 +123,9 @@ def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_quest
     depth: list[int] = []
 
     class Pace:
+        def __init__(self, ragged: bool) -> None:
+            assert ragged
+
         def __enter__(self) -> None:
             depth.append(1)
 
@@ -130,12 +133,12 @@ def test_every_call_keeps_pace_with_other_processes_once_with_or_without_a_quest
             depth.append(-1)
 
     batch = samples(policy)
-    before, policy.keep_pace = policy.keep_pace, Pace  # type: ignore[assignment]
+    before, policy.sampling = policy.sampling, Pace  # type: ignore[assignment]
     try:
         scores(policy, batch, batch_size=2)
         scores(policy, [Sample("", batch[0].completion, {})])
     finally:
-        policy.keep_pace = before
+        policy.sampling = before
     assert depth == [1, -1, 1, -1]
 
 

@@ -182,11 +182,23 @@ def test_the_settings_for_gpus_are_those_that_the_cpus_of_this_test_follow() -> 
     [
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, ["distributed_type", "DEEPSPEED", "fsdp2.yaml"]),
         ({"FSDP_VERSION": "1"}, ["fsdp_version", "'1'", "must be 2", "fsdp2.yaml"]),
-        ({"FSDP_OFFLOAD_PARAMS": "true"}, ["fsdp_offload_params", "'true'", "fsdp2.yaml"]),
+        (
+            {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_TP_SIZE": "2"},
+            ["parallelism_config_tp_size is 2", "must be 1"],
+        ),
+        (
+            {
+                "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
+                "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
+                "PARALLELISM_CONFIG_DP_SHARD_SIZE": "4",
+                "WORLD_SIZE": "6",
+            },
+            ["dp_replicate_size is 2", "dp_shard_size 4", "6 processes", "product"],
+        ),
         ({"ACCELERATE_MIXED_PRECISION": "bf16"}, ["mixed_precision", "'bf16'", "bf16=true"]),
         ({"FSDP_TRANSFORMER_CLS_TO_WRAP": "MLP"}, ["fsdp_transformer_layer_cls_to_wrap", "Block"]),
     ],
-    ids=["zero", "fsdp1", "offload", "mixed-precision", "unit"],
+    ids=["zero", "fsdp1", "tensor-parallel", "groups", "mixed-precision", "unit"],
 )
 def test_other_ways_of_sharding_are_refused_before_anything_loads(
     world: SimpleNamespace,

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mmrl.samplers import SamplerConfig, sample
+from mmrl.samplers import SamplerConfig, has_fixed_forwards, sample
 from tests.mmrl.canvases import MASK_ID, generators
 from tests.mmrl.text_canvases import (
     EXACT,
@@ -81,3 +81,14 @@ def test_blocks_are_written_one_after_the_other(sampler: SamplerConfig, seed: in
     at = done.written_at[:, -LENGTH:].view(2, 3, 4)
     for block in range(3):
         assert bool((at[:, block] // 4 == block).all())
+
+
+@promise
+@given(SAMPLERS, WIDTHS, WIDTHS, st.integers(0, 9))
+def test_fixed_rules_take_the_same_number_of_forward_passes_whatever_is_drawn(
+    sampler: SamplerConfig, widths: list[int], others: list[int], seed: int
+) -> None:
+    assume(has_fixed_forwards(sampler))
+    some = sample(POLICY, canvas_of(widths, seed), sampler, generators(len(widths), seed))
+    more = sample(POLICY, canvas_of(others, seed + 1), sampler, generators(len(others), seed + 1))
+    assert some.forwards == more.forwards

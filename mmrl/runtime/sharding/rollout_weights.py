@@ -1,0 +1,50 @@
+"""Whether rollouts gather sharded weights once, or a block whenever it computes.
+
+A denoising step of a block is short, so gathering it from the other processes can take longer than
+the step. Gathered once per phase, weights cost memory instead: that of one whole copy.
+"""
+
+import os
+from typing import Literal
+
+import psutil
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import nn
+
+RolloutWeights = Literal["whole", "by_block", "auto"]
+SHARE = 0.5
+"""Largest share of a device's memory that `auto` gives to whole weights: the rest is for shards,
+caches and logits."""
+
+
+def choose_rollout_weights(
+    wish: RolloutWeights, weights: float, memory: float
+) -> Literal["whole", "by_block"]:
+    """The choice of `rollout_weights`.
+
+    Args:
+        wish: the setting.
+        weights: bytes of all weights.
+        memory: bytes of the smallest device.
+    """
+    if wish != "auto":
+        return wish
+    return "whole" if weights <= SHARE * memory else "by_block"
+
+
+def choose_together(
+    wish: RolloutWeights, model: nn.Module, accelerator: Accelerator
+) -> Literal["whole", "by_block"]:
+    """`choose_rollout_weights` for the devices of this run; every process calls this."""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    memory = min(gather_object([device_memory(accelerator.device)]))
+    return choose_rollout_weights(wish, weights, memory)
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes of memory of a device; on the CPU this process's share of the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return psutil.virtual_memory().total // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
