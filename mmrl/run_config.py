@@ -79,6 +79,9 @@ class RunConfig:
     """Steps between checkpoints; 0 writes only the final model."""
     save_total_limit: int | None = 2
     """Checkpoints to keep; null keeps all."""
+    async_save: bool = True
+    """Write checkpoints in a thread while training goes on; the state is first copied to the memory
+    of the first process's machine. False waits until each is on disk, with less memory."""
     merge_adapter: bool = False
     """Write the whole model, with the adapter added to its weights, into `final/` of a run with
     LoRA; false writes the adapter. Checkpoints hold the adapter."""

@@ -1,11 +1,20 @@
 """Reading, checking and writing the tensors of a checkpoint directory.
 
-Every error says which file or tensor is wrong and what to do about it.
+Every error says which file or tensor is wrong and what to do about it. Tensors can be written
+later, by another thread, while training goes on:
+
+    with defer_writes() as writes:
+        policy.save(folder)  # copies the tensors, and writes everything else
+    for write in writes:  # in a thread
+        write()
 """
 
 import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -23,6 +32,9 @@ WHOLE_NAMES = (
 )
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
+
+
+_writes: ContextVar[list[Callable[[], None]] | None] = ContextVar("deferred writes", default=None)
 
 
 def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
@@ -96,14 +108,50 @@ def write_weights(
 ) -> None:
     """Write tensors as safetensors into an existing directory, in place of those it holds.
 
-    One file of this name, or shards with an index where that would exceed 5 GB.
+    One file of this name, or shards with an index where that would exceed 5 GB. Inside
+    `defer_writes` copies of the tensors are written later.
     """
-    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    pattern = name.replace(".safetensors", "{suffix}.safetensors")
-    save_torch_state_dict(kept, directory, filename_pattern=pattern, metadata={"format": "pt"})
-    # safetensors makes files that only their owner can read
-    for path in directory.glob(pattern.format(suffix="*")):
-        path.chmod(0o644)
+    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    kept, pattern = keep_tensors(own), name.replace(".safetensors", "{suffix}.safetensors")
+
+    def write() -> None:
+        save_torch_state_dict(kept, directory, filename_pattern=pattern, metadata={"format": "pt"})
+        # safetensors makes files that only their owner can read
+        for path in directory.glob(pattern.format(suffix="*")):
+            path.chmod(0o644)
+
+    write_or_defer(write)
+
+
+@contextmanager
+def defer_writes() -> Iterator[list[Callable[[], None]]]:
+    """Collect what `write_or_defer` is given in this thread, in place of calling it."""
+    found: list[Callable[[], None]] = []
+    token = _writes.set(found)
+    try:
+        yield found
+    finally:
+        _writes.reset(token)
+
+
+def write_or_defer(write: Callable[[], None]) -> None:
+    """Write a file, now or, inside `defer_writes`, when its caller calls what it has collected.
+
+    Args:
+        write: writes; its tensors must not change, see `keep_tensors`.
+    """
+    deferred = _writes.get()
+    if deferred is None:
+        write()
+    else:
+        deferred.append(write)
+
+
+def keep_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors for `write_or_defer`: copies, where it defers."""
+    if _writes.get() is None:
+        return dict(tensors)
+    return deepcopy(dict(tensors))  # which keeps what is shared shared
 
 
 def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:

@@ -12,8 +12,8 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -36,6 +36,7 @@ def write_directory(
     write: Callable[[Path], None],
     is_main: bool = True,
     wait_for_everyone: Callable[[], None] = lambda: None,
+    background: Callable[[Callable[[], None]], None] | None = None,
 ) -> Path:
     """Write a directory under another name and rename it to `target`.
 
@@ -45,6 +46,8 @@ def write_directory(
             decides what each of them writes.
         is_main: whether this process creates and renames the directory.
         wait_for_everyone: barrier between the processes, such as that of `Accelerator`.
+        background: on the main process gets what writes the large files and renames the directory,
+            to call it in a thread; without it all is done on return.
 
     Returns:
         `target`.
@@ -53,18 +56,42 @@ def write_directory(
         CheckpointError: files could not be written, for instance because the disk is full. After
             this and any other error the unfinished directory is removed and `target` is unchanged.
     """
+    from models.weights import defer_writes  # imports torch
+
     aside = target.with_name(target.name + _ASIDE)
-    try:
+    with _remove_unfinished(aside, target):
         if is_main:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
         wait_for_everyone()
-        write(aside)
+        with defer_writes() if background else nullcontext([]) as writes:
+            write(aside)
         wait_for_everyone()
-        if is_main:
+
+    def complete() -> None:
+        with _remove_unfinished(aside, target):
+            while writes:
+                writes.pop(0)()  # and its tensors are freed
             _write_checksums(aside)
             _flush(aside)
             _replace(aside, target)
+
+    if is_main:
+        (background or _call)(complete)
+    if background is None:
+        wait_for_everyone()
+    return target
+
+
+def _call(work: Callable[[], None]) -> None:
+    work()
+
+
+@contextmanager
+def _remove_unfinished(aside: Path, target: Path) -> Iterator[None]:
+    """After an error, remove the directory and say what remains."""
+    try:
+        yield
     except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
         if not _while_writing(error):
@@ -75,8 +102,6 @@ def write_directory(
             f"Writing '{target}' failed: {error}. Nothing there was changed and earlier "
             f"checkpoints are intact. {advice} and run again with resume_from_checkpoint=auto."
         ) from error
-    wait_for_everyone()
-    return target
 
 
 def checkpoint_steps(folder: Path) -> list[int]:

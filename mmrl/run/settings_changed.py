@@ -19,6 +19,7 @@ FREE = (
     "max_steps",
     "eval_*",
     "save_*",
+    "async_save",
     "merge_adapter",
     "push_to_hub",
     "hub_*",

@@ -1,4 +1,5 @@
-"""Ctrl-C as a request to stop at the next point that leaves no partial state.
+"""Ctrl-C as a request to stop at the next point that leaves no partial state, and SIGUSR1 as one
+for a checkpoint.
 
     with StopRequest(agreed=…):
         with leave_together():  # a phase that can be abandoned
@@ -27,6 +28,8 @@ import psutil
 
 logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAVE_SIGNAL = signal.SIGUSR1
+"""Asks for a checkpoint after the current step, as schedulers do before they pre-empt a run."""
 
 SAME_REQUEST = 0.3
 """Seconds in which further signals count as the first: `timeout` and others send several."""
@@ -40,7 +43,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class StopRequest:
-    """While open, the first Ctrl-C (or SIGTERM) sets `requested`, a later one ends the process.
+    """While open, the first Ctrl-C (or SIGTERM) sets `requested`, a later one ends the process, and
+    SIGUSR1 sets `save`.
 
     Opened when the model is loaded: before that there is nothing to save. Python runs signal
     handlers between two operations of the main thread, and a backward pass is one operation; so a
@@ -51,7 +55,7 @@ class StopRequest:
     """
 
     def __init__(self, agreed: Callable[[bool], bool] = bool) -> None:
-        self.requested, self.agreed = False, agreed
+        self.requested, self.save, self.agreed = False, False, agreed
         self.in_step: bool | None = None  # of the current phase; None outside
 
     def __enter__(self) -> StopRequest:
@@ -59,6 +63,7 @@ class StopRequest:
         self._writer.setblocking(False)
         self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        self._previous[SAVE_SIGNAL] = signal.signal(SAVE_SIGNAL, self._handle_save)
         self._watcher = threading.Thread(target=self._watch, name="signals", daemon=True)
         self._watcher.start()
         self._token: Token[StopRequest | None] = _request.set(self)
@@ -87,10 +92,15 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
 
+    def _handle_save(self, number: int, frame: FrameType | None) -> None:
+        self.save = True
+
     def _watch(self) -> None:
         same = SAME_REQUEST_LAUNCHED if "LOCAL_RANK" in os.environ else SAME_REQUEST
         first = None
         while number := self._reader.recv(1):
+            if number[0] == SAVE_SIGNAL:
+                logger.info("SIGUSR1: a checkpoint is written after this step, and the run goes on")
             if number[0] not in SIGNALS:
                 continue
             if first is None:
@@ -113,6 +123,21 @@ def check() -> None:
     request = _request.get()
     if request is not None:
         request.check()
+
+
+def ignore_save_signal() -> None:
+    """Ignore SIGUSR1, which would otherwise end the process, until there is a step to save."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(SAVE_SIGNAL, signal.SIG_IGN)
+
+
+def take_save_request() -> bool:
+    """Whether SIGUSR1 has asked for a checkpoint since the last call."""
+    request = _request.get()
+    if request is None or not request.save:
+        return False
+    request.save = False
+    return True
 
 
 @contextmanager

@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from accelerate.utils import gather_object
+
 from mmrl.config import to_plain
-from mmrl.run.checkpoint import prune_checkpoints, write_directory
+from mmrl.run.checkpoint import write_directory
 from mmrl.run.hub_upload import upload
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import profile_run
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
+from mmrl.runtime.interrupt import take_save_request
 from mmrl.runtime.launch import any_process
+from mmrl.training.checkpoints import Checkpoints
 from mmrl.training.run_trainer import RunTrainer
 
 logger = logging.getLogger(__name__)
@@ -41,12 +45,13 @@ class Progress:
         self.run, self.trainer, self.config = run, trainer, trainer.settings
         self.accelerator = trainer.accelerator
         self.evaluate, self.at_ends = evaluate, at_ends
+        self.checkpoints = Checkpoints(run, self.config, self.accelerator)
 
     def __enter__(self) -> Self:
         # a run that starts anew keeps no line, not even of the evaluation before its first step
         self.run.truncate_metrics(self.trainer.step or -1)
-        self._prune()
-        self.begun = self.saved = self.trainer.step
+        self.begun = self.trainer.step
+        self.checkpoints.resume(self.begun)
         evaluated = any_process(self.run.is_main and self._has_evaluation())
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
@@ -63,6 +68,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.checkpoints.close()
         self._profile.__exit__(None, None, None)
         self._steps.__exit__(None, None, None)
         if self.config.report_to:
@@ -98,8 +104,15 @@ class Progress:
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
-        """Write a checkpoint every `save_steps`."""
-        if self._is_due(self.config.save_steps):
+        """Write a checkpoint every `save_steps`, and after SIGUSR1 on any process.
+
+        Raises:
+            CheckpointError: the last one could not be written in the background.
+        """
+        wishes = gather_object([(take_save_request(), self.checkpoints.failed)])
+        wanted, failed = (any(column) for column in zip(*wishes, strict=True))
+        self.checkpoints.raise_failure(failed)
+        if wanted or self._is_due(self.config.save_steps):
             self.write_checkpoint()
 
     def finish(self) -> bool:
@@ -113,12 +126,15 @@ class Progress:
         """
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
         if finished:
-            self._write(self.run.final, self._save_final)
+            self.checkpoints.settle()
+            self._write_final()
             logger.info("finished; the model is in %s", self.run.final)
         else:
-            if self.saved != self.trainer.step:
+            if self.checkpoints.step != self.trainer.step:
                 self.write_checkpoint()
-            logger.info("stopped at step %d; resume_from_checkpoint=auto continues", self.saved)
+            self.checkpoints.settle()
+            step = self.trainer.step
+            logger.info("stopped at step %d; resume_from_checkpoint=auto continues", step)
         if self.run.is_main:
             with activity("writing the report"):
                 write_report(self.run.path)
@@ -129,9 +145,7 @@ class Progress:
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint of this step, and remove those beyond `save_total_limit`."""
-        self.saved = self.trainer.step
-        self._write(self.run.checkpoints / str(self.saved), self.save)
-        self._prune(self.config.save_total_limit)
+        self.checkpoints.write(self.trainer.step, self.save)
 
     def save(self, folder: Path) -> None:
         """Fill the directory of a checkpoint; all processes call this."""
@@ -151,13 +165,10 @@ class Progress:
         with activity(f"uploading to {repository}", timed=False):
             upload(self.run.final, repository, self.config.hub_private_repo)
 
-    def _write(self, target: Path, write: Callable[[Path], None]) -> None:
-        with activity(f"writing {target}"):
-            write_directory(target, write, self.run.is_main, self.accelerator.wait_for_everyone)
-
-    def _prune(self, keep: int | None = None) -> None:
-        if self.run.is_main:
-            prune_checkpoints(self.run.checkpoints, self.trainer.step, keep)
+    def _write_final(self) -> None:
+        with activity(f"writing {self.run.final}"):
+            wait = self.accelerator.wait_for_everyone
+            write_directory(self.run.final, self._save_final, self.run.is_main, wait)
 
     def _log(self, values: Mapping[str, float]) -> None:
         self.run.append(self.trainer.step, values)

@@ -64,7 +64,7 @@ class RLProgress(Progress):
         super().write_checkpoint()
         if self.trainer.settings.log_completions:
             for name, batch in self.batches.items():
-                write_completions(self.run, name, self.saved, batch)
+                write_completions(self.run, name, self.trainer.step, batch)
                 scores = {"reward": batch.rewards.tolist(), **batch.scores}
                 result = Evaluation(batch.prompts, batch.completions, scores)
                 self._track(f"samples/{name}", result)

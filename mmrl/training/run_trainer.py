@@ -8,6 +8,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +27,7 @@ from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.finiteness import check_finite, list_moments
 from mmrl.runtime.precision import autocast_forward, warn_of_change
 from mmrl.runtime.sharding import build_sharding
+from models.weights import write_or_defer
 
 logger = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=RunConfig)
@@ -133,7 +135,7 @@ class RunTrainer(ABC, Generic[Config]):
             }
             state = self.sharding.gather(state)
             if self.accelerator.is_main_process:
-                torch.save(state, folder / STATE_FILE)
+                write_or_defer(partial(torch.save, state, folder / STATE_FILE))
 
     def load(self, checkpoint: Path) -> None:
         """Continue from a directory written by `save`; all processes call this.

@@ -354,17 +354,23 @@ def test_allowed_failures_are_counted_and_never_a_zero(
 
 
 @contextmanager
-def full_disk(limit: int = 100_000) -> Iterator[None]:
-    """No file can grow beyond the limit, which is what writing to a full disk comes down to."""
+def room_for_small_files() -> Iterator[None]:
+    """Give back at the end what `fill_disk` has taken."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def fill_disk(limit: int = 100_000) -> None:
+    """Let no file grow beyond the limit, which is what writing to a full disk comes down to."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+@pytest.mark.parametrize("async_save", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
+    async_save: bool,
     world: SimpleNamespace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -373,14 +379,15 @@ def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
     original, run = Trainer.save, tmp_path / "run"
 
     def save(self: Trainer, folder: Path) -> None:
-        with full_disk(100_000 if self.step == 4 else resource.RLIM_INFINITY):
-            original(self, folder)
+        if self.step == 4:
+            fill_disk()
+        original(self, folder)
 
-    monkeypatch.setattr(Trainer, "save", save)
-    words = [*command_line(world, run), "save_steps=2", "max_steps=6"]
-    message = failed(words, capsys)
+    words = [*command_line(world, run), "save_steps=2", "max_steps=6", f"async_save={async_save}"]
+    with room_for_small_files(), monkeypatch.context() as patch:
+        patch.setattr(Trainer, "save", save)
+        message = failed(words, capsys)
     assert "checkpoints/4" in message and "earlier checkpoints are intact" in message
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["2"]
     assert loadable(run) == [2]
-    monkeypatch.undo()
     assert main([*words, "resume_from_checkpoint=auto"]) == 0

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.run import checkpoint
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.sft import main, train
@@ -188,3 +190,81 @@ def test_a_loss_that_is_not_finite_stops_the_run(
     monkeypatch.setattr(Reconstruction, "loss", loss)
     with pytest.raises(DivergenceError, match="learning_rate"):
         train(config(images, tmp_path / "run"))
+
+
+def blocking(patch: pytest.MonkeyPatch, step: int) -> threading.Event:
+    """Let the background writing of one checkpoint wait until the event is set."""
+    released, original = threading.Event(), checkpoint._write_checksums
+
+    def write(folder: Path) -> None:
+        if folder.name.startswith(f"{step}."):
+            assert threading.current_thread() is not threading.main_thread()
+            assert released.wait(timeout=20)
+        original(folder)
+
+    patch.setattr(checkpoint, "_write_checksums", write)
+    return released
+
+
+def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_waits_for_it(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, seen = Reconstruction.loss, []
+    run = tmp_path / "run"
+
+    def loss(self: Reconstruction, batch: torch.Tensor) -> Any:
+        seen.append([path.name for path in sorted((run / "checkpoints").iterdir())])
+        if len(seen) == 4:  # steps 3 and 4 are computed beside it
+            released.set()
+        return original(self, batch)
+
+    with monkeypatch.context() as patch:
+        released = blocking(patch, 2)
+        patch.setattr(Reconstruction, "loss", loss)
+        train(config(images, run))
+    assert seen[2:] == [["2.partial"], ["2.partial"]]
+    assert checkpoint_steps(run / "checkpoints") == [2, 4]
+    train(config(images, tmp_path / "waiting", async_save=False))
+    for step in ("2", "4"):
+        one, other = (tmp_path / name / "checkpoints" / step for name in ("run", "waiting"))
+        assert same_weights(one, other)
+        left, right = (torch.load(each / "trainer_state.pt") for each in (one, other))
+        torch.testing.assert_close(left["network"], right["network"], rtol=0, atol=0)
+        torch.testing.assert_close(left["optimizers"], right["optimizers"], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_an_error_of_the_background_ends_the_run_after_the_next_step(
+    step: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = checkpoint._flush
+
+    def flush(folder: Path) -> None:
+        if folder.name == f"{step}.partial":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(folder)
+
+    monkeypatch.setattr(checkpoint, "_flush", flush)
+    with pytest.raises(CheckpointError, match=f"checkpoints/{step}' failed: .*No space left"):
+        train(config(images, tmp_path / "run"))
+    entries = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert entries == ([] if step == 2 else ["2"])
+    assert not (tmp_path / "run" / "final").exists()
+
+
+def test_sigusr1_writes_a_checkpoint_after_the_step_and_the_run_goes_on(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = Reconstruction.loss, []
+
+    def loss(self: Reconstruction, batch: torch.Tensor) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return original(self, batch)
+
+    monkeypatch.setattr(Reconstruction, "loss", loss)
+    train(config(images, tmp_path / "run", save_steps=0))
+    assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3]
+    assert len(calls) == 4 and (tmp_path / "run" / "final").exists()
+    assert "SIGUSR1: a checkpoint" in (tmp_path / "run" / "train.log").read_text()

@@ -93,7 +93,8 @@ class Sharding:
 
     def gather(self, state: Any) -> Any:
         """A nested state with whole tensors on the CPU on the main process, without them on the
-        others. All processes call this that take part."""
+        others. All processes call this that take part. The tensors are copies, which the next step
+        does not change: a thread may still be writing them."""
         return gather_whole(state, self.accelerator.is_main_process)
 
     @torch.no_grad()

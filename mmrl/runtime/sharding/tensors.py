@@ -9,7 +9,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def gather_whole(value: Any, keep: bool = True) -> Any:
-    """A nested state with whole tensors, on the CPU, in place of shards; called on all processes.
+    """A nested state with copies of whole tensors, on the CPU, in place of shards; called on all
+    processes.
 
     Args:
         value: tensors, in dicts and lists.
@@ -22,9 +23,9 @@ def gather_whole(value: Any, keep: bool = True) -> Any:
     if not isinstance(value, Tensor):
         return value
     if not isinstance(value, DTensor):
-        return value.cpu() if keep else None
+        return value.to("cpu", copy=True) if keep else None
     gathered = value.full_tensor()
-    # a copy, since what is gathered may be the first rows of a larger, padded tensor
+    # what is gathered may be the first rows of a larger, padded tensor
     return gathered.to("cpu", copy=True) if keep else None
 
 

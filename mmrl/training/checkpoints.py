@@ -1,0 +1,101 @@
+"""The checkpoints of a run: written while training goes on, and which of them are kept."""
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from accelerate import Accelerator
+
+from mmrl.run.background_task import BackgroundTask
+from mmrl.run.checkpoint import CheckpointError, prune_checkpoints, write_directory
+from mmrl.run.run_directory import RunDirectory
+from mmrl.run_config import RunConfig
+from mmrl.runtime.activity import activity
+from mmrl.runtime.launch import any_process
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Writes and removes the checkpoints of a run.
+
+    With `async_save` the state is copied to the CPU of the main process, gathered from shards where
+    it is sharded, and a thread of that process writes it; the next checkpoint waits for the last.
+
+    Attributes:
+        step: of the last checkpoint that was begun, or resumed from.
+        seconds: longest time that one took until it was complete.
+    """
+
+    def __init__(self, run: RunDirectory, config: RunConfig, accelerator: Accelerator) -> None:
+        self.run, self.config, self.accelerator = run, config, accelerator
+        self.step, self.seconds = 0, 0.0
+        self._writer = BackgroundTask("checkpoint")
+
+    def resume(self, step: int) -> None:
+        """Begin at a step; remove later checkpoints and what interrupted writes have left."""
+        self.step = step
+        if self.run.is_main:
+            prune_checkpoints(self.run.checkpoints, step)
+
+    def write(self, step: int, save: Callable[[Path], None]) -> None:
+        """Write a checkpoint and remove those beyond `save_total_limit`; all processes call this.
+
+        Args:
+            step: of the run.
+            save: fills the directory it is given.
+
+        Raises:
+            CheckpointError: this one, or the last one in the background, could not be written.
+        """
+        self.settle()
+        self.step = step
+        target, started = self.run.checkpoints / str(step), time.monotonic()
+
+        def complete(work: Callable[[], None]) -> None:
+            work()
+            self.seconds = max(self.seconds, time.monotonic() - started)
+            prune_checkpoints(self.run.checkpoints, step, self.config.save_total_limit)
+
+        def begin(work: Callable[[], None]) -> None:
+            self._writer.start(partial(complete, work))
+
+        background = begin if self.config.async_save else None
+        with activity(f"writing {target}"):
+            wait = self.accelerator.wait_for_everyone
+            write_directory(target, save, self.run.is_main, wait, background)
+        if background is None and self.run.is_main:
+            complete(lambda: None)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the writing of the last checkpoint has failed, on this process."""
+        return self._writer.error is not None
+
+    def settle(self) -> None:
+        """Wait until the last checkpoint is complete; all processes call this.
+
+        Raises:
+            CheckpointError: it could not be written, on any process.
+        """
+        if self._writer.running:
+            with activity(f"writing checkpoint {self.step}"):
+                self._writer.wait()
+        self.raise_failure(any_process(self.failed))
+
+    def raise_failure(self, anywhere: bool) -> None:
+        """Raise the error of the background, if it has failed on any process."""
+        error = self._writer.take_error()
+        if error is not None:
+            raise error
+        if anywhere:
+            raise CheckpointError("another process could not write a checkpoint; its log says why")
+
+    def close(self) -> None:
+        """Wait for what is being written where the run ends, and log its error."""
+        self._writer.wait()
+        error = self._writer.take_error()
+        if error is not None:
+            logger.error("%s", error)
