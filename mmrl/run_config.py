@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LambdaLR
 
 TRACKERS = ("tensorboard", "wandb")
+BNB_OPTIMIZERS = ("adamw_8bit", "paged_adamw", "paged_adamw_8bit")
+"""AdamW of bitsandbytes."""
 MAX_LEARNING_RATE = 1e6
 """A larger learning rate is a typing error."""
 PLAIN_SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
@@ -41,8 +43,10 @@ class RunConfig:
     """Seed of every random draw: new weights, the order of examples, rollouts and masks."""
     max_steps: int = 100
     """Steps of the whole run."""
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    """`sgd` is plain gradient descent with momentum; its learning rates are far larger."""
+    optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
+    """`sgd` is plain gradient descent with momentum; its learning rates are far larger. Those of
+    bitsandbytes keep AdamW's moments in 8 bits (embeddings in 32), or in pages that move to the
+    memory of the host while a GPU has no room."""
     learning_rate: float = 1e-5
     """Highest learning rate."""
     learning_rate_scales: dict[str, float] = field(default_factory=dict)
@@ -136,6 +140,10 @@ class RunConfig:
 
     def _check_optimizer(self) -> None:
         """Raise a ConfigError for a number that no optimiser can train with."""
+        if self.optimizer in BNB_OPTIMIZERS:
+            advice = 'Install bitsandbytes: pip install -e ".[quantization]"'
+            here = bool(find_spec("bitsandbytes"))
+            check(here, "optimizer", self.optimizer, "adamw or sgd without bitsandbytes", advice)
         for key in ("learning_rate", "adam_epsilon"):
             value = getattr(self, key)
             allowed = f"positive, finite and at most {MAX_LEARNING_RATE:g}"

@@ -16,6 +16,7 @@ from mmrl.preflight.public_sizes import BYTES, MMADA_8B
 from mmrl.preflight.state_memory import (
     Needs,
     count_model,
+    count_moments,
     gather_units,
     hold_state,
     peak_of_loading,
@@ -65,7 +66,7 @@ def estimate(
         for name, p in network.named_parameters()
     ]
     tensors.append(("parts", network.count_parts() * size - _saved(config, network), 0.0))
-    model = count_model(tensors, count_moments(config.optimizer), adapter * 4)
+    model = count_model(tensors, config.optimizer, size, adapter * 4)
     needs = hold_state(model, placement)
     sharded = placement.way in ("fsdp2", "zero3")
     parts, away = placement.shards if sharded else 1, placement.weights_apart
@@ -76,8 +77,9 @@ def estimate(
         needs.add("reference", (copied + adapter * 4 * config.sync_ref_model) / parts, away)
     if config.ema_decay is not None:
         needs.add("average", (full / size + adapter) * 4 / parts, away)
-    moments = 1 + count_moments(config.optimizer) + (placement.world_size > 1)
-    needs.add("value", _value(config, network, adapter) * (1 + moments) / parts, away)
+    own = _value(config, network, adapter)
+    moments = count_moments(config.optimizer, own / size, size)
+    needs.add("value", (own * (3 if placement.buckets else 2) + moments) / parts, away)
     micro = [_update(config, network, raw, task) for task in tasks]
     rows = config.micro_batch_size(placement.world_size)
     kept, working = (max(each) * rows for each in zip(*micro, strict=True))
@@ -88,11 +90,6 @@ def estimate(
     needs.add("step", peak_of_step(model, placement))
     needs.add("saving", peak_of_saving(model, placement), placement.device != "cpu")
     return needs
-
-
-def count_moments(optimizer: str) -> int:
-    """Numbers that an optimiser keeps for a trained weight."""
-    return {"adamw": 2, "sgd": 1, "muon": 2}[optimizer]
 
 
 def count_weights(raw: Mapping[str, Any]) -> int:

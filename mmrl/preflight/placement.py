@@ -36,6 +36,11 @@ class Placement:
     device: str = "cpu"
 
     @property
+    def buckets(self) -> bool:
+        """Whether gradients are reduced in copies of all of them, as DDP does."""
+        return self.way == "whole" and self.world_size > 1
+
+    @property
     def weights_apart(self) -> bool:
         """Whether weights are offloaded to a memory that is not the device's own."""
         return self.device != "cpu" and self.offload_weights
@@ -107,14 +112,14 @@ def use_launch(path: str | None) -> Iterator[None]:
     before = dict(os.environ)
     try:
         if path is not None:
-            os.environ.update(read_launch(path))
+            os.environ.update(read_config_file(path))
         yield
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-def read_launch(path: str) -> dict[str, str]:
+def read_config_file(path: str) -> dict[str, str]:
     """The environment variables of a process that accelerate launches with a configuration file.
 
     Raises:

@@ -65,7 +65,8 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
     placement = read_placement(world_size=world_size)
     lines += describe_memory(estimate(config, raw, tasks, placement), placement)
     lines.append("disk, estimated")
-    lines += [f"  {line}" for line in _disk(config, raw, estimate(config, raw, tasks).device)]
+    alone = estimate(config, raw, tasks)
+    lines += [f"  {line}" for line in _disk(config, raw, alone.host | alone.device)]
     return "\n".join(lines) + "\n"
 
 

@@ -10,13 +10,13 @@ from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
 from mmrl.preflight.disk import CODE_BYTES, VQ_BYTES, describe_disk
-from mmrl.preflight.memory import count_moments
 from mmrl.preflight.memory_plan import describe_memory
 from mmrl.preflight.placement import ALONE, Placement
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
 from mmrl.preflight.state_memory import (
     Needs,
     count_model,
+    count_moments,
     hold_state,
     peak_of_loading,
     peak_of_saving,
@@ -88,7 +88,7 @@ def estimate_memory(
         (name, p.numel() * (4 if p.requires_grad else narrow), p.numel() * 4 * p.requires_grad)
         for name, p in network.named_parameters()
     ]
-    model = count_model(tensors, count_moments(config.optimizer))
+    model = count_model(tensors, config.optimizer, 4)
     needs = hold_state(model, placement)
     if config.ema_decay:
         parts = placement.shards if placement.way in ("fsdp2", "zero3") else 1
@@ -141,8 +141,12 @@ def _disk(config: SFTConfig, options: StartConfig, network: Network, absent: boo
     whole = base * BYTES[options.save_dtype]
     lora = getattr(options, "lora", None) is not None
     model = trained * 4 if lora else whole
-    moments = count_moments(config.optimizer)
-    state = trained * 4 * (1 + moments + bool(config.ema_decay))
+    moments = sum(
+        count_moments(config.optimizer, p.numel(), 4, "embed" in name)
+        for name, p in named
+        if p.requires_grad
+    )
+    state = trained * 4 * (1 + bool(config.ema_decay)) + moments
     downloads = {options.model: base * 2.0} if absent else {}
     if vq := getattr(options, "vq", ""):
         downloads[vq] = VQ_BYTES

@@ -85,6 +85,7 @@ class ModelBytes:
         head: gradient of the head, twice that of its columns where a slice is trained.
         largest: of one trained tensor.
         blocks: number of blocks.
+        pages: whether moments are in pages that move to the host.
     """
 
     weights: float
@@ -97,17 +98,19 @@ class ModelBytes:
     head: float = 0.0
     largest: float = 0.0
     blocks: int = 1
+    pages: bool = False
 
 
 def count_model(
-    tensors: Iterable[tuple[str, float, float]], moments: float, adapter: float = 0.0
+    tensors: Iterable[tuple[str, float, float]], optimizer: str, size: int, adapter: float = 0.0
 ) -> ModelBytes:
     """Sizes of a network from those of its tensors.
 
     Args:
         tensors: name, bytes of the weight, and bytes of its gradient, 0 where it is not trained.
-        moments: numbers that the optimiser keeps for a trained weight.
-        adapter: bytes of an adapter on the layers of the blocks, beside the tensors.
+        optimizer: name of it.
+        size: bytes of a number of a gradient.
+        adapter: bytes of an adapter of float32 on the layers of the blocks, beside the tensors.
     """
     listed = list(tensors)
     blocks = {found[1] for name, *_ in listed if (found := BLOCK.search(name))}
@@ -122,7 +125,11 @@ def count_model(
     return ModelBytes(
         weights=weights,
         trained=full + adapter,
-        moments=(full + adapter) * moments,
+        moments=sum(
+            count_moments(optimizer, gradient / size, size, "embed" in name)
+            for name, _, gradient in listed
+        )
+        + count_moments(optimizer, adapter / 4, 4),
         outer=weights - inside,
         block=inside / number,
         trained_outer=full - inside_trained,
@@ -131,7 +138,24 @@ def count_model(
         head=2 * head,
         largest=max((each[2] for each in listed), default=0.0),
         blocks=number,
+        pages=optimizer.startswith("paged"),
     )
+
+
+def count_moments(optimizer: str, numbers: float, size: int, embedding: bool = False) -> float:
+    """Bytes that an optimiser keeps for a tensor.
+
+    Args:
+        optimizer: name of it.
+        numbers: in the tensor.
+        size: bytes of one.
+        embedding: whether it is an embedding, whose moments bitsandbytes keeps in 32 bits.
+    """
+    if optimizer.endswith("8bit") and numbers >= 4096 and not embedding:
+        return 2 * numbers * (1 + 4 / 256)  # a float32 scale for each 256
+    if optimizer in ("adamw_8bit", "paged_adamw", "paged_adamw_8bit"):
+        return 2 * numbers * 4
+    return (1 if optimizer == "sgd" else 2) * numbers * size
 
 
 def hold_state(model: ModelBytes, placement: Placement) -> Needs:
@@ -142,10 +166,10 @@ def hold_state(model: ModelBytes, placement: Placement) -> Needs:
     needs.add("weights", model.weights / (parts if sharded else 1), weights_away)
     divided = 1 if way == "whole" else parts
     needs.add("gradients", model.trained / divided, state_away)
-    needs.add("optimiser", model.moments / divided, state_away)
+    needs.add("optimiser", model.moments / divided, state_away or model.pages)
     if way in ("zero2", "zero3"):
         needs.add("optimiser", model.trained / parts, state_away)
-    if way == "whole" and placement.world_size > 1:
+    if placement.buckets:
         needs.add("buckets", model.trained)
     return needs
 

@@ -116,10 +116,24 @@ def check_launch(optimizer: str = "adamw", torch_compile: Any = False) -> None:
             key = key.replace("_transformer_cls_", "_transformer_layer_cls_")
             advice = _ADVICE.get(variable, f"{_FILE}.")
             check(value.lower() == wanted.lower(), key, value, f"{wanted} to shard", advice)
-        advice = "Muon needs whole matrices: configs/accelerate/multi_gpu.yaml leaves them whole."
-        allowed = "adamw or sgd where the model is sharded"
-        check(optimizer != "muon", "optimizer", optimizer, allowed, advice)
         _check_mesh()
+    _check_optimizer(optimizer)
+
+
+def _check_optimizer(optimizer: str) -> None:
+    """Raise a ConfigError for an optimiser that cannot work on shards, or on this device."""
+    if _flag("ACCELERATE_USE_FSDP") or _flag("ACCELERATE_USE_DEEPSPEED"):
+        advice = "configs/accelerate/multi_gpu.yaml leaves the model whole on every device."
+        reason = "Muon needs whole matrices" if optimizer == "muon" else "It needs whole tensors"
+        allowed = "adamw or sgd where the model is sharded"
+        fits = optimizer in ("adamw", "sgd")
+        check(fits, "optimizer", optimizer, allowed, f"{reason}: {advice}")
+    # a dry run may plan for another machine, see `mmrl.preflight.placement.use_launch`
+    planned = os.environ.get("ACCELERATE_USE_CPU", "true").lower() == "false"
+    pages = planned or torch.cuda.is_available()
+    allowed = "adamw, adamw_8bit or sgd without a GPU of CUDA"
+    advice = "Pages are of CUDA's unified memory."
+    check(pages or not optimizer.startswith("paged"), "optimizer", optimizer, allowed, advice)
 
 
 def count_processes() -> int:

@@ -6,6 +6,8 @@ closer to the mean gradient; its learning rate is larger by orders of magnitude.
 Muon (https://kellerjordan.github.io/posts/muon/) takes the update of a matrix to its nearest
 orthogonal matrix, here scaled to the size of an AdamW update (https://arxiv.org/abs/2502.16982) so
 that one learning rate and one weight decay serve both.
+bitsandbytes' AdamW keeps moments in blocks of 8 bits (https://arxiv.org/abs/2110.02861), or in
+pages of unified memory, which CUDA moves to the host.
 """
 
 from typing import Any
@@ -14,7 +16,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from mmrl.run_config import RunConfig
+from mmrl.config.checks import import_extra
+from mmrl.run_config import BNB_OPTIMIZERS, RunConfig
 
 
 def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
@@ -35,6 +38,8 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
                 f"learning_rate_scales names '{prefix}', with which no trained parameter starts; "
                 f"they start with: {', '.join(known)}."
             )
+    if settings.optimizer in BNB_OPTIMIZERS:
+        return [_build_bnb(module, _groups(trained, settings), settings)]
     if settings.optimizer == "sgd":
         return [torch.optim.SGD(_groups(trained, settings), momentum=settings.momentum)]
     muon = hidden_matrices(module) if settings.optimizer == "muon" else []
@@ -50,6 +55,26 @@ def build_optimizers(module: nn.Module, settings: RunConfig) -> list[Optimizer]:
         groups = _groups(matrices, settings)
         optimizers.append(torch.optim.Muon(groups, adjust_lr_fn="match_rms_adamw"))
     return optimizers
+
+
+def _build_bnb(module: nn.Module, groups: list[dict[str, Any]], settings: RunConfig) -> Optimizer:
+    """An AdamW of bitsandbytes; moments of embeddings are of 32 bits, as its authors advise."""
+    library = import_extra("bitsandbytes", "quantization")
+    names = {
+        "adamw_8bit": "AdamW8bit",
+        "paged_adamw": "PagedAdamW",
+        "paged_adamw_8bit": "PagedAdamW8bit",
+    }
+    betas = (settings.adam_beta1, settings.adam_beta2)
+    kind = getattr(library.optim, names[settings.optimizer])
+    optimizer = kind(groups, betas=betas, eps=settings.adam_epsilon)
+    # not the manager of the process, which keeps parameters of other optimisers by their place
+    manager = library.optim.GlobalOptimManager
+    optimizer.mng = manager.__new__(manager)
+    optimizer.mng.initialize()
+    embeddings = (layer.weight for layer in module.modules() if isinstance(layer, nn.Embedding))
+    optimizer.mng.pid2config = {id(weight): {"optim_bits": 32} for weight in embeddings}
+    return optimizer
 
 
 def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:

@@ -1,0 +1,90 @@
+"""AdamW of bitsandbytes: moments of 8 bits, exact resumption, and where it cannot work."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mmrl import rl
+from mmrl.config import ConfigError
+from mmrl.model_config import known_config
+from mmrl.preflight.memory import estimate
+from mmrl.preflight.placement import Placement
+from mmrl.rollouts.tasks import Task
+from mmrl.runtime.launch import check_launch
+from tests.mmrl.runs import metrics, rollouts, run_config, same_weights, trainer_of
+
+pytest.importorskip("bitsandbytes")
+EIGHT = {"optimizer": "adamw_8bit", "learning_rate": 1e-3, "algorithm": {"num_iterations": 1}}
+
+
+def test_moments_of_8_bits_take_the_steps_of_adamw_up_to_their_rounding(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    weights = {}
+    for name in ("adamw", "adamw_8bit"):
+        config = run_config(world, tmp_path, **{**EIGHT, "optimizer": name})
+        trainer = trainer_of(config)
+        start = {n: p.detach().clone() for n, p in trainer.trained.named_parameters()}
+        trainer.update(rollouts(config, trainer))
+        weights[name] = {n: p - start[n] for n, p in trainer.trained.named_parameters()}
+    for name, exact in weights["adamw"].items():
+        difference = (weights["adamw_8bit"][name] - exact).norm()
+        assert difference < 0.1 * exact.norm(), name
+
+
+def test_the_estimate_counts_moments_of_8_bits(world: SimpleNamespace, tmp_path: Path) -> None:
+    config = run_config(world, tmp_path, **EIGHT)
+    trainer = trainer_of(config)
+    trainer.update(rollouts(config, trainer))
+    states = {
+        n: trainer.optimizer.state[p]
+        for n, p in trainer.trained.named_parameters()
+        if p in trainer.optimizer.state
+    }
+    assert states["head.weight"]["state1"].dtype == torch.uint8
+    assert states["embed.weight"]["state1"].dtype == torch.float32
+    kept = sum(
+        value.numel() * value.element_size()
+        for state in states.values()
+        for key, value in state.items()
+        if key.startswith(("state", "absmax"))
+    )
+    tasks = [Task(name, options) for name, options in config.tasks.items()]
+    raw = known_config(world.policy) or {}
+    assert estimate(config, raw, tasks).device["optimiser"] == pytest.approx(kept, rel=1e-3)
+    config.optimizer = "paged_adamw_8bit"
+    paged = estimate(config, raw, tasks, Placement(device="cuda"))
+    assert paged.host["optimiser"] == pytest.approx(kept, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_run_with_moments_of_8_bits_resumes_exactly(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    rl.train(run_config(world, whole, **EIGHT))
+    rl.train(run_config(world, parts, **EIGHT, max_steps=2))
+    rl.train(run_config(world, parts, **EIGHT, resume_from_checkpoint="auto"))
+    assert metrics(parts) == metrics(whole)
+    assert same_weights(parts / "final", whole / "final")
+
+
+def test_a_missing_package_shards_and_a_device_without_pages_are_refused(
+    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="optimizer is 'paged_adamw'; it must be .* CUDA"):
+        rl.train(run_config(world, tmp_path, optimizer="paged_adamw"))
+    monkeypatch.setattr("mmrl.run_config.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="'adamw_8bit'; it must be adamw or sgd.*quantization"):
+        run_config(world, tmp_path, **EIGHT)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    for name, value in (
+        ("VERSION", "2"),
+        ("AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"),
+        ("TRANSFORMER_CLS_TO_WRAP", "Block"),
+    ):
+        monkeypatch.setenv(f"FSDP_{name}", value)
+    with pytest.raises(ConfigError, match="'adamw_8bit'; it must be adamw or sgd where .* sharded"):
+        check_launch("adamw_8bit")
