@@ -4,7 +4,9 @@ A launched process does a run of `tests.mmrl.sharded_runs`: its words are folder
 of the run, the kind and, as JSON, changed settings.
 """
 
+import contextlib
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -32,15 +34,21 @@ def write_cpu_form(name: str, processes: int, folder: Path) -> Path:
     return path
 
 
+def find_port() -> int:
+    """A free port of this machine, from 20000 on."""
+    for port in range(20000 + os.getpid() % 10000, 40000):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port")
+
+
 def launch(name: str, processes: int, folder: Path, words: list[str]) -> list[Any]:
     """Start a run on each node of a launch configuration; nodes meet on the loopback address."""
     path = write_cpu_form(name, processes, folder)
     nodes = yaml.safe_load(path.read_text())["num_machines"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     *head, last = launcher(path)
-    place = ["--main_process_ip", "127.0.0.1", "--main_process_port", port]
+    place = ["--main_process_ip", "127.0.0.1", "--main_process_port", str(find_port())]
     return [
         module_process("tests.mmrl.ways", words, *head, *place, "--machine_rank", str(node), last)
         for node in range(nodes)
