@@ -140,7 +140,7 @@ class Masked:
 
     def loss(self, batch: dict[str, Rows]) -> tuple[Tensor, dict[str, Tensor]]:
         """Weighted sum of the parts' losses, and each of them."""
-        device = next(self.module.parameters()).device
+        device = self.policy.device
         total, metrics = torch.zeros((), device=device), {}
         for part, rows in batch.items():
             value = compute_loss(self.module, rows.to(device), self.vocabs.get(part))

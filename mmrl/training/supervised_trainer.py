@@ -111,7 +111,11 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         metrics: dict[str, float] = {}
         self.network.eval()
         averaged = self._saved_weights()
-        pace = keep_pace(self.network) if self.sharding.shards else nullcontext()
+        pace = (
+            keep_pace(self.network, self.accelerator.device)
+            if self.sharding.shards
+            else nullcontext()
+        )
         with activity("evaluating"), averaged, leave_together(), pace:
             if self.accelerator.is_main_process:
                 metrics = self.objective.evaluate(folder, self.step)

@@ -12,7 +12,7 @@ accelerate would keep until the last one are gradients of the whole model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,12 @@ class FSDP2(Sharding):
         whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         self.shard(model, frozen if whole else ())
-        policy.sampling = partial(_sample_whole if whole else _sample_by_block, model)
+        policy.sampling = partial(_sample_whole, model) if whole else self._sample_by_block(model)
+
+    def _sample_by_block(self, model: nn.Module) -> Callable[[bool], AbstractContextManager[None]]:
+        """Gather a block whenever it computes; agree on each call only where numbers differ."""
+        device = self.accelerator.device
+        return lambda ragged: keep_pace(model, device) if ragged else hold_stops()
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]
@@ -116,11 +121,6 @@ def _sample_whole(model: nn.Module, ragged: bool) -> Iterator[None]:
         for unit in units:
             unit.reshard()
             unit.set_reshard_after_forward(True, recurse=False)
-
-
-def _sample_by_block(model: nn.Module, ragged: bool) -> AbstractContextManager[None]:
-    """Gather a block whenever it computes: agree on each call only where their numbers differ."""
-    return keep_pace(model) if ragged else hold_stops()
 
 
 def _check_model(model: nn.Module, blocks: Sequence[nn.Module]) -> None:

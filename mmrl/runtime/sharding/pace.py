@@ -19,7 +19,7 @@ from models.network.vision import Vision
 
 
 @contextmanager
-def keep_pace(model: nn.Module) -> Iterator[None]:
+def keep_pace(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Let processes call a sharded model different numbers of times, without gradient.
 
     A call gathers weights from all processes, so all must take part, and a call that encodes images
@@ -27,8 +27,7 @@ def keep_pace(model: nn.Module) -> Iterator[None]:
     kind: images, as long as any process has some. A process that needs the other kind, has finished
     or was asked to stop takes part with a blank input, until all have left.
     """
-    blanks, along = _blank_calls(model), False
-    device = next(model.parameters()).device
+    blanks, along = _blank_calls(model, device), False
 
     def agreed(mine: int | None) -> int | None:
         wanted = torch.zeros(len(blanks), device=device)
@@ -66,9 +65,8 @@ def keep_pace(model: nn.Module) -> Iterator[None]:
 _LOOK, _READ = 0, 1
 
 
-def _blank_calls(model: nn.Module) -> list[dict[str, Any]]:
+def _blank_calls(model: nn.Module, device: torch.device) -> list[dict[str, Any]]:
     """The smallest image input of a model (empty without a vision tower), and of tokens."""
-    device = next(model.parameters()).device
     look: dict[str, Any] = {}
     for vision in (module for module in model.modules() if isinstance(module, Vision)):
         tiling, dot = vision.tiling, Image.new("RGB", (1, 1))
