@@ -14,7 +14,7 @@ from tests.mmrl.runtime.test_sharded import close, equal_metrics
 from tests.mmrl.sharded_runs import reinforce
 
 SHORT = {"max_steps": 2, "eval_steps": 1, "save_steps": 2}
-FOUR = {"task": {"num_prompts": 4, "num_generations": 2}}
+FOUR = {"task": {"num_prompts": 4, "num_generations": 2}, "per_device_train_batch_size": 2}
 """Groups for four processes."""
 
 WAYS = {
