@@ -143,7 +143,8 @@ def _sample_and_score(
     if scorer is not None:
         scorer.check(prompts)
     with activity("loading the model"):
-        policy = load_policy(**policy_options(config.model), device=device)
+        place = {"device": device, "deferred": sharding.reads_shards}
+        policy = load_policy(**policy_options(config.model), **place)
         sharding.shard_policy(policy)
     if scorer is not None:
         bind_policy(scorer, policy, config.seed)

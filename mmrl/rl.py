@@ -63,6 +63,7 @@ def _train(
     from mmrl.preflight.run_checks import check_run
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
+    from mmrl.runtime.sharding import reads_shards
     from mmrl.training.reward_versions import read_versions
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
@@ -76,7 +77,8 @@ def _train(
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
         with activity("loading the model", timed=False):
-            policy = load_policy(**policy_options(model), device=accelerator.device)
+            place = {"device": accelerator.device, "deferred": reads_shards(accelerator)}
+            policy = load_policy(**policy_options(model), **place)
             for task in tasks.values():
                 task.leave_out_long_prompts(policy)
                 task.bind_policy(policy, config.seed)

@@ -38,6 +38,7 @@ def train(config: SFTConfig) -> Path:
     """
     with activity("importing torch"):  # here, so that --help and a misspelt key do not wait for it
         from mmrl.runtime.launch import any_process
+        from mmrl.runtime.sharding import reads_shards
         from mmrl.training.progress import Progress
         from mmrl.training.start import open_directory, open_log, start_processes
         from mmrl.training.supervised_trainer import SupervisedTrainer
@@ -51,9 +52,9 @@ def train(config: SFTConfig) -> Path:
         open_log(config, accelerator, run, kernel),
     ):
         with activity("loading the model and the data", timed=False):
-            place = (
-                {"device": accelerator.device} if "device" in signature(build).parameters else {}
-            )
+            here = {"device": accelerator.device, "deferred": reads_shards(accelerator)}
+            known = signature(build).parameters
+            place = {key: value for key, value in here.items() if key in known}
             size = config.per_device_train_batch_size
             objective = build(options, seed=config.seed, batch_size=size, **place)
             examples = getattr(objective, "examples_per_epoch", None)

@@ -31,6 +31,7 @@ from models.families.pipeline import (
 )
 from models.network.core import MaskedTokenModel
 from models.network.network import Network
+from models.network.stored_weights import StoredWeights
 from models.public_code import Source, copy_code, describe_code
 from models.quantization import list_quantized, quantizer, replace_layers
 from models.quantization_config import QuantizationConfig
@@ -38,6 +39,7 @@ from models.source import find_directory
 from models.weights import (
     DIFFUSERS_NAME,
     check_weights,
+    locate_tensors,
     read_headers,
     read_weights,
     resolve_dtype,
@@ -54,6 +56,7 @@ def load_model(
     attn_implementation: str = "sdpa",
     merge_adapter: bool = True,
     quantization_config: QuantizationConfig | None = None,
+    deferred: bool = False,
 ) -> Network:
     """The network of a checkpoint; no tokenizer needed.
 
@@ -66,6 +69,8 @@ def load_model(
         merge_adapter: whether an adapter is added to the weights; false loads its base alone.
         quantization_config: holds the linear layers of the blocks in 4 bits, each quantised when
             it is read; an adapter is then not added.
+        deferred: whether the network stays on the meta device, for processes that share one copy of
+            it: each reads its part later, from `stored` of the network.
 
     Returns:
         `model(input_ids=…, inputs_embeds=…, attention_mask=…).logits`, in eval mode. The size of
@@ -74,31 +79,75 @@ def load_model(
     Raises:
         FileNotFoundError: no such directory, or it lacks config.json or weights.
         ValueError: an unknown family, a truncated file, tensors missing, unexpected or of the
-            wrong shape, or an adapter of another base.
+            wrong shape, an adapter of another base, or weights of 4 bits that are deferred.
     """
     kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
-    model = outline(directory)
-    names = names_of(model)
-    small, convert = [], None
-    if quantization_config is not None:
-        small, quantize = list_quantized(model), quantizer(quantization_config)
-        convert = dict.fromkeys((names[key] for key in small), quantize)
-    whole = find_whole(directory)
-    tensors = read_weights(network_directory(whole), kind, device, convert=convert)
-    state = {key: tensors.pop(name) for key, name in names.items()}
-    if quantization_config is not None:
-        replace_layers(model, {key: state.pop(key) for key in small}, quantization_config)
-    elif merge_adapter and is_adapter(directory):
-        state = merge_into(state, read_adapter(directory, names))
-    model.load_state_dict(state, assign=True, strict=not (model.tied or small))
-    for name, other in model.tied.items():
-        layer, _, own = name.rpartition(".")
-        setattr(model.get_submodule(layer), own, model.get_parameter(other))
+    model, whole = outline(directory), find_whole(directory)
+    adapter = directory if merge_adapter and is_adapter(directory) else None
+    if deferred:
+        if quantization_config is not None:
+            raise ValueError(
+                "quantization_config is given and the processes share the weights: those of 4 bits"
+                " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
+            )
+        defer_weights(model, whole, kind, torch.device(device), adapter)
+    else:
+        fill_network(model, whole, kind, device, adapter, quantization_config)
     model.load_parts(whole, kind, device)
     model.set_attention(attn_implementation)
     base = find_base(directory) if is_adapter(directory) else path_or_hub_id
     model.source = Source(str(base), whole)
     return model.eval()
+
+
+def fill_network(
+    model: Network,
+    whole: Path,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    adapter: Path | None,
+    quantization_config: QuantizationConfig | None,
+) -> None:
+    """Read the weights of a network on the meta device.
+
+    Args:
+        model: from `outline`.
+        whole: directory of its checkpoint.
+        dtype: of the weights.
+        device: where they go.
+        adapter: directory of one that is added to them; not to those of 4 bits.
+        quantization_config: see `load_model`.
+    """
+    names, small, convert = names_of(model), list[str](), None
+    if quantization_config is not None:
+        small, quantize = list_quantized(model), quantizer(quantization_config)
+        convert = dict.fromkeys((names[key] for key in small), quantize)
+    tensors = read_weights(network_directory(whole), dtype, device, convert=convert)
+    state = {key: tensors.pop(name) for key, name in names.items()}
+    if quantization_config is not None:
+        replace_layers(model, {key: state.pop(key) for key in small}, quantization_config)
+    elif adapter is not None:
+        state = merge_into(state, read_adapter(adapter, names))
+    model.load_state_dict(state, assign=True, strict=not (model.tied or small))
+    for name, other in model.tied.items():
+        layer, _, own = name.rpartition(".")
+        setattr(model.get_submodule(layer), own, model.get_parameter(other))
+
+
+def defer_weights(
+    model: Network,
+    whole: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    adapter: Path | None,
+) -> None:
+    """Let a network on the meta device know where its weights are; arguments of `fill_network`."""
+    names, places = names_of(model), locate_tensors(network_directory(whole))
+    files = {key: (places[name], name) for key, name in names.items()}
+    model.to(dtype)
+    model.stored = StoredWeights(files, dtype, device)
+    if adapter is not None:
+        model.stored.adapter = read_adapter(adapter, names)
 
 
 def find_whole(directory: Path) -> Path:

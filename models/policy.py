@@ -140,6 +140,7 @@ def load_policy(
     train_vision_tower: bool = False,
     merge_adapter: bool = True,
     quantization_config: QuantizationConfig | None = None,
+    deferred: bool = False,
     **options: Any,
 ) -> Policy:
     """A checkpoint of a known family, ready for sampling and training.
@@ -158,6 +159,7 @@ def load_policy(
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
         merge_adapter: see `load_model`.
         quantization_config: see `load_model`.
+        deferred: see `load_model`.
         **options: of the layouts, see `LayoutConfig`.
 
     Raises:
@@ -182,7 +184,7 @@ def load_policy(
         raise ValueError("vq is null, and this checkpoint does nothing without an image tokenizer")
     # last, because it takes longest: what is wrong with the rest is known by now
     network = load_model(
-        directory, dtype, device, attn_implementation, merge_adapter, quantization_config
+        directory, dtype, device, attn_implementation, merge_adapter, quantization_config, deferred
     )
     set_blocks(network, choices)
     if not is_adapter(directory):

@@ -103,6 +103,25 @@ def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     }
 
 
+def locate_tensors(directory: Path) -> dict[str, Path]:
+    """The safetensors file of every tensor of a directory; errors of `read_weights`."""
+    return {name: path for path in _files(directory, False) for name, _ in read_shapes(path)}
+
+
+def read_rows(path: Path, name: str, rows: slice) -> Tensor:
+    """Some rows of a tensor of a safetensors file, as a view of the mapped file; the file is mapped
+    as long as the view exists.
+
+    Raises:
+        ValueError: the file is truncated or not what its name says.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.get_slice(name)[rows]
+    except (SafetensorError, OSError) as error:
+        raise ValueError(_unreadable(path, error)) from error
+
+
 def write_weights(
     tensors: Mapping[str, Tensor], directory: Path, name: str = "model.safetensors"
 ) -> None:

@@ -61,13 +61,18 @@ class Masked:
     Config = MaskedConfig
 
     def __init__(
-        self, config: MaskedConfig, seed: int, batch_size: int, device: torch.device | str = "cpu"
+        self,
+        config: MaskedConfig,
+        seed: int,
+        batch_size: int,
+        device: torch.device | str = "cpu",
+        deferred: bool = False,
     ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         check_family(config)
         self.pairs, self.edits = open_pairs(config, seed), open_edits(config, seed)
         self.policy = outline_start(config, load_vq(config.vq, device=str(device)))
-        network = load_start(self.policy, config, seed, device)
+        network = load_start(self.policy, config, seed, device, deferred)
         task = self.policy.layouts["text_to_image"]
         assert isinstance(task, TextToImage) and isinstance(task.rows, mmada.MmadaRows)
         self.rows = task.rows

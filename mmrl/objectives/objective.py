@@ -17,9 +17,10 @@ class Objective(Protocol):
 
     An implementation is a class with a keyword-only dataclass `Config`, built as `cls(config,
     seed=…, batch_size=…)` with `batch_size` examples per device and micro-batch, and with
-    `device=…` where it has such a parameter, for one that loads its network onto the device; see
-    `mmrl.objectives.find_objective`. Building it leaves the global generator as it was: new weights
-    depend on `seed` only.
+    `device=…` where it has such a parameter, for one that loads its network onto the device, and
+    `deferred=…` likewise, for one that leaves the weights of a checkpoint unread where processes
+    share the model (`load_model`); see `mmrl.objectives.find_objective`. Building it leaves the
+    global generator as it was: new weights depend on `seed` only.
 
     Optional are `examples_per_epoch`, how many examples there are (None if that is not known), and
     `data_state()` with `load_data_state(state)`, where the reading of a stream goes on.

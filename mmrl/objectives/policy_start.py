@@ -48,9 +48,15 @@ def outline_policy(
 
 
 def load_start(
-    policy: Policy, config: StartConfig, seed: int, device: torch.device | str
+    policy: Policy,
+    config: StartConfig,
+    seed: int,
+    device: torch.device | str,
+    deferred: bool = False,
 ) -> Network:
     """Load the weights of an outlined policy onto a device, or draw new ones from `seed`.
+
+    Those of a checkpoint stay unread where that is `deferred`, see `load_model`.
 
     Weights are read tensor by tensor in `config.dtype`, so that no process holds a copy of them in
     the memory of the host.
@@ -66,6 +72,7 @@ def load_start(
             device,
             merge_adapter=merged,
             quantization_config=config.quantization_config,
+            deferred=deferred,
         )
     else:
         draw = generator(seed, "initial weights")

@@ -64,6 +64,7 @@ class Completions:
         seed: int,
         batch_size: int,
         device: torch.device | str = "cpu",
+        deferred: bool = False,
     ) -> None:
         self.config, self.seed, self.batch_size = config, seed, batch_size
         vq = load_vq(config.vq, device=str(device)) if config.vq else None
@@ -75,7 +76,7 @@ class Completions:
             held_out = load_examples(config, layouts, config.eval_data, config.eval_split)
             self.eval_examples = held_out[: config.eval_examples]
         public = self.policy.network.public_config
-        network = load_start(self.policy, config, seed, device)
+        network = load_start(self.policy, config, seed, device, deferred)
         network.public_config = public
         freeze_parts(network, config, seed)
         if isinstance(network.vision, Vision):

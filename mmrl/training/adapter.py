@@ -10,7 +10,7 @@ from mmrl.model_config import LoraConfig, adapter_directory
 from mmrl.randomness import generator
 from mmrl.training.adapter_dropout import replace_dropout
 from models.adapter_source import find_base
-from models.adapter_weights import LORA, read_adapter
+from models.adapter_weights import LORA, Adapter, read_adapter
 from models.families import get_family
 from models.loading import public_names
 from models.network.network import Network
@@ -50,6 +50,8 @@ def add_adapter(network: Network, settings: LoraConfig, seed: int, path: str = "
         network.value_head.requires_grad_(True)
     if settings.lora_dropout:
         replace_dropout(network, settings.lora_dropout)
+    if network.stored is not None:
+        place_adapter(network)
     draw_adapter(network, seed)
     if continued is not None:
         copy_adapter(network, continued)
@@ -69,7 +71,17 @@ def name_base(path: str, continued: Path | None) -> str | None:
 
 
 @torch.no_grad()
-def draw_adapter(network: nn.Module, seed: int) -> None:
+def place_adapter(network: Network) -> None:
+    """Allocate an adapter of zeros, which peft leaves on the meta device beside such weights."""
+    for name, module in network.named_modules():
+        if LORA in name:
+            module.to_empty(device=network.device, recurse=False)
+            for parameter in module.parameters(recurse=False):
+                parameter.zero_()
+
+
+@torch.no_grad()
+def draw_adapter(network: Network, seed: int) -> None:
     """Draw the first factors of an adapter from a generator named by the seed."""
     from peft.utils.integrations import dequantize_module_weight
 
@@ -81,8 +93,12 @@ def draw_adapter(network: nn.Module, seed: int) -> None:
             parameter.data.copy_(start)
         elif "lora_magnitude_vector" in name:
             # peft has rounded it to the precision of the weight, which would move the policy
-            layer: Any = network.get_submodule(name.partition(LORA)[0])
-            weight = dequantize_module_weight(layer.get_base_layer())
+            layer = name.partition(LORA)[0]
+            if network.stored is None:
+                module: Any = network.get_submodule(layer)
+                weight = dequantize_module_weight(module.get_base_layer())
+            else:
+                weight = network.stored.read(f"{layer}.weight").to(parameter.device)
             parameter.data = weight.to(parameter.dtype).norm(dim=1)
 
 
@@ -93,7 +109,9 @@ def copy_adapter(network: Network, directory: Path) -> None:
     own = {name: p for name, p in state.items() if LORA not in name}
     keys = get_family(network.public_config).KEYS
     adapter = read_adapter(directory, public_names(own, network.tied, keys))
-    for name, tensor in adapter.full.items():
+    if network.stored is not None:  # to be read in the place of those of the base
+        network.stored.adapter = Adapter({}, adapter.full, 1.0)
+    for name, tensor in adapter.full.items() if network.stored is None else ():
         own[name].copy_(tensor)
     for layer, parts in adapter.layers.items():
         module: Any = network.get_submodule(layer)

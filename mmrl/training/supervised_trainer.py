@@ -36,7 +36,9 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     def __init__(self, config: SFTConfig, objective: Objective, accelerator: Accelerator) -> None:
         super().__init__(config, accelerator)
         config, self.objective = self.config, objective
-        self.network = objective.module.to(accelerator.device)
+        self.network = objective.module
+        if getattr(self.network, "stored", None) is None:  # or else it is read when it is sharded
+            self.network.to(accelerator.device)
         widen(self.network, everything=not self.config.bf16)
         for line in trained_counts(self.network):
             logger.info("trained: %s", line)

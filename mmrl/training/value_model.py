@@ -49,7 +49,7 @@ class ValueModel:
         self.network: nn.Module | None = None
         weight = next(policy.network.parameters())
         dtype = weight.dtype if config.model.lora is None else torch.float32  # as the adapter has
-        head = ValueHead(policy.network.width, weight.device, dtype)
+        head = ValueHead(policy.network.width, policy.device, dtype)
         self.trained: nn.Module = head
         if config.value.backbone == "shared":
             policy.network.value_head = head

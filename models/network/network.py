@@ -37,6 +37,8 @@ class Network(nn.Module, ABC):
     Attributes:
         public_config: `config.json` of the checkpoint; says its family.
         source: where the weights are from, see `models.public_code`.
+        stored: what reads the weights of a network on the meta device, see
+            `models.network.stored_weights`; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
@@ -57,6 +59,7 @@ class Network(nn.Module, ABC):
         super().__init__()
         self.public_config: dict[str, Any] = {}
         self.source: Any = None
+        self.stored: Any = None
         self.gradient_checkpointing = False
         self.recompute: Callable[[], Any] = noop_context_fn
         self.attn_implementation = "sdpa"
@@ -158,7 +161,9 @@ class Network(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the network computes: where its weights are, unless they are offloaded."""
+        """Where the network computes: where its weights are, or will be, unless offloaded."""
+        if self.stored is not None:
+            return self.stored.device
         return self.computes_on or next(self.parameters()).device
 
     @property

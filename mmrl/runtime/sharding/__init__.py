@@ -15,3 +15,8 @@ from mmrl.runtime.sharding.sharding import Sharding
 def build_sharding(accelerator: Accelerator) -> Sharding:
     """The way that the accelerate configuration of this launch asks for."""
     return FSDP2(accelerator) if is_sharded(accelerator) else Sharding(accelerator)
+
+
+def reads_shards(accelerator: Accelerator) -> bool:
+    """Whether loading a network is to be deferred, see `Sharding.reads_shards`."""
+    return build_sharding(accelerator).reads_shards

@@ -28,6 +28,7 @@ from mmrl.runtime.interrupt import hold_stops
 from mmrl.runtime.launch import read_launch
 from mmrl.runtime.sharding.pace import keep_pace
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
+from mmrl.runtime.sharding.shard_loading import read_shards
 from mmrl.runtime.sharding.sharding import Sharding
 from models.network.core import Block
 
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 class FSDP2(Sharding):
     """Processes share one copy of the model, or one per node, by `fully_shard`."""
 
-    shards = True
+    shards = reads_shards = True
 
     def shard(self, model: nn.Module, leave: Sequence[nn.Parameter] = ()) -> None:
-        """Shard every block, and the model.
+        """Shard every block, and the model; read the shards of one that is not loaded yet.
 
         Args:
             model: with blocks of the core.
@@ -73,6 +74,7 @@ class FSDP2(Sharding):
                 offload_policy=offload,
                 ignored_params=set(leave),
             )
+        read_shards(model, torch.device("cpu") if launch.offload else device)
 
     def shard_policy(self, policy: Policy, rollout_weights: RolloutWeights = "auto") -> None:
         """`shard` of a policy's model, and the context in which it samples.

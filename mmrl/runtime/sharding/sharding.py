@@ -24,9 +24,11 @@ class Sharding:
     Attributes:
         shards: whether processes share one copy of the weights. All then take part in every
             forward and backward pass and in gathering what is saved.
+        reads_shards: whether `shard` reads the weights of a network whose loading is deferred, of
+            each tensor the part of this process.
     """
 
-    shards = False
+    shards = reads_shards = False
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
