@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from mmrl.estimators.chunked_logprobs import ChosenLogProbs, LogProbReduction
 from mmrl.estimators.packing import hide_tokens
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import block_inputs, embeddings, guided_output
 from mmrl.types import Canvas, Passes
+from models.network.output_head import rows_at_once, wide_dtype
 
 if TYPE_CHECKING:
     from models import Policy
@@ -85,23 +87,38 @@ def _score_pass(
     hidden, scored = passes.hidden[k], passes.scored[k]
     asked = scored if passes.order is None else hidden & canvas.response
     masked, asked_at = hide_tokens(canvas, hidden, asked)
-    logits, values = guided_output(policy, masked, asked_at, guidance)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    columns = canvas.vocab[1] - canvas.vocab[0]
+    targets = canvas.tokens[asked] - canvas.vocab[0]
+    if passes.order is not None:  # what competes and is not scored may be given
+        targets = targets.clamp(0, columns - 1)
+    if policy.network.can_reduce and len(targets) > rows_at_once(columns):
+        reduction = LogProbReduction(targets, guidance.factors, temperature, canvas.never)
+        chosen, values = guided_output(policy, masked, asked_at, guidance, reduce=reduction)
+    else:
+        logits, values = guided_output(policy, masked, asked_at, guidance)
+        chosen = choose_logprobs(logits, targets, temperature, passes.order is not None)
+    found, best, entropies = chosen
+    if passes.order is not None:
+        confidence = best.new_zeros(hidden.shape).masked_scatter(asked, best)
+        position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
+        kept = scored[asked]
+        found, entropies = found[kept] + position, entropies[kept]
+        values = None if values is None else values[kept]
+    return found.float(), entropies.float(), values
+
+
+def choose_logprobs(
+    logits: Tensor, targets: Tensor, temperature: float, best: bool
+) -> ChosenLogProbs:
+    """The numbers of `LogProbReduction` from logits [N, C]; `best`: whether those of the most
+    likely tokens are wanted."""
+    logits = logits.to(wide_dtype(logits.dtype))
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits
-    position = None
-    if passes.order is not None:
-        confidence = logp.new_zeros(hidden.shape)
-        confidence = confidence.masked_scatter(asked, logp.amax(-1))
-        position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
-        logp = logp[scored[asked]]
-        values = None if values is None else values[scored[asked]]
-    target = (canvas.tokens[scored] - canvas.vocab[0]).unsqueeze(-1)
-    found = logp.gather(-1, target).squeeze(-1)
+    found = logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
     with torch.no_grad():
         entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
-    found = found if position is None else found + position
-    return found.float(), entropies.float(), values
+    return ChosenLogProbs(found, logp.amax(-1) if best else found, entropies)
 
 
 def plackett_luce(

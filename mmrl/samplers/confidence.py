@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.config import check_choice
-from mmrl.samplers.rule import Prediction, State
+from mmrl.samplers.rule import Drawn, Prediction, State
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +58,7 @@ TARGETS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def rank_scores(
-    state: State, where: Tensor, prediction: Prediction, tokens: Tensor, target: str
+    state: State, where: Tensor, prediction: Prediction | Drawn, tokens: Tensor, target: str
 ) -> Tensor:
     """[N] confidence at the N True entries of `where`, higher = more certain.
 
@@ -70,11 +71,26 @@ def rank_scores(
     """
     if target == "random":
         return state.uniform("rank")[where]
-    scores = TARGETS[target](prediction.confidence, tokens)
+    return prediction.score(partial(measure, target=target), tokens)
+
+
+def measure(prediction: Prediction, tokens: Tensor, target: str) -> Tensor:
+    """[N] confidence in the tokens [N] drawn from a prediction; see `RankConfig`."""
+    if target == "confidence":
+        scores = prediction.own_probability(tokens)
+    else:
+        scores = TARGETS[target](prediction.confidence, tokens)
     if prediction.config.eos == "last":
         ends = (tokens[:, None] == tokens.new_tensor(prediction.stops)).any(-1)
         scores = scores.masked_fill(ends, -float("inf"))
     return scores
+
+
+def rank_score(prediction: Prediction, tokens: Tensor, config: RankConfig) -> Tensor:
+    """`Rule.score` of rules that rank by `RankConfig.target`; chance needs no prediction."""
+    if config.target == "random":
+        return tokens.float()
+    return measure(prediction, tokens, config.target)
 
 
 def most_certain(state: State, where: Tensor, scores: Tensor, count: Tensor) -> Tensor:

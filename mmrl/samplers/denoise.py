@@ -9,9 +9,10 @@ still identical (a group before its first write) once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor
@@ -23,7 +24,16 @@ from mmrl.samplers.logits import guided_output
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
 from mmrl.samplers.noise import row_seeds
 from mmrl.samplers.refresh_cache import RefreshCache
-from mmrl.samplers.rule import Prediction, Proposal, ResponseBlock, Rule, State
+from mmrl.samplers.rule import (
+    Drawn,
+    Prediction,
+    Proposal,
+    ResponseBlock,
+    Rule,
+    State,
+    token_uniforms,
+)
+from mmrl.samplers.streamed import Stream
 from mmrl.types import Canvas, Rollout
 
 if TYPE_CHECKING:
@@ -56,10 +66,13 @@ def denoise(
         check(config.cache != "refresh", "sampler.cache", config.cache, allowed)
         exact = ExactCache(policy, canvas, config.guidance)
         rollout.forwards += int(exact.start > 0)
+    stream = None
+    if rule.streams and policy.network.can_reduce and config.cache != "refresh":
+        stream = Stream(canvas, config, rule, stop_columns(canvas), never_written(canvas, config))
     with activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):
             network = BlockNetwork(policy, canvas, block, config, exact)
-            write_block(network, rollout, block, config, rule, seeds)
+            write_block(network, rollout, block, config, rule, seeds, stream)
             if config.eos == "stop":
                 fill_ended(rollout, block.first + block.steps - 1)
     if config.eos == "leave":
@@ -111,6 +124,7 @@ def write_block(
     config: LoopConfig,
     rule: Rule,
     seeds: list[int],
+    stream: Stream | None = None,
 ) -> None:
     """Write the masked positions of one block of an unfinished rollout, in place."""
     canvas = rollout.canvas
@@ -126,7 +140,13 @@ def write_block(
         where = rule.candidates(state, config)
         if not where.any():
             continue
-        prediction = predict(network, canvas, where, config)
+        if stream is not None and stream.needed(int(where.sum())):
+            uniforms = token_uniforms(state, where, config)
+            reduce = partial(stream, guidance=config.guidance, uniforms=uniforms)
+            columns, scores, logprobs = network(canvas, where, reduce)
+            prediction = Drawn(columns, scores, logprobs, config)
+        else:
+            prediction = predict(network, canvas, where, config)
         proposal = rule.propose(state, where, prediction, config)
         record(rollout, where, proposal, prediction, block.first + step)
         if config.eos == "fill":
@@ -136,16 +156,26 @@ def write_block(
 
 def predict(network: BlockNetwork, canvas: Canvas, where: Tensor, config: LoopConfig) -> Prediction:
     """The prediction at the True entries of `where`; `eos: suppress` takes effect here."""
-    first, end = canvas.vocab
     logits = network(canvas, where)
     if config.eos == "suppress":
-        logits[:, canvas.stop_ids[0] - first] = -torch.inf
-    stops = tuple(token - first for token in canvas.stop_ids if first <= token < end)
-    return Prediction(logits, config, stops)
+        logits[:, canvas.stop_ids[0] - canvas.vocab[0]] = -torch.inf
+    return Prediction(logits, config, stop_columns(canvas))
+
+
+def stop_columns(canvas: Canvas) -> tuple[int, ...]:
+    """Columns of the tokens that end a text."""
+    first, end = canvas.vocab
+    return tuple(token - first for token in canvas.stop_ids if first <= token < end)
+
+
+def never_written(canvas: Canvas, config: LoopConfig) -> list[int]:
+    """Columns that are never written, with the one that `eos: suppress` adds."""
+    suppressed = canvas.stop_ids[:1] if config.eos == "suppress" else ()
+    return [*canvas.never, *(token - canvas.vocab[0] for token in suppressed)]
 
 
 def record(
-    rollout: Rollout, where: Tensor, proposal: Proposal, prediction: Prediction, step: int
+    rollout: Rollout, where: Tensor, proposal: Proposal, prediction: Prediction | Drawn, step: int
 ) -> None:
     """Write what a rule proposed at the True entries of `where`, with its step and log-probs."""
     columns, written = proposal
@@ -221,8 +251,11 @@ class BlockNetwork:
             self.cache = policy.network.new_cache()
             self.later = cached_columns(block.positions, config)
 
-    def __call__(self, canvas: Canvas, where: Tensor) -> Tensor:
-        """Logits [N, C] at the True entries of `where`, guidance applied."""
+    def __call__(
+        self, canvas: Canvas, where: Tensor, reduce: Callable[..., Any] | None = None
+    ) -> Any:
+        """Logits [N, C] at the True entries of `where`, guidance applied, or what `reduce` makes of
+        hidden states and head."""
         if self.rows is not None:
             canvas, where = canvas[self.rows], where[self.rows]
         if self.refresh is not None:
@@ -232,9 +265,9 @@ class BlockNetwork:
             whole = self.config.cache == "dual" and self.exact is None
             seen = canvas.tokens.shape[1] if whole else self.columns[1]
             self.cache.at(*self.columns, seen)
-        shared = self.first and self.passes == 0 and self.cache is None
-        guidance = self.config.guidance
-        logits, _ = guided_output(self.policy, canvas, where, guidance, shared, self.cache)
+        shared = self.first and self.passes == 0 and self.exact is None
+        inputs = self.config.guidance, shared, self.cache, reduce
+        logits, _ = guided_output(self.policy, canvas, where, *inputs)
         self.passes += 1
         if self.cache is not None:
             self.columns = self.later

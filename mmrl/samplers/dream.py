@@ -99,18 +99,23 @@ def propose_ranked(
 ) -> Proposal:
     """Draw a token for each open position and write the most certain, or a draw among them."""
     tokens = draw_tokens(state, where, prediction)
-    scores = certainty(prediction, tokens, target)
+    scores = prediction.score(partial(certainty, target=target), tokens)
     if config.alg_temp:
         scores = scores / config.alg_temp + gumbel(state.uniform("rank")[where])
     return Proposal(tokens, most_certain(state, where, scores, write_counts(state, config)))
 
 
 def _ranked(target: str) -> Rule:
+    def score(prediction: Prediction, tokens: Tensor, config: RankedDreamConfig) -> Tensor:
+        return certainty(prediction, tokens, target)
+
     propose: Callable[..., Proposal] = partial(propose_ranked, target=target)
-    return Rule(ranked_candidates, propose, RankedDreamConfig, fixed=True)
+    return Rule(
+        ranked_candidates, propose, RankedDreamConfig, score=score, fixed=True, streams=True
+    )
 
 
-ORIGIN = Rule(random_candidates, write_all, DreamConfig)
+ORIGIN = Rule(random_candidates, write_all, DreamConfig, streams=True)
 MASKGIT_PLUS = _ranked("confidence")
 TOPK_MARGIN = _ranked("margin")
 ENTROPY = _ranked("neg_entropy")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.config import check, check_choice
-from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_scores
+from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_score, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 
 if TYPE_CHECKING:
@@ -60,4 +60,6 @@ def propose(state: State, where: Tensor, prediction: Prediction, config: Dynamic
     return Proposal(tokens, (best | (scores >= config.threshold)) & state.masked[where])
 
 
-DYNAMIC = Rule(candidates, propose, DynamicConfig, check_threshold, ranks=True)
+DYNAMIC = Rule(
+    candidates, propose, DynamicConfig, check_threshold, ranks=True, score=rank_score, streams=True
+)

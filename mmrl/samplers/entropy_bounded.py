@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mmrl.config import check
-from mmrl.samplers.confidence import most_certain, rank_scores
+from mmrl.samplers.confidence import measure, most_certain, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 
 if TYPE_CHECKING:
@@ -50,4 +50,11 @@ def propose(
     return Proposal(tokens, most_certain(state, where, scores, count))
 
 
-ENTROPY_BOUNDED = Rule(candidates, propose, EntropyBoundConfig, ranks=True)
+def score(prediction: Prediction, tokens: Tensor, config: EntropyBoundConfig) -> Tensor:
+    """[N] negative entropies."""
+    return measure(prediction, tokens, "neg_entropy")
+
+
+ENTROPY_BOUNDED = Rule(
+    candidates, propose, EntropyBoundConfig, ranks=True, score=score, streams=True
+)

@@ -36,6 +36,12 @@ class Guidance(NamedTuple):
         image = [canvas.image_unconditional()] if self.image != 0 else []
         return [canvas, *text, *image]
 
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """By which the logits of each side are multiplied before they are added."""
+        scales = [scale for scale in self if scale != 0]
+        return (1.0 + sum(scales), *(-scale for scale in scales))
+
     def combine(self, logits: Sequence[Tensor]) -> Tensor:
         """Guided logits from those of the sides."""
         conditional, *others = logits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +22,8 @@ def guided_output(
     guidance: Guidance,
     shared: bool = False,
     cache: Any = None,
-) -> tuple[Tensor, Tensor | None]:
+    reduce: Callable[..., Any] | None = None,
+) -> tuple[Any, Tensor | None]:
     """Logits [N, C] at the N True entries of `where` [B, L], guidance applied, and values [N].
 
     What is never written (the mask token, and what the canvas bans) has the logit -inf, where it
@@ -36,6 +37,8 @@ def guided_output(
         guidance: its scales.
         shared: whether identical rows are computed once.
         cache: the network's cache; only the columns of its span are computed.
+        reduce: called with the hidden states of the sides and the head, see `Network.forward`; what
+            it returns takes the place of the logits.
     """
     sides = guidance.build_sides(canvas)
     inputs: dict[str, Any] = {
@@ -46,16 +49,21 @@ def guided_output(
         **embeddings(sides),
         **block_inputs(sides),
     }
-    values = None
+    if reduce is not None:
+        inputs["reduce"] = reduce
     if cache is not None:
-        logits = policy.model(**_select_columns(inputs, cache.span), cache=cache).logits
-    elif shared:
+        inputs = {**_select_columns(inputs, cache.span), "cache": cache}
+    values = None
+    if shared:
         logits = _compute_once(policy, inputs)
     else:
         logits, values = policy.model(**inputs)
+    if values is not None:
+        values = values.chunk(len(sides))[0]
+    if reduce is not None:
+        return logits, values
     if len(sides) > 1:
         logits = guidance.combine(logits.chunk(len(sides)))
-        values = None if values is None else values.chunk(len(sides))[0]
     return forbid(logits, canvas), values
 
 
@@ -67,16 +75,20 @@ def forbid(logits: Tensor, canvas: Canvas) -> Tensor:
 
 
 def _compute_once(policy: Policy, inputs: Mapping[str, Any]) -> Tensor:
-    """Logits [N, C] with identical rows computed once."""
+    """Logits [N, C] with identical rows computed once; a cache then holds all rows."""
     names = ("input_ids", "attention_mask", "feature_at", "blocks")
     rows = {name: inputs[name] for name in names if inputs.get(name) is not None}
     distinct, twin = take_distinct(rows)
     number, positions = len(distinct["input_ids"]), inputs["positions"]
     union = torch.zeros(number, positions.shape[1], dtype=torch.int, device=twin.device)
     union = union.index_add(0, twin, positions.int()).bool()
-    logits = policy.model(**{**inputs, **distinct, "positions": union}).logits
-    place = (union.flatten().cumsum(0) - 1).view_as(union)
-    return logits[place[twin][positions]]
+    place = (union.flatten().cumsum(0) - 1).view_as(union)[twin][positions]
+    reduce = inputs.get("reduce")
+    again = {} if reduce is None else {"reduce": lambda x, head: reduce(x[place], head)}
+    found = policy.model(**{**inputs, **distinct, "positions": union, **again}).logits
+    if "cache" in inputs:
+        inputs["cache"].take_rows(twin)
+    return found[place] if reduce is None else found
 
 
 def take_distinct(rows: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mmrl.samplers.confidence import most_certain, probability
+from mmrl.samplers.confidence import most_certain
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 from mmrl.samplers.schedule import ScheduleConfig, alpha
@@ -30,13 +30,13 @@ def propose(
     """Draw a token for each open position and write the most confident."""
     tokens = draw_tokens(state, where, prediction)
     noise = prediction.config.temperature * gumbel(state.uniform("gumbel")[where])
-    scores = confidence(prediction, tokens) + noise
+    scores = prediction.score(confidence, tokens) + noise
     return Proposal(tokens, most_certain(state, where, scores, write_counts(state, config)))
 
 
 def confidence(prediction: Prediction, tokens: Tensor) -> Tensor:
     """[N] log-probability of each token in the model's own distribution."""
-    return probability(prediction.confidence, tokens).clamp(min=1e-20).log()
+    return prediction.own_probability(tokens).clamp(min=1e-20).log()
 
 
 def write_counts(state: State, config: ScheduleConfig) -> Tensor:
@@ -49,4 +49,9 @@ def write_counts(state: State, config: ScheduleConfig) -> Tensor:
     return masked - stay.to(masked.device).minimum(masked - 1)
 
 
-LUMINA = Rule(candidates, propose, ScheduleConfig)
+def score(prediction: Prediction, tokens: Tensor, config: ScheduleConfig) -> Tensor:
+    """`confidence`, as a function of the settings too."""
+    return confidence(prediction, tokens)
+
+
+LUMINA = Rule(candidates, propose, ScheduleConfig, score=score, streams=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from mmrl.config import check, check_choice
-from mmrl.samplers.confidence import probability
 from mmrl.samplers.noise import gumbel
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 from mmrl.samplers.schedule import ScheduleConfig, alpha
@@ -48,18 +47,19 @@ def propose(state: State, where: Tensor, prediction: Prediction, config: Maskgit
     """Draw a token for each open position and write the most confident."""
     tokens = draw_tokens(state, where, prediction)
     noise = gumbel(state.uniform("gumbel")[where])
-    return keep_confident(state, where, prediction.probs, tokens, noise, config)
+    sure = prediction.score(Prediction.drawn_probability, tokens)
+    return keep_confident(state, where, sure, tokens, noise, config)
 
 
 def keep_confident(
-    state: State, where: Tensor, probs: Tensor, tokens: Tensor, noise: Tensor, config: MaskgitConfig
+    state: State, where: Tensor, sure: Tensor, tokens: Tensor, noise: Tensor, config: MaskgitConfig
 ) -> Proposal:
     """Write the tokens whose noisy confidence reaches the row's cut.
 
     Args:
         state: of the step.
         where: [B, L] bool, N positions, with all open ones among them.
-        probs: [N, C] at them.
+        sure: [N] probabilities of the tokens.
         tokens: [N] columns drawn there.
         noise: [N] standard Gumbel noise.
         config: schedule and scale of the noise.
@@ -68,7 +68,7 @@ def keep_confident(
     if state.last:
         return Proposal(tokens, open_)
     scale = noise_scale(state, config)
-    confidence = probability(probs, tokens).clamp(min=1e-20).log() + scale * noise
+    confidence = sure.clamp(min=1e-20).log() + scale * noise
     score = confidence.new_full(where.shape, math.inf)
     score[where] = confidence.masked_fill(~open_, math.inf)
     cut = score.sort(dim=1).values.gather(1, stay_counts(state, config)[:, None])
@@ -92,4 +92,9 @@ def stay_counts(state: State, config: MaskgitConfig) -> Tensor:
     return quota.to(left.device).minimum(left).clamp(min=1)
 
 
-MASKGIT = Rule(candidates, propose, MaskgitConfig, fixed=True)
+def score(prediction: Prediction, tokens: Tensor, config: MaskgitConfig) -> Tensor:
+    """[N] probability with which each token was drawn."""
+    return prediction.drawn_probability(tokens)
+
+
+MASKGIT = Rule(candidates, propose, MaskgitConfig, score=score, fixed=True, streams=True)

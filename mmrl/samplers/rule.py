@@ -100,6 +100,11 @@ class Prediction:
         """[N, C] probabilities that tokens are drawn with."""
         return self.logp.exp()
 
+    @property
+    def filters_confidence(self) -> bool:
+        """Whether confidence is of the distribution that tokens are drawn with."""
+        return getattr(self.config, "filtered_confidence", False) and self.config.temperature > 0
+
     @cached_property
     def confidence(self) -> Tensor:
         """[N, C] the model's own probabilities, by which positions are ranked.
@@ -108,18 +113,68 @@ class Prediction:
         `filtered_confidence`. With `eos: last` the end tokens are left out too.
         """
         logits = self.wide
-        if getattr(self.config, "filtered_confidence", False) and self.config.temperature > 0:
+        if self.filters_confidence:
             logits = filter_logits(logits, self.config)
         if self.config.eos == "last":
             logits = logits.clone()
             logits[:, list(self.stops)] = -float("inf")
         return logits.softmax(-1)
 
+    def draw(self, uniforms: Tensor | None) -> Tensor:
+        """[N] int64 columns by uniforms [N], the most likely without."""
+        return self.logits.argmax(-1) if uniforms is None else categorical(self.probs, uniforms)
+
+    def score(self, score: Score, columns: Tensor) -> Tensor:
+        """[N] confidence of the columns [N] that were drawn."""
+        return score(self, columns)
+
+    def own_probability(self, columns: Tensor) -> Tensor:
+        """[N] probabilities of columns [N] in `confidence`."""
+        return self.confidence.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+
+    def drawn_probability(self, columns: Tensor) -> Tensor:
+        """[N] probabilities of columns [N] in `probs`."""
+        return self.probs.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+
     def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
         """[n] float32: log-probs of the columns [n] at the n True entries of `written` [N]."""
         if self.config.temperature == 0:
-            return self.wide.new_zeros(len(columns)).float()
+            return self.logits.new_zeros(len(columns)).float()
         return self.logp[written].gather(-1, columns.unsqueeze(-1)).squeeze(-1).float()
+
+
+Score = Callable[[Prediction, "Tensor"], "Tensor"]
+"""Confidence [N] of the columns [N] drawn from a prediction."""
+
+
+@dataclass
+class Drawn:
+    """What is left of predictions whose logits never exist at once, see `mmrl.samplers.streamed`.
+
+    Attributes:
+        columns: [N] int64, drawn.
+        scores: [N], the rule's confidence in them; None for a rule without.
+        logprobs: [N] float32, those of `Prediction.chosen`.
+        config: of the loop.
+    """
+
+    columns: Tensor
+    scores: Tensor | None
+    logprobs: Tensor
+    config: LoopConfig
+
+    def draw(self, uniforms: Tensor | None) -> Tensor:
+        """The columns that were drawn with these uniforms."""
+        return self.columns
+
+    def score(self, score: Score, columns: Tensor) -> Tensor:
+        """The rule's confidence, computed by `Rule.score`."""
+        assert self.scores is not None, "a rule that scores what it draws says so in `Rule.score`"
+        return self.scores
+
+    def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
+        """[n] float32: log-probs at the n True entries of `written` [N]."""
+        return self.logprobs[written]
 
 
 def filter_logits(logits: Tensor, config: LoopConfig) -> Tensor:
@@ -142,14 +197,18 @@ def filter_logits(logits: Tensor, config: LoopConfig) -> Tensor:
     return logits
 
 
-def draw_tokens(state: State, where: Tensor, prediction: Prediction) -> Tensor:
+def draw_tokens(state: State, where: Tensor, prediction: Prediction | Drawn) -> Tensor:
     """[N] int64 columns for the N True entries of `where`, the most likely at temperature 0."""
-    if prediction.config.temperature == 0:
-        return prediction.logits.argmax(-1)
-    return categorical(prediction.probs, state.uniform("token")[where])
+    return prediction.draw(token_uniforms(state, where, prediction.config))
 
 
-def write_all(state: State, where: Tensor, prediction: Prediction, config: Any) -> Proposal:
+def token_uniforms(state: State, where: Tensor, config: LoopConfig) -> Tensor | None:
+    """[N] float32 uniforms that draw tokens at the True entries of `where`; None where the most
+    likely are taken."""
+    return None if config.temperature == 0 else state.uniform("token")[where]
+
+
+def write_all(state: State, where: Tensor, prediction: Prediction | Drawn, config: Any) -> Proposal:
     """Draw a token for each candidate and write all of them: `propose` of rules that know before
     the forward which positions a step writes."""
     columns = draw_tokens(state, where, prediction)
@@ -161,16 +220,20 @@ class Rule(NamedTuple):
 
     `candidates(state, config)` returns [B, L] bool, the positions whose logits are computed, and
     `propose(state, where, prediction, config)` a `Proposal` for them, where `config` has the
-    settings of the rule's `Config`. `check(config)` refuses settings that the rule cannot run with.
+    settings of the rule's `Config`. `score(prediction, columns, config)` returns the confidence
+    [N] that `propose` asks the prediction for. A rule `streams` where `propose` asks for nothing
+    but that and `draw_tokens`. `check(config)` refuses settings that the rule cannot run with.
     `ranks`: whether it orders positions by confidence. `traced`: whether `written_at` records in
     which order a canvas was written. `fixed`: whether the number of forward passes of a block
     depends on its steps and its number of positions alone.
     """
 
     candidates: Callable[[State, Any], Tensor]
-    propose: Callable[[State, Tensor, Prediction, Any], Proposal]
+    propose: Callable[[State, Tensor, Any, Any], Proposal]
     Config: type = NoOptions
     check: Callable[[Any], None] = lambda config: None
     ranks: bool = False
     traced: bool = True
     fixed: bool = False
+    score: Callable[[Prediction, Tensor, Any], Tensor] | None = None
+    streams: bool = False

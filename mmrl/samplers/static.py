@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_scores
+from mmrl.samplers.confidence import RankConfig, most_certain, quota, rank_score, rank_scores
 from mmrl.samplers.rule import Prediction, Proposal, Rule, State, draw_tokens
 
 if TYPE_CHECKING:
@@ -27,4 +27,6 @@ def propose(state: State, where: Tensor, prediction: Prediction, config: RankCon
     return Proposal(tokens, most_certain(state, where, scores, quota(state)))
 
 
-STATIC = Rule(candidates, propose, RankConfig, ranks=True, fixed=True)
+STATIC = Rule(
+    candidates, propose, RankConfig, ranks=True, score=rank_score, fixed=True, streams=True
+)

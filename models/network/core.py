@@ -13,7 +13,7 @@ vocabulary, and skips the queries and the MLP of the last block everywhere else.
 the same without logits; a value head (`models.network.value_head`) reads them as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from models.network.core_config import ROLES, CoreConfig
 from models.network.kv_cache import KVCache
 from models.network.network import MaskedLMOutput, Network
 from models.network.norm import RMSNorm
+from models.network.output_head import OutputHead
 from models.network.token_cache import TokenCache
 
 
@@ -78,7 +79,7 @@ class Block(nn.Module):
 class MaskedTokenModel(Network):
     """The network: embedding, blocks, final norm, head."""
 
-    can_cache = True
+    can_cache = can_reduce = True
     layer_roles = {role: (name,) for role, name in ROLES.items()}
 
     def __init__(self, config: CoreConfig) -> None:
@@ -147,6 +148,7 @@ class MaskedTokenModel(Network):
         shown: Any = (),
         blocks: Tensor | None = None,
         copies: Tensor | None = None,
+        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
     ) -> MaskedLMOutput:
         """Logits of every position, or of the requested ones.
 
@@ -168,12 +170,13 @@ class MaskedTokenModel(Network):
                 for a network whose attention is causal between blocks; None counts blocks from the
                 first token that is no padding. A 4-D mask is the whole pattern, without them.
             copies: [B, L] int64, see `models.network.pattern`; None where all tokens are clean.
+            reduce: takes the place of computing logits, see `Network.forward`.
             images, shown: images to encode, see `models.network.vision`. Their embeddings are the
                 `features` of this pass; without input, what `vision` makes of them is returned.
 
         Returns:
-            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
-            a value head also values.
+            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
+            what `reduce` returns; with a value head also values.
 
         Raises:
             ValueError: both or neither input given, or shapes that do not fit.
@@ -196,7 +199,9 @@ class MaskedTokenModel(Network):
             copies,
         )
         values = None if self.value_head is None else self.value_head(x)
-        return MaskedLMOutput(self._logits(x, columns), values)
+        weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
+        head = OutputHead(weight, None, self.core.logits_fp32)
+        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head), values)
 
     def hidden_states(
         self,
@@ -272,12 +277,6 @@ class MaskedTokenModel(Network):
             again = {"use_reentrant": False, "context_fn": self.recompute}
             return checkpoint(block, *inputs, **again)  # type: ignore[return-value]
         return block(*inputs)
-
-    def _logits(self, x: Tensor, columns: tuple[int, int] | None) -> Tensor:
-        weight = self.head.weight if columns is None else self.head.weight[slice(*columns)]
-        logits = F.linear(x, weight)
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        return logits.to(wide) if self.core.logits_fp32 else logits
 
 
 def zero_gradients(vision: nn.Module) -> Tensor | float:

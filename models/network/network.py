@@ -20,10 +20,11 @@ from torch.utils.checkpoint import noop_context_fn
 
 
 class MaskedLMOutput(NamedTuple):
-    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order; `values`:
-    [B, L] or [N] float32 at the same positions, None for a network without a value head."""
+    """`logits`: [B, L, C], or [N, C] for the N requested positions in row-major order, or what
+    `reduce` returns; `values`: [B, L] or [N] float32 at the same positions, None for a network
+    without a value head."""
 
-    logits: Tensor
+    logits: Any
     values: Tensor | None = None
 
 
@@ -44,11 +45,13 @@ class Network(nn.Module, ABC):
         attn_implementation: the attention kernel that is set.
         can_cache: whether the network has `new_cache`, for samplers with a cache.
         can_refresh: whether the network has `new_token_cache`.
+        can_reduce: whether `forward` takes `reduce`; without it all logits exist at once.
         layer_roles: role of a layer that may have an adapter -> ends of the names of such layers.
     """
 
     can_cache: ClassVar[bool] = False
     can_refresh: bool = False
+    can_reduce: ClassVar[bool] = False
     layer_roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     head: Any
@@ -85,11 +88,13 @@ class Network(nn.Module, ABC):
             columns: half-open range of token ids whose logits are wanted.
             **optional: `cache`, from `new_cache`; `features` and `feature_at`, embeddings of images
                 that replace tokens; `blocks`, `copies` and `position_ids`, where a canvas has
-                blocks. Given only where a setting, a prompt or a layout needs them.
+                blocks; `reduce(hidden, head)`, called with what `hidden_states` returns and an
+                `OutputHead` where logits would be too large, while weights that are sharded are
+                whole. Given only where a setting, a prompt or a layout needs them.
 
         Returns:
-            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`; with
-            a value head also values.
+            logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or
+            what `reduce` returns; with a value head also values.
         """
 
     @abstractmethod

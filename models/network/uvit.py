@@ -6,7 +6,7 @@ Text ids follow the code ids, so that no id means two things. A hidden text toke
 of the mask, is read as token 0 of CLIP.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from mmrl.config.checks import import_extra
 from models.network.attention import ATTENTION, choose_attention
 from models.network.network import MaskedLMOutput, Network
+from models.network.output_head import OutputHead
 from models.network.text_encoder import TextEncoder
 
 CROP, AESTHETIC = (0, 0), 6
@@ -36,6 +37,7 @@ class UVit(Network):
         patch: pixels per code along one side.
     """
 
+    can_reduce = True
     layer_roles = {
         **{role: (f"to_{role}",) for role in ("q", "k", "v")},
         "o": ("to_out.0",),
@@ -103,6 +105,7 @@ class UVit(Network):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         columns: tuple[int, int] | None = None,
+        reduce: Callable[[Tensor, OutputHead], Any] | None = None,
     ) -> MaskedLMOutput:
         """See `Network.forward`; logits of text positions are 0."""
         x = self.hidden_states(input_ids, attention_mask, positions)
@@ -111,7 +114,8 @@ class UVit(Network):
             weight = weight[slice(*columns)]
             bias = None if bias is None else bias[slice(*columns)]
         values = None if self.value_head is None else self.value_head(x)
-        return MaskedLMOutput(F.linear(x, weight, bias), values)
+        head = OutputHead(weight, bias)
+        return MaskedLMOutput(head(x) if reduce is None else reduce(x, head), values)
 
     def hidden_states(
         self,

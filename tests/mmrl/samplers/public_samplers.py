@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.samplers import RULES, SamplerConfig
-from mmrl.samplers.confidence import TARGETS, quota
+from mmrl.samplers.confidence import TARGETS, probability, quota
 from mmrl.samplers.denoise import cached_columns, denoise
 from mmrl.samplers.left_to_right import candidates as next_in_order
 from mmrl.samplers.maskgit import keep_confident
@@ -42,6 +42,7 @@ def sample_publicly(
     rule = RULES[config.name]._replace(
         candidates=lambda state, _: state.block.positions,
         propose=ways.get(config.name, draws.ranked),
+        streams=False,
     )
     return denoise(policy, canvas, config, rule, Generator())
 
@@ -122,7 +123,7 @@ class PublicDraws:
         tokens = torch.multinomial(probs, 1, generator=self.generator).squeeze(-1)
         uniforms = torch.empty(len(state.masked), len(probs) // len(state.masked))
         noise = gumbel(uniforms.uniform_(0, 1, generator=self.generator).flatten())
-        return keep_confident(state, where, probs, tokens, noise, config)
+        return keep_confident(state, where, probability(probs, tokens), tokens, noise, config)
 
     def emerge(
         self, state: State, where: Tensor, prediction: Prediction, config: SamplerConfig

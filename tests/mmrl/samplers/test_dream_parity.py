@@ -86,7 +86,7 @@ def test_tokens_are_those_of_the_public_code(
     options = {} if drawn == "None" or name == "origin" else {"alg_temp": float(drawn)}
     config = SamplerConfig(name=name, steps=STEPS, temperature=float(temperature), **options)
     draws = PublicDraws(name)
-    rule = RULES[name]._replace(candidates=draws.candidates, propose=draws.propose)
+    rule = RULES[name]._replace(candidates=draws.candidates, propose=draws.propose, streams=False)
     canvas = Canvas(tokens, response, None, (0, ROWS), MASK)
     done = denoise(policy, canvas, config, rule, Generator())
     assert done.canvas.tokens.tolist() == cases[f"sample/{name}/{case}"].tolist()

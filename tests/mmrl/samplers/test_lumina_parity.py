@@ -100,7 +100,7 @@ def sample_publicly(
     cfg, temperature = (part[3:] if part[0] == "c" else part[1:] for part in case.split("/")[:2])
     scales = {"cfg_scale": float(cfg), "temperature": float(temperature)}
     config = SamplerConfig(name="lumina", **{"steps": 8, **options}, **scales)
-    rule = RULES["lumina"]._replace(propose=draws.propose)
+    rule = RULES["lumina"]._replace(propose=draws.propose, streams=False)
     return denoise(policy, canvas, config, rule, Generator())
 
 

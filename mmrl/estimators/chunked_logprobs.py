@@ -1,0 +1,177 @@
+"""Log-probs of tokens from hidden states, for some rows of logits at a time.
+
+    log p = z_t - logsumexp(z)        z = sum_s c_s W x_s / T, x_s: sides of guidance
+    d log p / d x_s = c_s (W_t - sum_j p_j W_j) / T
+
+Where the output matrix is frozen the bracket is all that the backward pass needs, so it is computed
+together with the log-prob and logits are computed once, as without chunks. Where it is trained
+they are computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.network.output_head import OutputHead, rows_at_once, wide_dtype
+
+
+class ChosenLogProbs(NamedTuple):
+    """Of N rows, float32 at least: log-probs of the targets and of the most likely tokens, and the
+    entropy of the distributions, detached."""
+
+    target: Tensor
+    best: Tensor
+    entropy: Tensor
+
+
+@dataclass(frozen=True)
+class LogProbReduction:
+    """What is computed from the logits of N rows; see `Network.forward`.
+
+    Attributes:
+        targets: [N] int64 columns.
+        scales: factor c of each side; hidden states have the N rows of one side after the other.
+        temperature: divides the logits.
+        never: columns that have no probability.
+    """
+
+    targets: Tensor
+    scales: tuple[float, ...] = (1.0,)
+    temperature: float = 1.0
+    never: Sequence[int] = ()
+
+    def __call__(self, x: Tensor, head: OutputHead) -> ChosenLogProbs:
+        """From hidden states [S N, D]; no tensor of logits is above the budget.
+
+        Differentiable once, with respect to the hidden states and the head.
+        """
+        x, head = head.cast(x)
+        gradient = torch.is_grad_enabled()
+        frozen = gradient and x.requires_grad and not head.weight.requires_grad
+        with torch.autocast(x.device.type, enabled=False):
+            found = _ChunkedLogProbs.apply(x, head.weight, head.bias, self, frozen)
+        return ChosenLogProbs(*found)  # type: ignore[misc]
+
+    def log_softmax(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Log-probs [n, C] from the sides [S, n, D]."""
+        logits = torch.zeros(())
+        for n, scale in enumerate(self.scales):
+            part = F.linear(x[n], weight, bias)
+            part = part.to(wide_dtype(part.dtype))
+            part = part if scale == 1 else part.mul_(scale)
+            logits = part if n == 0 else logits.add_(part)
+        for column in self.never:
+            logits[:, column] = -torch.inf
+        if self.temperature != 1:
+            logits = logits.div_(self.temperature)
+        return logits.sub_(logits.logsumexp(-1, keepdim=True))
+
+    def spread(self, slope: Tensor, dtype: torch.dtype) -> Tensor:
+        """The gradient [S, n, D] of all sides from that of z / T."""
+        slope = slope / self.temperature
+        return torch.stack([(scale * slope).to(dtype) for scale in self.scales])
+
+
+class _ChunkedLogProbs(torch.autograd.Function):
+    """`frozen`: the head has no gradient, and that of the hidden states is found on the way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        what: LogProbReduction,
+        frozen: bool,
+    ) -> tuple[Tensor, ...]:
+        chunks = _chunks(x, what, weight)
+        parts = [_score_rows(rows, own, weight, bias, what, frozen) for rows, own in chunks]
+        found, best, entropy, top, *slopes = (torch.cat(each) for each in zip(*parts, strict=True))
+        ctx.what, ctx.frozen, ctx.dtype = what, frozen, x.dtype
+        ctx.save_for_backward(*(slopes if frozen else (x, weight, bias, top)))
+        ctx.mark_non_differentiable(entropy)
+        return found, best, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        found, best = (each[:, None] for each in gradients[:2])
+        if ctx.frozen:
+            slope, best_slope = ctx.saved_tensors
+            step = ctx.what.spread(found * slope + best * best_slope, ctx.dtype)
+            return step.flatten(0, 1), None, None, None, None
+        x, weight, bias, top = ctx.saved_tensors
+        return (*_recompute(x, weight, bias, top, (found, best), ctx), None, None)
+
+
+def _chunks(
+    x: Tensor, what: LogProbReduction, weight: Tensor, *others: Tensor
+) -> Iterator[tuple[Tensor, ...]]:
+    """Sides [S, n, D], targets [n] and parts of other tensors [N, …] of some rows at a time."""
+    size = rows_at_once(len(weight), x.dtype)
+    sides = x.view(len(what.scales), -1, x.shape[-1]).split(size, 1)
+    return zip(sides, *(each.split(size) for each in (what.targets, *others)), strict=True)
+
+
+def _score_rows(
+    x: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    what: LogProbReduction,
+    frozen: bool,
+) -> tuple[Tensor, ...]:
+    """The three of `ChosenLogProbs` and the columns of the most likely tokens; where the head is
+    `frozen` also the gradients [n, D] of the first two with respect to what the head reads."""
+    logp = what.log_softmax(x, weight, bias)
+    found = logp.gather(-1, targets[:, None])[:, 0]
+    top = logp.argmax(-1)
+    best = logp.gather(-1, top[:, None])[:, 0]
+    if not frozen:
+        entropy = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
+        return found, best, entropy, top
+    probs = logp.exp()
+    entropy = -logp.mul_(probs).nan_to_num_().sum(-1)
+    del logp
+    probs.neg_().scatter_add_(-1, targets[:, None], torch.ones_like(found)[:, None])
+    slope = (probs.to(weight.dtype) @ weight).to(probs.dtype)
+    difference = (weight[top] - weight[targets]).to(probs.dtype)
+    return found, best, entropy, top, slope, slope + difference
+
+
+def _recompute(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    top: Tensor,
+    gradients: tuple[Tensor, Tensor],
+    ctx: Any,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of hidden states, weight and bias, from logits that are computed again."""
+    what: LogProbReduction = ctx.what
+    wide = wide_dtype(x.dtype)
+    of_weight = torch.zeros(weight.shape, dtype=wide, device=weight.device)
+    of_bias = None if bias is None else torch.zeros(bias.shape, dtype=wide, device=bias.device)
+    steps = []
+    for rows, targets, best_columns, found, best in _chunks(x, what, weight, top, *gradients):
+        step = what.log_softmax(rows, weight, bias).exp_().mul_(-(found + best))
+        step.scatter_add_(-1, targets[:, None], found)
+        step.scatter_add_(-1, best_columns[:, None], best)
+        low = step.to(weight.dtype)
+        steps.append(what.spread(low @ weight, ctx.dtype))
+        for scale, side in zip(what.scales, rows, strict=True):
+            part = scale / what.temperature
+            of_weight.add_((low.T @ side).to(wide), alpha=part)
+            if of_bias is not None:
+                of_bias.add_(step.sum(0), alpha=part)
+    of_x = torch.cat(steps, 1).flatten(0, 1)
+    if bias is not None and of_bias is not None:
+        of_bias = of_bias.to(bias.dtype)
+    return of_x, of_weight.to(weight.dtype), of_bias

@@ -1,0 +1,118 @@
+"""Drawing from some logits at a time writes the canvases that all logits at once write."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mmrl.samplers import SamplerConfig, denoise, sample, streamed
+from mmrl.types import Canvas, Rollout
+from models.network import output_head
+from tests.mmrl.canvases import VOCAB, generators, small_canvas
+from tests.models.networks import bare_policy, small_network
+
+POLICY = bare_policy(small_network(3).double())
+ROWS, SIZE = 3, 5
+CASES: dict[str, dict[str, Any]] = {
+    "greedy": {"name": "static", "temperature": 0.0},
+    "drawn": {"name": "static", "temperature": 0.7},
+    "guided": {"name": "emerge", "cfg_scale": 2.0},
+    "two guidances": {"name": "maskgit", "cfg_scale": 2.0, "image_guidance_scale": 0.5},
+    "margin": {"name": "dynamic", "target": "margin", "temperature": 0.0},
+    "entropy": {"name": "entropy_bounded", "temperature": 1.3},
+    "filtered": {"name": "static", "temperature": 0.7, "filtered_confidence": True},
+    "chance": {"name": "static", "target": "random"},
+    "lumina": {"name": "lumina"},
+    "dream": {"name": "entropy", "temperature": 0.5},
+    "top_k": {"name": "static", "top_k": 3},
+    "top_p": {"name": "left_to_right", "top_p": 0.6},
+    "end last": {"name": "static", "temperature": 0.0, "eos": "last"},
+    "no end": {"name": "static", "temperature": 0.0, "eos": "suppress"},
+    "prefix": {"name": "static", "cache": "prefix", "block_size": 3},
+    "dual": {"name": "static", "temperature": 0.0, "cache": "dual", "block_size": 3},
+}
+
+
+def stream_always(monkeypatch: pytest.MonkeyPatch, large: int) -> list[int]:
+    """Let every step stream, few rows and columns at a time; returns the rows of each part."""
+    monkeypatch.setattr(output_head, "LOGITS_BUDGET", ROWS * (VOCAB[1] - VOCAB[0]) * 8)
+    monkeypatch.setattr(streamed, "LARGE_VOCABULARY", large)
+    monkeypatch.setattr(streamed, "PANEL", 8 * SIZE)
+    monkeypatch.setattr(streamed.Stream, "needed", lambda self, rows: True)
+    seen: list[int] = []
+    for name in ("_rows", "_panels"):
+        build = getattr(streamed.Stream, name)
+
+        def counted(self: Any, x: Any, *rest: Any, build: Any = build) -> Any:
+            seen.append(x.shape[1])
+            return build(self, x, *rest)
+
+        monkeypatch.setattr(streamed.Stream, name, counted)
+    return seen
+
+
+def canvas() -> Canvas:
+    made = small_canvas(4, image=True)
+    # never written: a whole panel, and the last column
+    banned = tuple(range(VOCAB[0] + SIZE, VOCAB[0] + 2 * SIZE)) + (VOCAB[1] - 1,)
+    return replace(made, stop_ids=(VOCAB[0] + 2, VOCAB[0] + 3), banned=banned)
+
+
+def written(options: dict[str, Any]) -> Rollout:
+    return sample(POLICY, canvas(), SamplerConfig(steps=6, **options), generators(4))
+
+
+@pytest.mark.parametrize("large", [0, 10**9], ids=["panels", "rows"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_stream_writes_the_same_canvases(
+    case: str, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = written(CASES[case])
+    seen = stream_always(monkeypatch, large)
+    found = written(CASES[case])
+    assert torch.equal(found.canvas.tokens, expected.canvas.tokens)
+    assert torch.equal(found.written_at, expected.written_at)
+    torch.testing.assert_close(found.logprobs, expected.logprobs)
+    assert seen and max(seen) <= ROWS
+
+
+def test_small_vocabularies_do_not_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed.Stream, "__call__", None)
+    written(CASES["drawn"])
+
+
+def test_a_network_that_keeps_its_head_to_itself_has_all_logits_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = written(CASES["drawn"])
+    seen = stream_always(monkeypatch, 0)
+    monkeypatch.setattr(type(POLICY.network), "can_reduce", False)
+    assert torch.equal(written(CASES["drawn"]).canvas.tokens, expected.canvas.tokens)
+    assert not seen
+
+
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+def test_the_first_pass_computes_equal_rows_once_with_a_cache(cache: Any) -> None:
+    """Rows of a group are one row until the first token is written; the cache then has all."""
+    group = canvas()[torch.zeros(4, dtype=torch.long)]
+    rows: list[int] = []
+
+    def count(**inputs: Any) -> Any:
+        rows.append(len(inputs["input_ids"]))
+        return POLICY.model(**inputs)
+
+    counted = SimpleNamespace(model=count, network=POLICY.network)
+    config = SamplerConfig(name="static", steps=6, block_size=3, cache=cache, window=1)
+    together = sample(counted, group, config, generators(4))
+    assert rows[:2] == [1, 4]
+    for row in range(4):
+        alone = sample(POLICY, group[row : row + 1], config, generators(4)[row : row + 1])
+        assert torch.equal(alone.canvas.tokens[0], together.canvas.tokens[row])
+
+
+def test_never_written_columns_are_found_once() -> None:
+    made = replace(canvas(), banned=(VOCAB[0] + 2,))
+    config = SamplerConfig(name="static", eos="suppress")
+    assert set(denoise.never_written(made, config)) == {2}
