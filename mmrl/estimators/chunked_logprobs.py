@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.network.output_head import OutputHead, rows_at_once, wide_dtype
+from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
+
+if TYPE_CHECKING:
+    from models.network.output_head import OutputHead
 
 
 class ChosenLogProbs(NamedTuple):

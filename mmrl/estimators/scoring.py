@@ -10,10 +10,10 @@ from torch import Tensor
 
 from mmrl.estimators.chunked_logprobs import ChosenLogProbs, LogProbReduction
 from mmrl.estimators.packing import hide_tokens
+from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import block_inputs, embeddings, guided_output
 from mmrl.types import Canvas, Passes
-from models.network.output_head import rows_at_once, wide_dtype
 
 if TYPE_CHECKING:
     from models import Policy

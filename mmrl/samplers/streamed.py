@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.loop_config import LoopConfig
 from mmrl.samplers.rule import Prediction, Rule
-from models.network.output_head import OutputHead, rows_at_once, wide_dtype
 
 if TYPE_CHECKING:
     from mmrl.types import Canvas
+    from models.network.output_head import OutputHead
 
 LARGE_VOCABULARY = 32768
 """Columns from which panels pay."""
@@ -188,8 +189,7 @@ class Stream:
         peaks, sums, drawn = [], [], []
         for start in range(0, self.columns, size):
             stop = min(start + size, self.columns)
-            bias = None if head.bias is None else head.bias[start:stop]
-            panel = OutputHead(head.weight[start:stop], bias, head.wide)
+            panel = head.take(start, stop)
             part = guidance.combine([panel(side) for side in x]).to(logits.dtype)
             for column in self.never:
                 if start <= column < stop:

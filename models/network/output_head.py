@@ -1,10 +1,4 @@
-"""The output matrix, and how large logits may be that exist at once.
-
-A batch of a text model has many times more logits than hidden states: 1,024 positions of 126,464
-tokens are 518 MB in float32. What only needs a number for each position is computed for some rows
-at a time, see `mmrl.estimators.chunked_logprobs` and
-`mmrl.samplers.streamed`.
-"""
+"""The output matrix, handed to what needs a few numbers of each position and not its logits."""
 
 from __future__ import annotations
 
@@ -13,10 +7,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-LOGITS_BUDGET = 128 * 2**20
-"""Bytes of the largest tensor of logits. On a GPU 265 rows of 126,464 columns are enough for
-products that take longer than reading the matrix."""
 
 
 class OutputHead(NamedTuple):
@@ -30,7 +20,12 @@ class OutputHead(NamedTuple):
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [..., C] of hidden states [..., D]."""
         logits = F.linear(x, self.weight, self.bias)
-        return logits.to(wide_dtype(logits.dtype)) if self.wide else logits
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)) if self.wide else logits
+
+    def take(self, start: int, stop: int) -> OutputHead:
+        """The head of some of the columns."""
+        bias = None if self.bias is None else self.bias[start:stop]
+        return OutputHead(self.weight[start:stop], bias, self.wide)
 
     def cast(self, x: Tensor) -> tuple[Tensor, OutputHead]:
         """Hidden states and head in the precision that autocast would compute them in, converted
@@ -41,13 +36,3 @@ class OutputHead(NamedTuple):
         dtype = torch.get_autocast_dtype(kind)
         bias = None if self.bias is None else self.bias.to(dtype)
         return x.to(dtype), OutputHead(self.weight.to(dtype), bias, self.wide)
-
-
-def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which probabilities are computed: float32 at least."""
-    return torch.promote_types(dtype, torch.float32)
-
-
-def rows_at_once(columns: int, dtype: torch.dtype = torch.float32) -> int:
-    """Rows of logits of the network's `dtype` within the budget, at least one."""
-    return max(1, LOGITS_BUDGET // (columns * wide_dtype(dtype).itemsize))

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from mmrl.estimators import score
 from mmrl.estimators.chunked_logprobs import LogProbReduction
+from mmrl.runtime import logits_budget
 from mmrl.samplers.guidance import Guidance
 from mmrl.types import Passes
-from models.network import output_head
 from models.network.output_head import OutputHead
 from tests.mmrl.canvases import VOCAB, small_canvas
 from tests.models.networks import bare_policy, small_network
@@ -22,7 +22,7 @@ TARGETS = torch.tensor([0, 3, 10, 4, 4, 7, 1])
 @pytest.fixture(autouse=True)
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three rows of float64 at a time."""
-    monkeypatch.setattr(output_head, "LOGITS_BUDGET", 3 * COLUMNS * 8)
+    monkeypatch.setattr(logits_budget, "LOGITS_BUDGET", 3 * COLUMNS * 8)
 
 
 def tensors(sides: int, trained: bool, bias: bool) -> list[Any]:
@@ -105,8 +105,8 @@ def test_scores_are_the_same_in_chunks(
     order = torch.rand(3, 11, generator=draw).argsort(1) if ordered else None
     passes = Passes(hidden, hidden & (torch.rand(2, 3, 11) < 0.7), hidden.float(), order=order)
     found = []
-    for budget in (output_head.LOGITS_BUDGET, 2**30):
-        monkeypatch.setattr(output_head, "LOGITS_BUDGET", budget)
+    for budget in (logits_budget.LOGITS_BUDGET, 2**30):
+        monkeypatch.setattr(logits_budget, "LOGITS_BUDGET", budget)
         scores = score(bare_policy(network), canvas, passes, cfg_scale, temperature=0.9)
         scores.logprobs.sum().backward()
         found.append((*scores[:2], network.blocks[0].attn.q.weight.grad))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from mmrl.runtime import logits_budget
 from mmrl.samplers import SamplerConfig, denoise, sample, streamed
 from mmrl.types import Canvas, Rollout
-from models.network import output_head
 from tests.mmrl.canvases import VOCAB, generators, small_canvas
 from tests.models.networks import bare_policy, small_network
 
@@ -37,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def stream_always(monkeypatch: pytest.MonkeyPatch, large: int) -> list[int]:
     """Let every step stream, few rows and columns at a time; returns the rows of each part."""
-    monkeypatch.setattr(output_head, "LOGITS_BUDGET", ROWS * (VOCAB[1] - VOCAB[0]) * 8)
+    monkeypatch.setattr(logits_budget, "LOGITS_BUDGET", ROWS * (VOCAB[1] - VOCAB[0]) * 8)
     monkeypatch.setattr(streamed, "LARGE_VOCABULARY", large)
     monkeypatch.setattr(streamed, "PANEL", 8 * SIZE)
     monkeypatch.setattr(streamed.Stream, "needed", lambda self, rows: True)

@@ -1,0 +1,21 @@
+"""How large logits may be that exist at once.
+
+A batch of a text model has many times more logits than hidden states: 1,024 positions of 126,464
+tokens are 518 MB in float32. What only needs a few numbers of each position is computed for some
+rows at a time, see `mmrl.estimators.chunked_logprobs` and `mmrl.samplers.streamed`.
+"""
+
+import torch
+
+LOGITS_BUDGET = 128 * 2**20
+"""Bytes of the largest tensor of logits: 265 rows of 126,464 columns in float32."""
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which probabilities are computed: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def rows_at_once(columns: int, dtype: torch.dtype = torch.float32) -> int:
+    """Rows of logits of the network's `dtype` within the budget, at least one."""
+    return max(1, LOGITS_BUDGET // (columns * wide_dtype(dtype).itemsize))
