@@ -1,0 +1,512 @@
+"""Memory, traffic and time of an RL step of the 8B models on 1, 8 and 64 GPUs, from sizes alone.
+
+    python scripts/bench/arithmetic.py num_prompts=64
+    python scripts/bench/arithmetic.py rollout_mfu=0.3 bus_share=0.6
+
+Nothing is measured: it prints the tables of docs/results/scaling.md. Memory is the estimate of the
+dry run (`mmrl.preflight.memory`), operations are those of `models.network.flops`. A GPU is an H100
+with 8 to a node.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from mmrl.config import check  # noqa: E402
+from mmrl.config.command import Usage, read_settings  # noqa: E402
+
+NODE, DEVICES = 8, (1, 8, 64)
+LARGEST = 128
+"""Largest batch that is tried."""
+GIB = 2**30
+
+
+@dataclass(kw_only=True)
+class Setting:
+    """Assumptions; `key=value` on the command line changes them."""
+
+    tflop_per_s: float = 989.0
+    """Dense bfloat16 products of a GPU."""
+    memory_tb_per_s: float = 3.35
+    """Of the memory of a GPU."""
+    memory_gib: float = 75.0
+    """What a run may take of a GPU's 80 GB; the rest is the context and the allocator's."""
+    node_gb_per_s: float = 450.0
+    """Between GPUs of a node, in each direction (NVLink, 900 in both)."""
+    between_gb_per_s: float = 50.0
+    """Between nodes, of each GPU (400 Gb/s)."""
+    bus_share: float = 0.8
+    """Share of these rates that a collective reaches."""
+    update_mfu: float = 0.4
+    """Share of the products' rate that an update and scoring reach."""
+    rollout_mfu: float = 0.4
+    """The same of a rollout, where reading the weights does not take longer."""
+    num_prompts: int = 64
+    """Groups of a step."""
+    num_generations: int = 8
+    """Rollouts of a group."""
+    rollout_batch: int = 8
+    """Rollouts sampled at once on a GPU."""
+    micro_batch: int = 4
+    """Rollouts of a micro-batch."""
+    rank: int = 128
+    """Of the adapter."""
+
+    def __post_init__(self) -> None:
+        rollouts = self.num_prompts * self.num_generations
+        fits = rollouts % (self.micro_batch * DEVICES[-1]) == 0
+        check(fits, "micro_batch", self.micro_batch, f"a divisor of the rollouts of {DEVICES[-1]}")
+
+
+if __name__ == "__main__":  # before the seconds that torch takes
+    SETTING = read_settings(
+        Usage("python scripts/bench/arithmetic.py", __doc__, Setting), sys.argv[1:]
+    )
+
+from mmrl.algorithms.forwards import count_forwards  # noqa: E402
+from mmrl.model_config import LoraConfig, ModelConfig  # noqa: E402
+from mmrl.preflight.memory import count_weights, estimate  # noqa: E402
+from mmrl.preflight.placement import Placement  # noqa: E402
+from mmrl.preflight.public_sizes import LLADA_8B, MMADA_8B  # noqa: E402
+from mmrl.rl_config import RLConfig  # noqa: E402
+from mmrl.rollouts.task_config import TaskConfig  # noqa: E402
+from mmrl.rollouts.tasks import Task, completion_length  # noqa: E402
+from mmrl.samplers import SamplerConfig  # noqa: E402
+from mmrl.samplers.schedule import alpha  # noqa: E402
+from models.families import get_family  # noqa: E402
+from models.network.core import MaskedTokenModel  # noqa: E402
+from models.network.flops import (  # noqa: E402
+    Adapter,
+    PassSize,
+    count_backward,
+    count_forward,
+    row_sizes,
+)
+
+WAYS: dict[str, Callable[[int], Placement]] = {
+    "DDP": lambda n: Placement("whole", n, 1, min(n, NODE), device="cuda"),
+    "ZeRO-2": lambda n: Placement("zero2", n, n, min(n, NODE), device="cuda"),
+    "ZeRO-2, optimiser in host memory": lambda n: Placement(
+        "zero2", n, n, min(n, NODE), offload_optimizer=True, device="cuda"
+    ),
+    "ZeRO-3": lambda n: Placement("zero3", n, n, min(n, NODE), device="cuda"),
+    "ZeRO-3, weights and optimiser in host memory": lambda n: Placement(
+        "zero3", n, n, min(n, NODE), True, True, "cuda"
+    ),
+    "FSDP2": lambda n: Placement("fsdp2", n, n, min(n, NODE), device="cuda"),
+    "FSDP2, a copy in each node (HSDP)": lambda n: Placement(
+        "fsdp2", n, min(n, NODE), min(n, NODE), device="cuda"
+    ),
+    "FSDP2, all in host memory": lambda n: Placement(
+        "fsdp2", n, n, min(n, NODE), True, True, "cuda"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of a public model.
+
+    Attributes:
+        title: of its tables.
+        raw: `config.json` of the policy.
+        config: of the run.
+        prompt: tokens before the response, as the network sees them.
+    """
+
+    title: str
+    raw: dict[str, Any]
+    config: RLConfig
+    prompt: int
+
+    @cached_property
+    def task(self) -> Task:
+        """Its task."""
+        [(name, options)] = self.config.tasks.items()
+        return Task(name, options)
+
+    @property
+    def core(self) -> Any:
+        """Sizes of the network."""
+        return read_core(self.raw["model_type"])
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """Its adapter, None where all weights are trained."""
+        lora = self.config.model.lora
+        return None if lora is None else Adapter(lora.r, lora.target_modules)
+
+    @property
+    def length(self) -> int:
+        """Response positions."""
+        return completion_length(self.task.config, self.config.model, self.raw)
+
+    @property
+    def weights(self) -> float:
+        """Bytes of a gathered weight in bfloat16, times their number."""
+        return 2.0 * count_weights(self.raw)
+
+    @property
+    def trained(self) -> float:
+        """Bytes of the gradients: of adapters in float32, of all weights in bfloat16, in which
+        they are reduced."""
+        if self.adapter is None:
+            return self.weights
+        size = row_sizes(1, 1, 1, 0)
+        of_adapter = count_forward(self.core, size, self.adapter) - count_forward(self.core, size)
+        return 4.0 * of_adapter / 2
+
+    def passes(self) -> list[PassSize]:
+        """Forward passes of a rollout, all sides of guidance in one."""
+        sampler, whole = self.task.config.sampler, self.prompt + self.length
+        if sampler.block_size is None:
+            return [
+                row_sizes(sampler.guidance.sides, whole, wanted, self.raw["codebook_size"])
+                for wanted in image_writes(sampler.steps, self.length)
+            ]
+        return list(text_passes(sampler, self.prompt, self.length, self.core.vocab_size))
+
+
+@lru_cache
+def read_core(name: str) -> Any:
+    """`CoreConfig` of a public model."""
+    import torch
+
+    raw = {"llada": LLADA_8B, "mmada": MMADA_8B}[name]
+    with torch.device("meta"):
+        network = get_family(raw).network(raw)
+    assert isinstance(network, MaskedTokenModel)
+    return network.core
+
+
+def image_writes(steps: int, positions: int) -> list[int]:
+    """Positions that each step of `emerge` writes, on average."""
+    left = [float(alpha("cosine", step, steps)) for step in range(steps)] + [0.0]
+    return [round(positions * (a - b)) for a, b in zip(left, left[1:], strict=False)]
+
+
+def text_passes(
+    sampler: SamplerConfig, prompt: int, length: int, columns: int
+) -> Iterator[PassSize]:
+    """Passes of a text that is written in blocks, with the sampler's cache."""
+    size, whole = sampler.block_size or length, prompt + length
+    each = sampler.steps * size // length
+    for start in range(prompt, whole, size):
+        for step in range(each):
+            wanted = size - step * size // each
+            if step == 0 or sampler.cache == "none":
+                yield row_sizes(1, whole, wanted, columns)
+                continue
+            stop = min(whole, start + size + (sampler.window or 0))
+            seen = whole if sampler.cache == "dual" else stop
+            computed = stop - start
+            yield PassSize(computed, computed * seen, wanted, wanted * seen, columns)
+
+
+def build_cases(s: Setting) -> list[Case]:
+    """LLaDA-8B on texts and MMaDA-8B on images, with an adapter and with all weights trained."""
+    common: dict[str, Any] = {
+        "num_prompts": s.num_prompts,
+        "num_generations": s.num_generations,
+        "rollout_batch_size": s.rollout_batch,
+        "rewards": [{"name": "format", "mode": "xmlcount"}],  # is never built
+    }
+    text = TaskConfig(
+        task="text",
+        prompts=str(ROOT / "datasets/text/countdown_train.jsonl"),
+        max_completion_length=256,
+        sampler=SamplerConfig(
+            name="static", steps=128, block_size=32, cache="prefix", window=32, temperature=0.9
+        ),
+        algorithm={"name": "diffu_grpo", "num_iterations": 4},
+        **common,
+    )
+    images = TaskConfig(
+        prompts=str(ROOT / "datasets/geneval/train.jsonl"),
+        sampler=SamplerConfig(steps=12, cfg_scale=3.0),
+        algorithm={"name": "mask_grpo", "num_iterations": 4, "cfg_scale": 0.0},
+        **common,
+    )
+    llada = {"path": "GSAI-ML/LLaDA-8B-Instruct", "vq": None, "max_prompt_length": 200}
+    mmada = {"path": "Gen-Verse/MMaDA-8B-MixCoT", "image_size": 512, "mask_policy": "ignore"}
+    found = []
+    for title, raw, model, task, prompt in (
+        ("LLaDA-8B, text", LLADA_8B, llada, text, 200),
+        ("MMaDA-8B, images", MMADA_8B, mmada, images, 259),
+    ):
+        for lora in (LoraConfig(r=s.rank), None):
+            how = f"LoRA of rank {s.rank}" if lora else "all weights trained"
+            dtype = "bfloat16" if lora else "float32"
+            settings = ModelConfig(dtype=dtype, lora=lora, gradient_checkpointing=True, **model)
+            config = RLConfig(
+                model=settings,
+                tasks={"task": task},
+                bf16=True,
+                per_device_train_batch_size=s.micro_batch,
+            )
+            found.append(Case(f"{title}, {how}", raw, config, prompt))
+    return found
+
+
+def phases(case: Case, placement: Placement, **changes: Any) -> dict[str, tuple[float, float]]:
+    """GiB on the device and in the memory of the host, by phase."""
+    config, task = case.config, case.task
+    if "rollout_batch_size" in changes:
+        options = replace(task.config, rollout_batch_size=changes.pop("rollout_batch_size"))
+        config = replace(config, tasks={"task": options})
+        task = Task("task", options)
+    needs = estimate(replace(config, **changes), case.raw, [task], placement)
+    return {each.phase: (each.device / GIB, each.host / GIB) for each in needs.phases()}
+
+
+def memory_rows(s: Setting, case: Case) -> Iterator[list[str]]:
+    """Peak per device, in each way and for each number of devices, with its phase."""
+    yield ["way", *(f"{n} GPU{'s' * (n > 1)}" for n in DEVICES)]
+    for way, place in WAYS.items():
+        cells = []
+        for n in DEVICES:
+            if n == 1 and "host memory" not in way and way != "DDP":
+                cells.append("")
+                continue
+            found = phases(case, place(n))
+            phase = max(found, key=lambda name: found[name][0])
+            gib, host = found[phase][0], max(each for _, each in found.values())
+            text = f"{gib:.0f} ({phase})"
+            text = f"**{text}**" if gib > s.memory_gib else text
+            cells.append(text + (f" + {host:.0f} host" if host >= 8 and "host" in way else ""))
+        yield [way, *cells]
+
+
+def batch_rows(s: Setting, case: Case) -> Iterator[list[str]]:
+    """Largest micro-batch and rollout batch that fit, powers of two."""
+    yield ["way", *(f"{n} GPU{'s' * (n > 1)}" for n in DEVICES)]
+    update = "per_device_train_batch_size", ("update", "optimiser step")
+    for way in ("DDP", "ZeRO-3", "FSDP2", "FSDP2, all in host memory"):
+        cells = []
+        for n in DEVICES:
+            if n == 1 and way in ("ZeRO-3", "FSDP2"):
+                cells.append("")
+                continue
+            place = WAYS[way](n)
+            sizes = largest(s, case, place, *update), None
+            if sizes[0]:
+                sizes = sizes[0], largest(s, case, place, "rollout_batch_size", ("rollout",))
+            cells.append(f"{sizes[0]} / {sizes[1]}" if all(sizes) else "none")
+        yield [way, *cells]
+
+
+def largest(s: Setting, case: Case, placement: Placement, key: str, names: Sequence[str]) -> int:
+    """The largest power of two with which some phases fit, at most `LARGEST` and a device's share;
+    0 for none. Between two sizes memory is taken to be linear, which overestimates it."""
+    most = min(LARGEST, s.num_prompts * s.num_generations // placement.world_size)
+
+    def need(size: int) -> float:
+        found = phases(case, placement, **{key: size})
+        return max(found[name][0] for name in names)
+
+    if (whole := need(most)) <= s.memory_gib:
+        return most
+    if (one := need(1)) > s.memory_gib:
+        return 0
+    fits = 1 + (s.memory_gib - one) * (most - 1) / (whole - one)
+    return 2 ** int(math.log2(fits))
+
+
+@dataclass
+class Work:
+    """Of a step on all devices together, in operations: `rollout` by forward pass of a rollout."""
+
+    rollout: list[float]
+    scoring: float
+    update: float
+    forwards: dict[str, int]
+
+
+def count_work(s: Setting, case: Case) -> Work:
+    """Operations of a step, and the forward passes that a rollout takes part in."""
+    algorithm, rollouts = case.task.algorithm, s.num_prompts * s.num_generations
+    core, columns = case.core, case.core.vocab_size
+    if case.task.config.sampler.block_size is None:
+        columns = case.raw["codebook_size"]
+    masked = case.length  # diffu_grpo hides all of it, mask_grpo most of it
+    size = row_sizes(1, case.prompt + case.length, masked, columns)
+    passes = [
+        count_forwards(algorithm, case.task.config.sampler.steps, case.length, 2, iteration)
+        for iteration in range(algorithm.num_iterations)
+    ]
+    frozen = sum(each.old + each.reference for each in passes)
+    new = sum(each.new for each in passes)
+    trained = count_forward(core, size, case.adapter) + count_backward(core, size, case.adapter)
+    return Work(
+        [rollouts * count_forward(core, each) for each in case.passes()],
+        rollouts * frozen * count_forward(core, size),
+        rollouts * new * trained,
+        {"rollout": len(case.passes()), "scoring": frozen, "update": new},
+    )
+
+
+def flops_rows(s: Setting, cases: Sequence[Case]) -> Iterator[list[str]]:
+    """Operations of a step, by phase, and their shares."""
+    yield [
+        "run",
+        "rollout",
+        "scoring",
+        "update",
+        "forward passes of a rollout",
+        "PFLOP of a rollout",
+    ]
+    rollouts = s.num_prompts * s.num_generations
+    for case in cases:
+        work = count_work(s, case)
+        parts = [sum(work.rollout), work.scoring, work.update]
+        total = sum(parts)
+        passes = " + ".join(str(number) for number in work.forwards.values())
+        yield [
+            case.title,
+            *(f"{part / 1e15:,.0f} PFLOP ({part / total:.0%})" for part in parts),
+            passes,
+            f"{total / rollouts / 1e15:.2f}",
+        ]
+
+
+@dataclass
+class Traffic:
+    """Bytes that a GPU receives in a step, and seconds of its collectives, by phase."""
+
+    rollout: float = 0.0
+    scoring: float = 0.0
+    update: float = 0.0
+
+    def __add__(self, other: "Traffic") -> "Traffic":
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Traffic(*(a + b for a, b in pairs))
+
+
+def count_traffic(s: Setting, case: Case, way: str, n: int, once: bool = False) -> Traffic:
+    """Bytes that each GPU receives.
+
+    Args:
+        s: assumptions.
+        case: of the run.
+        way: `DDP`, `ZeRO-2`, `sharded` (FSDP2, ZeRO-3).
+        n: devices that share the model.
+        once: whether sampling gathers the weights once, and not in every forward pass.
+    """
+    work, share = count_work(s, case), s.num_prompts * s.num_generations // n
+    updates, part = case.task.algorithm.num_iterations, (n - 1) / n
+    micro = share // min(share, s.micro_batch)
+    batches = -(-share // s.rollout_batch)
+    if way == "DDP":
+        return Traffic(update=updates * 2 * part * case.trained)
+    if way == "ZeRO-2":  # gradients of every micro-batch, then the weights that were changed
+        changed = case.trained if case.adapter is None else case.trained / 2
+        return Traffic(update=updates * part * (micro * case.trained + changed))
+    gathers = 1 if once else batches * work.forwards["rollout"]
+    return Traffic(
+        part * case.weights * gathers,
+        part * case.weights * micro * work.forwards["scoring"],
+        # forward and backward each gather the weights
+        part * (2 * case.weights + case.trained) * micro * work.forwards["update"],
+    )
+
+
+def bus(s: Setting, n: int) -> float:
+    """Bytes per second of a collective among `n` GPUs: rings pass through all links of a node."""
+    rate = s.node_gb_per_s if n <= NODE else min(s.node_gb_per_s, NODE * s.between_gb_per_s)
+    return s.bus_share * rate * 1e9
+
+
+def compute_seconds(s: Setting, case: Case, n: int) -> Traffic:
+    """Seconds of computing a step, by phase."""
+    work, rate = count_work(s, case), s.tflop_per_s * 1e12
+    rollouts = s.num_prompts * s.num_generations
+    share = rollouts // n
+    batches = -(-share // s.rollout_batch)
+    read = case.weights / (s.memory_tb_per_s * 1e12)
+    per_pass = [flops / n / batches / (rate * s.rollout_mfu) for flops in work.rollout]
+    return Traffic(
+        batches * sum(max(seconds, read) for seconds in per_pass),
+        work.scoring / n / (rate * s.update_mfu),
+        work.update / n / (rate * s.update_mfu),
+    )
+
+
+def traffic_rows(s: Setting, case: Case) -> Iterator[list[str]]:
+    """Bytes that a GPU receives in a step, and the seconds of its collectives alone."""
+    head = [f"{phase}, {n} GPUs" for n in DEVICES[1:] for phase in ("rollout", "update")]
+    yield ["way", *head]
+    ways = {
+        "DDP": ("DDP", False),
+        "ZeRO-2": ("ZeRO-2", False),
+        "FSDP2 or ZeRO-3, by block": ("sharded", False),
+        "FSDP2, whole for each rollout phase": ("sharded", True),
+    }
+    for name, (way, once) in ways.items():
+        cells = []
+        for n in DEVICES[1:]:
+            found, rate = count_traffic(s, case, way, n, once), bus(s, n)
+            for size in (found.rollout, found.scoring + found.update):
+                cells.append(f"{size / 1e9:,.0f} GB, {size / rate:,.1f} s" if size else "0")
+        yield [name, *cells]
+
+
+def time_rows(s: Setting, case: Case) -> Iterator[list[str]]:
+    """Seconds of a step: each phase takes the longer of computing and its collectives."""
+    yield ["way", "GPUs", "rollout", "scoring", "update", "step", "rollouts per second", "limit"]
+    ways = {
+        "DDP": ("DDP", False),
+        "FSDP2 or ZeRO-3, by block": ("sharded", False),
+        "FSDP2, whole for each rollout phase": ("sharded", True),
+    }
+    for name, (way, once) in ways.items():
+        for n in DEVICES if way == "DDP" else DEVICES[1:]:
+            computed = vars(compute_seconds(s, case, n))
+            moved = vars(count_traffic(s, case, way, n, once))
+            seconds, limits = {}, []
+            for phase, own in computed.items():
+                collectives = moved[phase] / bus(s, n)
+                hidden = way == "sharded" and not (once and phase == "rollout")
+                seconds[phase] = max(own, collectives) if hidden else own + collectives
+                if collectives > own:
+                    limits.append(f"{phase}: gathering")
+            total = sum(seconds.values())
+            rollouts = s.num_prompts * s.num_generations
+            yield [
+                name,
+                str(n),
+                *(f"{value:,.1f} s ({value / total:.0%})" for value in seconds.values()),
+                f"{total:,.1f} s",
+                f"{rollouts / total:.2f}",
+                ", ".join(limits) or "computing",
+            ]
+
+
+def format_table(rows: Iterator[list[str]]) -> str:
+    """Rows as a table of Markdown; the first is its head."""
+    head, *rest = rows
+    lines = [head, ["---"] * len(head), *rest]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def tables(s: Setting, memory: bool = True) -> Iterator[tuple[str, str]]:
+    """Title and table, in the order of the page; those of memory take a minute."""
+    cases = build_cases(s)
+    yield "Operations of a step", format_table(flops_rows(s, cases))
+    for case in cases:
+        if memory:
+            yield f"{case.title}: GiB per GPU at the peak", format_table(memory_rows(s, case))
+            yield f"{case.title}: largest batches", format_table(batch_rows(s, case))
+        yield f"{case.title}: received by a GPU in a step", format_table(traffic_rows(s, case))
+        yield f"{case.title}: seconds of a step", format_table(time_rows(s, case))
+
+
+if __name__ == "__main__":
+    for title, table in tables(SETTING):
+        print(f"{title}\n\n{table}\n", flush=True)
