@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ LARGEST = 128
 GIB = 2**30
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, frozen=True)
 class Setting:
     """Assumptions; `key=value` on the command line changes them."""
 
@@ -70,25 +70,13 @@ if __name__ == "__main__":  # before the seconds that torch takes
         Usage("python scripts/bench/arithmetic.py", __doc__, Setting), sys.argv[1:]
     )
 
+from public_runs import Case, build_cases  # noqa: E402
+
 from mmrl.algorithms.forwards import count_forwards  # noqa: E402
-from mmrl.model_config import LoraConfig, ModelConfig  # noqa: E402
-from mmrl.preflight.memory import count_weights, estimate  # noqa: E402
+from mmrl.preflight.memory import estimate  # noqa: E402
 from mmrl.preflight.placement import Placement  # noqa: E402
-from mmrl.preflight.public_sizes import LLADA_8B, MMADA_8B  # noqa: E402
-from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.rollouts.task_config import TaskConfig  # noqa: E402
-from mmrl.rollouts.tasks import Task, completion_length  # noqa: E402
-from mmrl.samplers import SamplerConfig  # noqa: E402
-from mmrl.samplers.schedule import alpha  # noqa: E402
-from models.families import get_family  # noqa: E402
-from models.network.core import MaskedTokenModel  # noqa: E402
-from models.network.flops import (  # noqa: E402
-    Adapter,
-    PassSize,
-    count_backward,
-    count_forward,
-    row_sizes,
-)
+from mmrl.rollouts.tasks import Task  # noqa: E402
+from models.network.flops import count_backward, count_forward, row_sizes  # noqa: E402
 
 WAYS: dict[str, Callable[[int], Placement]] = {
     "DDP": lambda n: Placement("whole", n, 1, min(n, NODE), device="cuda"),
@@ -110,151 +98,6 @@ WAYS: dict[str, Callable[[int], Placement]] = {
 }
 
 
-@dataclass(frozen=True)
-class Case:
-    """A run of a public model.
-
-    Attributes:
-        title: of its tables.
-        raw: `config.json` of the policy.
-        config: of the run.
-        prompt: tokens before the response, as the network sees them.
-    """
-
-    title: str
-    raw: dict[str, Any]
-    config: RLConfig
-    prompt: int
-
-    @cached_property
-    def task(self) -> Task:
-        """Its task."""
-        [(name, options)] = self.config.tasks.items()
-        return Task(name, options)
-
-    @property
-    def core(self) -> Any:
-        """Sizes of the network."""
-        return read_core(self.raw["model_type"])
-
-    @property
-    def adapter(self) -> Adapter | None:
-        """Its adapter, None where all weights are trained."""
-        lora = self.config.model.lora
-        return None if lora is None else Adapter(lora.r, lora.target_modules)
-
-    @property
-    def length(self) -> int:
-        """Response positions."""
-        return completion_length(self.task.config, self.config.model, self.raw)
-
-    @property
-    def weights(self) -> float:
-        """Bytes of a gathered weight in bfloat16, times their number."""
-        return 2.0 * count_weights(self.raw)
-
-    @property
-    def trained(self) -> float:
-        """Bytes of the gradients: of adapters in float32, of all weights in bfloat16, in which
-        they are reduced."""
-        if self.adapter is None:
-            return self.weights
-        size = row_sizes(1, 1, 1, 0)
-        of_adapter = count_forward(self.core, size, self.adapter) - count_forward(self.core, size)
-        return 4.0 * of_adapter / 2
-
-    def passes(self) -> list[PassSize]:
-        """Forward passes of a rollout, all sides of guidance in one."""
-        sampler, whole = self.task.config.sampler, self.prompt + self.length
-        if sampler.block_size is None:
-            return [
-                row_sizes(sampler.guidance.sides, whole, wanted, self.raw["codebook_size"])
-                for wanted in image_writes(sampler.steps, self.length)
-            ]
-        return list(text_passes(sampler, self.prompt, self.length, self.core.vocab_size))
-
-
-@lru_cache
-def read_core(name: str) -> Any:
-    """`CoreConfig` of a public model."""
-    import torch
-
-    raw = {"llada": LLADA_8B, "mmada": MMADA_8B}[name]
-    with torch.device("meta"):
-        network = get_family(raw).network(raw)
-    assert isinstance(network, MaskedTokenModel)
-    return network.core
-
-
-def image_writes(steps: int, positions: int) -> list[int]:
-    """Positions that each step of `emerge` writes, on average."""
-    left = [float(alpha("cosine", step, steps)) for step in range(steps)] + [0.0]
-    return [round(positions * (a - b)) for a, b in zip(left, left[1:], strict=False)]
-
-
-def text_passes(
-    sampler: SamplerConfig, prompt: int, length: int, columns: int
-) -> Iterator[PassSize]:
-    """Passes of a text that is written in blocks, with the sampler's cache."""
-    size, whole = sampler.block_size or length, prompt + length
-    each = sampler.steps * size // length
-    for start in range(prompt, whole, size):
-        for step in range(each):
-            wanted = size - step * size // each
-            if step == 0 or sampler.cache == "none":
-                yield row_sizes(1, whole, wanted, columns)
-                continue
-            stop = min(whole, start + size + (sampler.window or 0))
-            seen = whole if sampler.cache == "dual" else stop
-            computed = stop - start
-            yield PassSize(computed, computed * seen, wanted, wanted * seen, columns)
-
-
-def build_cases(s: Setting) -> list[Case]:
-    """LLaDA-8B on texts and MMaDA-8B on images, with an adapter and with all weights trained."""
-    common: dict[str, Any] = {
-        "num_prompts": s.num_prompts,
-        "num_generations": s.num_generations,
-        "rollout_batch_size": s.rollout_batch,
-        "rewards": [{"name": "format", "mode": "xmlcount"}],  # is never built
-    }
-    text = TaskConfig(
-        task="text",
-        prompts=str(ROOT / "datasets/text/countdown_train.jsonl"),
-        max_completion_length=256,
-        sampler=SamplerConfig(
-            name="static", steps=128, block_size=32, cache="prefix", window=32, temperature=0.9
-        ),
-        algorithm={"name": "diffu_grpo", "num_iterations": 4},
-        **common,
-    )
-    images = TaskConfig(
-        prompts=str(ROOT / "datasets/geneval/train.jsonl"),
-        sampler=SamplerConfig(steps=12, cfg_scale=3.0),
-        algorithm={"name": "mask_grpo", "num_iterations": 4, "cfg_scale": 0.0},
-        **common,
-    )
-    llada = {"path": "GSAI-ML/LLaDA-8B-Instruct", "vq": None, "max_prompt_length": 200}
-    mmada = {"path": "Gen-Verse/MMaDA-8B-MixCoT", "image_size": 512, "mask_policy": "ignore"}
-    found = []
-    for title, raw, model, task, prompt in (
-        ("LLaDA-8B, text", LLADA_8B, llada, text, 200),
-        ("MMaDA-8B, images", MMADA_8B, mmada, images, 259),
-    ):
-        for lora in (LoraConfig(r=s.rank), None):
-            how = f"LoRA of rank {s.rank}" if lora else "all weights trained"
-            dtype = "bfloat16" if lora else "float32"
-            settings = ModelConfig(dtype=dtype, lora=lora, gradient_checkpointing=True, **model)
-            config = RLConfig(
-                model=settings,
-                tasks={"task": task},
-                bf16=True,
-                per_device_train_batch_size=s.micro_batch,
-            )
-            found.append(Case(f"{title}, {how}", raw, config, prompt))
-    return found
-
-
 def phases(case: Case, placement: Placement, **changes: Any) -> dict[str, tuple[float, float]]:
     """GiB on the device and in the memory of the host, by phase."""
     config, task = case.config, case.task
@@ -267,7 +110,7 @@ def phases(case: Case, placement: Placement, **changes: Any) -> dict[str, tuple[
 
 
 def memory_rows(s: Setting, case: Case) -> Iterator[list[str]]:
-    """Peak per device, in each way and for each number of devices, with its phase."""
+    """Peak per device once the model is loaded, in each way, with its phase."""
     yield ["way", *(f"{n} GPU{'s' * (n > 1)}" for n in DEVICES)]
     for way, place in WAYS.items():
         cells = []
@@ -276,6 +119,7 @@ def memory_rows(s: Setting, case: Case) -> Iterator[list[str]]:
                 cells.append("")
                 continue
             found = phases(case, place(n))
+            del found["loading"]
             phase = max(found, key=lambda name: found[name][0])
             gib, host = found[phase][0], max(each for _, each in found.values())
             text = f"{gib:.0f} ({phase})"
@@ -329,6 +173,7 @@ class Work:
     forwards: dict[str, int]
 
 
+@lru_cache
 def count_work(s: Setting, case: Case) -> Work:
     """Operations of a step, and the forward passes that a rollout takes part in."""
     algorithm, rollouts = case.task.algorithm, s.num_prompts * s.num_generations
@@ -345,10 +190,10 @@ def count_work(s: Setting, case: Case) -> Work:
     new = sum(each.new for each in passes)
     trained = count_forward(core, size, case.adapter) + count_backward(core, size, case.adapter)
     return Work(
-        [rollouts * count_forward(core, each) for each in case.passes()],
+        [rollouts * count_forward(core, each) for each in case.passes],
         rollouts * frozen * count_forward(core, size),
         rollouts * new * trained,
-        {"rollout": len(case.passes()), "scoring": frozen, "update": new},
+        {"rollout": len(case.passes), "scoring": frozen, "update": new},
     )
 
 
@@ -359,8 +204,8 @@ def flops_rows(s: Setting, cases: Sequence[Case]) -> Iterator[list[str]]:
         "rollout",
         "scoring",
         "update",
-        "forward passes of a rollout",
-        "PFLOP of a rollout",
+        "forward passes each",
+        "PFLOP each",
     ]
     rollouts = s.num_prompts * s.num_generations
     for case in cases:
@@ -440,7 +285,9 @@ def compute_seconds(s: Setting, case: Case, n: int) -> Traffic:
 
 def traffic_rows(s: Setting, case: Case) -> Iterator[list[str]]:
     """Bytes that a GPU receives in a step, and the seconds of its collectives alone."""
-    head = [f"{phase}, {n} GPUs" for n in DEVICES[1:] for phase in ("rollout", "update")]
+    head = [
+        f"{phase}, {n} GPUs" for n in DEVICES[1:] for phase in ("rollout", "scoring and update")
+    ]
     yield ["way", *head]
     ways = {
         "DDP": ("DDP", False),
@@ -497,7 +344,13 @@ def format_table(rows: Iterator[list[str]]) -> str:
 
 def tables(s: Setting, memory: bool = True) -> Iterator[tuple[str, str]]:
     """Title and table, in the order of the page; those of memory take a minute."""
-    cases = build_cases(s)
+    cases = build_cases(
+        s.rank,
+        s.micro_batch,
+        num_prompts=s.num_prompts,
+        num_generations=s.num_generations,
+        rollout_batch_size=s.rollout_batch,
+    )
     yield "Operations of a step", format_table(flops_rows(s, cases))
     for case in cases:
         if memory:

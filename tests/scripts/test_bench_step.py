@@ -94,3 +94,10 @@ def test_products_of_a_pass_are_its_operations_without_attention(step: ModuleTyp
     counted = sum(2 * a * b * c * number for (a, b, c), number in found.items())
     attention = 4 * (size.pairs + size.wanted_pairs) * core.num_heads * core.head_dim
     assert counted == count_forward(core, size) - attention
+
+
+def test_the_page_of_results_is_that_of_its_files(step: ModuleType) -> None:
+    tables: Any = importlib.import_module("tables")
+    folder = BENCH / "results"
+    assert (folder / "README.md").read_text() == tables.page(folder)
+    assert "| image | ours |" in tables.page(folder)
