@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from models.network.attention import (
@@ -49,7 +50,27 @@ class MLP(nn.Module):
         self.down = nn.Linear(config.mlp_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        gate, up = self.gate(x), self.up(x)
+        if torch.compiler.is_compiling() or not gate.requires_grad:
+            return self.down(F.silu(gate) * up)
+        return self.down(_GatedProduct.apply(gate, up))
+
+
+class _GatedProduct(torch.autograd.Function):
+    """silu(gate) * up that keeps its inputs for the backward pass and not silu(gate), a sixth of
+    what a block keeps; the gradients are the same bit for bit."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        gate, up = ctx.saved_tensors
+        of_up = F.silu(gate).mul_(gradient) if ctx.needs_input_grad[1] else None
+        return torch.ops.aten.silu_backward(gradient * up, gate), of_up
 
 
 class Block(nn.Module):

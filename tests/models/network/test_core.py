@@ -1,6 +1,7 @@
 """The network against the public code, against transformers' llama, and against itself."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -274,3 +275,30 @@ def test_positions_that_count_along_the_row_change_nothing_and_others_do() -> No
     assert torch.equal(counted, model(input_ids=ids).logits)
     halved = model(input_ids=ids, position_ids=torch.arange(12)[None] // 2).logits
     assert not torch.allclose(counted, halved, atol=1e-3)
+
+
+def test_the_mlp_keeps_fewer_activations_and_has_the_same_gradients() -> None:
+    mlp: Any = small_network().blocks[0].mlp
+    draw = Generator().manual_seed(0)
+    x = torch.randn(3, 7, mlp.gate.in_features, generator=draw, requires_grad=True)
+
+    def plain() -> Tensor:
+        return mlp.down(torch.nn.functional.silu(mlp.gate(x)) * mlp.up(x))
+
+    def run(compute: Any) -> tuple[list[Tensor], int]:
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if not isinstance(tensor, torch.nn.Parameter):
+                kept[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            result = compute()
+            numbers = sum(kept.values())
+        inputs = [x, *mlp.parameters()]
+        return [result, *torch.autograd.grad(result.square().sum(), inputs)], numbers
+
+    (found, fewer), (expected, more) = run(lambda: mlp(x)), run(plain)
+    assert all(map(torch.equal, found, expected))
+    assert more - fewer == 3 * 7 * mlp.gate.out_features
