@@ -60,6 +60,7 @@ def _train(
     config: RLConfig, accelerator: Accelerator, run: RunDirectory, checkpoint: Path | None
 ) -> None:
     """The run, in a directory that no other run writes into."""
+    from mmrl.preflight.batch_trial import settle_batch_sizes
     from mmrl.preflight.run_checks import check_run
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
@@ -86,6 +87,7 @@ def _train(
             if checkpoint is not None:
                 trainer.load(checkpoint)
                 read_versions(tasks, checkpoint)
+        settle_batch_sizes(config, tasks, trainer, run)
         with (
             StopRequest(any_process),
             Overlap(scorers, config.overlap_rewards, reach),

@@ -5,7 +5,7 @@ on the same device and the reserve of the allocator come on top.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -14,19 +14,21 @@ from mmrl.model_config import image_tokens
 from mmrl.preflight.placement import ALONE, Placement
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B
 from mmrl.preflight.state_memory import (
+    ModelBytes,
     Needs,
+    add_checkpoints,
     count_model,
     count_moments,
     gather_units,
     hold_state,
     peak_of_loading,
-    peak_of_saving,
     peak_of_step,
     peak_of_update,
 )
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
+from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainable import trained_in_full
 from models.families import get_family
@@ -85,11 +87,23 @@ def estimate(
     kept, working = (max(each) * rows for each in zip(*micro, strict=True))
     sampling = max(_sampling(config, network, raw, task, placement.world_size) for task in tasks)
     needs.add("loading", peak_of_loading(model, placement))
-    needs.add("sampling", sampling + gather_units(model, placement))
+    whole = plan_rollout_weights(config, model, placement) == "whole"
+    if whole and placement.way == "fsdp2":  # what is not trained is never sharded
+        needs.add("weights", (model.weights - full) * (1 - 1 / placement.shards), away)
+    needs.add("sampling", sampling + gather_units(model, placement, whole))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
-    needs.add("saving", peak_of_saving(model, placement), placement.device != "cpu")
+    saved = adapter * 4 + full if lora is not None else model.weights
+    add_checkpoints(needs, model, placement, saved, config.async_save and config.save_steps > 0)
     return needs
+
+
+def plan_rollout_weights(
+    config: RLConfig, model: ModelBytes, placement: Placement
+) -> Literal["whole", "by_block"]:
+    """What `rollout_weights` comes to; on a device that is not known, by block."""
+    memory = placement.memory or 0.0
+    return choose_rollout_weights(config.rollout_weights, model.weights, memory)
 
 
 def count_weights(raw: Mapping[str, Any]) -> int:
@@ -169,7 +183,7 @@ def _sampling(
     what is computed from them."""
     sampler, model = task.config.sampler, config.model
     response, columns = _response_shape(config, network, raw, task)
-    rows = min(task.config.rollout_batch_size, task.rollouts_per_step // world_size)
+    rows = min(task.config.rollouts_at_once, task.rollouts_per_step // world_size)
     size = 2 if choose(config, dtype=model.dtype).bf16 else BYTES[model.dtype]
     length = (
         model.max_prompt_length + _image_positions(config, raw, task, network.vision) + response

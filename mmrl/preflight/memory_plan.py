@@ -13,6 +13,7 @@ NOTES = {
     "update": "  activations of a micro-batch, gathered weights, gradients that are reduced",
     "sampling": "  activations or logits, gathered weights",
     "step": "  temporaries of the optimiser",
+    "snapshot": "  the checkpoint that a thread writes, main process",
     "saving": "  whole tensors that the main process writes",
 }
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ class Placement:
         offload_optimizer: whether optimiser and gradients are in the memory of the host.
         offload_weights: whether the weights are too.
         device: type of the device.
+        memory: bytes of the device; None where that is not here.
     """
 
     way: Way = "whole"
@@ -34,6 +36,7 @@ class Placement:
     offload_optimizer: bool = False
     offload_weights: bool = False
     device: str = "cpu"
+    memory: float | None = None
 
     @property
     def buckets(self) -> bool:
@@ -81,24 +84,37 @@ def read_placement(
     """
     import torch
 
+    from mmrl.runtime.sharding.rollout_weights import device_memory
+
     size = world_size or int(variables.get("WORLD_SIZE", "1"))
-    found = torch.accelerator.current_accelerator(check_available=True)
-    kind = device or ("cpu" if found is None else found.type)
-    if device is None and not _is_set(variables, "ACCELERATE_USE_CPU", "true"):
-        kind = "cuda" if found is None else found.type  # planned for another machine
-    local = int(variables.get("LOCAL_WORLD_SIZE", size))
+    found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    planned = not _is_set(variables, "ACCELERATE_USE_CPU", "true") and found.type == "cpu"
+    kind = device or ("cuda" if planned else found.type)  # planned for another machine
+    memory = float(device_memory(found)) if kind == found.type else None
+    common = {"per_host": int(variables.get("LOCAL_WORLD_SIZE", size)), "device": kind}
+    place = partial(Placement, world_size=size, memory=memory, **common)
     if _is_set(variables, "ACCELERATE_USE_FSDP"):
-        replicas = int(variables.get("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1"))
+        mesh = _is_set(variables, "ACCELERATE_USE_PARALLELISM_CONFIG")
+        copies = int(variables.get("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1")) if mesh else 1
         offload = _is_set(variables, "FSDP_OFFLOAD_PARAMS")
-        return Placement("fsdp2", size, size // replicas, local, offload, offload, kind)
+        return place(
+            way="fsdp2",
+            shards=size // copies,
+            offload_optimizer=offload,
+            offload_weights=offload,
+        )
     if _is_set(variables, "ACCELERATE_USE_DEEPSPEED"):
         stage = variables.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
-        way: Way = "zero3" if stage == "3" else "zero2"
         names = ("OPTIMIZER", "PARAM")
         values = [variables.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE") for name in names]
         optimizer, weights = (value not in (None, "none") for value in values)
-        return Placement(way, size, size, local, optimizer, weights, kind)
-    return Placement("whole", size, 1, local, device=kind)
+        return place(
+            way="zero3" if stage == "3" else "zero2",
+            shards=size,
+            offload_optimizer=optimizer,
+            offload_weights=weights,
+        )
+    return place()
 
 
 @contextmanager

@@ -158,6 +158,12 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
             f" {algorithm.value.lam:g}, clip range {algorithm.value_epsilon:g}, learning rate"
             f" {config.learning_rate * algorithm.value.learning_rate_scale:g}"
         )
+    for key, value in (
+        ("per_device_train_batch_size", config.per_device_train_batch_size),
+        (f"tasks.{task.name}.rollout_batch_size", settings.rollout_batch_size),
+    ):
+        if value == "auto":
+            yield f"auto        {key} is found when the run starts; the plan is of its default"
     for difference in find_differences(algorithm, sampler, block_size is not None):
         yield f"mismatch    {difference}"
     for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):

@@ -15,11 +15,11 @@ from mmrl.preflight.placement import ALONE, Placement
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
 from mmrl.preflight.state_memory import (
     Needs,
+    add_checkpoints,
     count_model,
     count_moments,
     hold_state,
     peak_of_loading,
-    peak_of_saving,
     peak_of_step,
     peak_of_update,
 )
@@ -97,7 +97,9 @@ def estimate_memory(
     needs.add("loading", peak_of_loading(model, placement))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
-    needs.add("saving", peak_of_saving(model, placement), placement.device != "cpu")
+    lora = getattr(options, "lora", None) is not None
+    copied = config.async_save and config.save_steps > 0
+    add_checkpoints(needs, model, placement, model.trained if lora else model.weights, copied)
     return needs
 
 

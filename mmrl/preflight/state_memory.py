@@ -6,6 +6,8 @@ Sizes in, sizes out; nothing here knows a run. What is not resident is counted a
 - FSDP2 gathers a unit (a block, or everything outside the blocks) into a buffer and copies it out,
   so a unit is there twice for a moment. Its gradients are copied into a buffer that is reduced;
   gloo, between CPUs, reduces another copy of that.
+- A checkpoint is a copy of the state in the memory of the main process's host, which a thread
+  writes while training goes on.
 - ZeRO keeps a float32 copy of its part of the trained weights, and reduces gradients by buckets.
 """
 
@@ -16,7 +18,17 @@ from typing import Any, NamedTuple
 
 from mmrl.preflight.placement import Placement
 
-RESIDENT = ("weights", "adapter", "optimiser", "buckets", "reference", "average", "value")
+RESIDENT = (
+    "weights",
+    "adapter",
+    "optimiser",
+    "buckets",
+    "reference",
+    "average",
+    "value",
+    "snapshot",
+)
+"""What is held from the first step on."""
 PHASES = {
     "loading": ("weights", "reference", "loading"),
     "rollout": (*RESIDENT, "sampling"),
@@ -174,8 +186,16 @@ def hold_state(model: ModelBytes, placement: Placement) -> Needs:
     return needs
 
 
-def gather_units(model: ModelBytes, placement: Placement) -> float:
-    """Bytes of weights that a forward pass without gradient gathers at most."""
+def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -> float:
+    """Bytes of weights that forward passes without gradient gather at most.
+
+    Args:
+        model: sizes.
+        placement: of its parts.
+        whole: whether all of them are gathered for a phase of rollouts.
+    """
+    if placement.way == "fsdp2" and whole:
+        return model.weights + max(model.outer, model.block)
     if placement.way == "fsdp2":
         # the buffer of a unit is kept until the next one has arrived
         return model.outer + 2 * model.block + max(model.outer, model.block)
@@ -215,12 +235,23 @@ def peak_of_step(model: ModelBytes, placement: Placement) -> float:
     return (model.largest if placement.device == "cpu" else model.trained) / divided
 
 
-def peak_of_saving(model: ModelBytes, placement: Placement) -> float:
-    """Bytes of the whole tensors that the main process gathers for a checkpoint, in the memory of
-    its host: the trainer state, which is larger than the model."""
-    if placement.way == "whole" and placement.device == "cpu":
-        return 0.0
-    return model.trained + model.moments
+def add_checkpoints(
+    needs: Needs, model: ModelBytes, placement: Placement, saved: float, copied: bool
+) -> None:
+    """Add what the main process holds of a checkpoint, in the memory of its host.
+
+    Args:
+        needs: to add to.
+        model: sizes.
+        placement: of its parts.
+        saved: bytes of the model that is saved, or its adapter.
+        copied: whether a thread writes a copy while training goes on.
+    """
+    state, apart = model.trained + model.moments, placement.device != "cpu"
+    if copied:
+        needs.add("snapshot", saved + state, apart)
+    elif placement.way != "whole" or apart:
+        needs.add("saving", max(saved, state), apart)
 
 
 def peak_of_loading(model: ModelBytes, placement: Placement) -> float:

@@ -38,9 +38,10 @@ class TaskConfig:
     """Prompts per step, over all processes."""
     num_generations: int = 8
     """Rollouts per prompt: the size of a group."""
-    rollout_batch_size: int = 64
+    rollout_batch_size: int | str = 64
     """Rollouts sampled at once on a device; changes speed and memory only. Best a multiple of the
-    group: a batch with part of one group has no other group."""
+    group: a batch with part of one group has no other group. `auto` takes the largest that fits the
+    memory, see `mmrl.preflight.batch_trial`."""
     max_completion_length: int | None = None
     """Response positions of a text; null for images, and for the policy's own number."""
     eval_max_completion_length: int | None = None
@@ -89,6 +90,11 @@ class TaskConfig:
     shuffle_advantages: bool = False
     """Control run that must not learn: advantages are shuffled among the rollouts of a step."""
 
+    @property
+    def rollouts_at_once(self) -> int:
+        """`rollout_batch_size`, and its default where `auto` is not settled."""
+        return self.rollout_batch_size if isinstance(self.rollout_batch_size, int) else 64
+
     def __post_init__(self) -> None:
         self.settle_rewards()
         size, most = self.num_generations, MOST_ROLLOUTS
@@ -97,7 +103,9 @@ class TaskConfig:
         for key in ("max_completion_length", "eval_max_completion_length", "eval_limit"):
             length = getattr(self, key)
             check(length is None or length >= 1, key, length, "null or at least 1")
-        check(self.rollout_batch_size >= 1, "rollout_batch_size", self.rollout_batch_size, ">= 1")
+        size = self.rollout_batch_size
+        fits = size == "auto" or (isinstance(size, int) and size >= 1)
+        check(fits, "rollout_batch_size", size, "auto or at least 1")
         check(self.weight >= 0, "weight", self.weight, "0 or more")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
         band, allowed = self.accuracy_band, "null or [lowest, highest], from 0 to 1"

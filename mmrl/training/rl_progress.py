@@ -106,7 +106,7 @@ class RLProgress(Progress):
             task.eval_sampler,
             scorer,
             seed=self.config.seed,
-            batch_size=task.config.rollout_batch_size,
+            batch_size=task.config.rollouts_at_once,
             length=task.eval_length,
         )
 
