@@ -376,10 +376,12 @@ def hardware_rows() -> list[Any]:
 @pytest.mark.parametrize(("name", "size"), hardware_rows())
 def test_the_memory_of_recipes_is_what_the_dry_run_estimates(name: str, size: float) -> None:
     from mmrl.preflight.memory import estimate
+    from mmrl.preflight.placement import Placement
     from mmrl.preflight.public_sizes import sizes
     from mmrl.rollouts.tasks import Task
 
     config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
     tasks = [Task(key, options) for key, options in config.tasks.items()]
-    found = estimate(config, sizes(config)[1], tasks).peak().device / 2**30
+    needs = estimate(config, sizes(config)[1], tasks, Placement(device="cuda"))
+    found = needs.peak().device / 2**30
     assert round(found, 1) == pytest.approx(size, abs=0.11)

@@ -296,6 +296,6 @@ def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_a_copy_of_g
     assert two["buckets"] == two["gradients"] == one["gradients"]
     assert "buckets" not in one and two["weights"] == one["weights"]
     phases = {phase.phase: phase.device for phase in Needs(one).phases()}
-    resident = one["weights"] + one["adapter"] + one["optimiser"] + one["reference"]
+    resident = sum(one[name] for name in ("weights", "optimiser", "reference", "snapshot"))
     assert phases["rollout"] == resident + one["sampling"]
     assert phases["update"] == resident + one["gradients"] + one["update"]
