@@ -94,7 +94,7 @@ def estimate_memory(
         parts = placement.shards if placement.way in ("fsdp2", "zero3") else 1
         needs.add("average", model.trained / parts, placement.weights_apart)
     kept, working = _activations(config, options, network, 2 if bf16 else 4)
-    needs.add("loading", peak_of_loading(model, placement))
+    needs.add("loading", peak_of_loading(model, placement, not options.model))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
     lora = getattr(options, "lora", None) is not None

@@ -254,8 +254,16 @@ def add_checkpoints(
         needs.add("saving", max(saved, state), apart)
 
 
-def peak_of_loading(model: ModelBytes, placement: Placement) -> float:
-    """Bytes beside the weights while they are loaded and placed."""
+def peak_of_loading(model: ModelBytes, placement: Placement, drawn: bool = False) -> float:
+    """Bytes beside the weights while they are loaded and placed.
+
+    Args:
+        model: its sizes.
+        placement: how processes share it.
+        drawn: whether the weights are new and not read from a checkpoint.
+    """
+    if placement.way == "fsdp2" and not drawn:
+        return 0.0  # each process reads its rows alone
     if placement.way == "whole":
         # DDP sends the weights of the first process by buffers of 250 MiB
         return min(model.weights, 250 * 2**20) if placement.world_size > 1 else 0.0
