@@ -91,6 +91,7 @@ class StepRun:
         )
         self.trainer = Trainer(config, self.policy, self.accelerator)
         self.model, self.spent = self.policy.model, 0.0
+        self.can_reduce = self.policy.network.can_reduce
         self.policy.canvas = self._timed(self.policy.canvas)  # type: ignore[method-assign]
         self.policy.decode = self._timed(self.policy.decode)  # type: ignore[method-assign]
 
@@ -103,6 +104,8 @@ class StepRun:
         """Take the step."""
         reset_peak(self.accelerator.device)
         self.policy.model = self.model
+        # without it all logits exist at once
+        self.policy.network.can_reduce = not straightforward and self.can_reduce  # type: ignore[misc]
         if straightforward:
             self.policy.model = EverythingEverywhere(self.model, self._padding())
         device, self.spent = self.accelerator.device, 0.0
