@@ -43,6 +43,10 @@ class RunConfig:
     """Seed of every random draw: new weights, the order of examples, rollouts and masks."""
     max_steps: int = 100
     """Steps of the whole run."""
+    max_hours: float | None = None
+    """Hours of this launch, after which the run stops with a checkpoint and exit status 75 (0 under
+    a launcher of several processes); it stops before a step that would end later, as far as the
+    longest so far shows. A resumed run has as many again. Null is no limit."""
     optimizer: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
     """`sgd` is plain gradient descent with momentum; its learning rates are far larger. Those of
     bitsandbytes keep AdamW's moments in 8 bits (embeddings in 32), or in pages that move to the
@@ -69,6 +73,11 @@ class RunConfig:
     """Denominator offset of AdamW."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """What to do where a gradient is infinite or NaN: `stop` the run, or `skip` the optimiser step,
+    which leaves weights, moments and schedule as they were. Both log the prompts."""
+    max_skipped_steps: int = 10
+    """Optimiser steps in a row that may be skipped; the next one stops the run."""
     bf16: Literal["auto", True, False] = "auto"
     """Run forward passes under bfloat16 autocast; `auto` does so where the device computes bfloat16
     natively, see `mmrl.runtime.precision`."""
@@ -83,6 +92,15 @@ class RunConfig:
     """Steps between checkpoints; 0 writes only the final model."""
     save_total_limit: int | None = 2
     """Checkpoints to keep; null keeps all."""
+    metric_for_best_model: str | None = None
+    """Metric of evaluations, as in metrics.jsonl with or without `eval/`. A step whose evaluation
+    is the best so far gets a checkpoint, which `save_total_limit` does not remove. Null for none;
+    an evaluation before the first step does not count."""
+    greater_is_better: bool | None = None
+    """Whether the largest value of that metric is the best; null for yes unless it ends with
+    loss."""
+    load_best_model_at_end: bool = False
+    """Write the model of the best checkpoint into `final/`; false writes that of the last step."""
     async_save: bool = True
     """Write checkpoints in a thread while training goes on; the state is first copied to the memory
     of the first process's machine. False waits until each is on disk, with less memory."""
@@ -91,6 +109,10 @@ class RunConfig:
     LoRA; false writes the adapter. Checkpoints hold the adapter."""
     push_to_hub: bool = False
     """Upload `final/` to the Hugging Face hub at the end. The token is that of the environment."""
+    hub_strategy: Literal["end", "every_save", "checkpoint"] = "end"
+    """What `push_to_hub` uploads besides, in the background: with `every_save` the model of each
+    checkpoint, unless one is still being uploaded; with `checkpoint` also all that resuming needs,
+    as `last-checkpoint/`. Where that fails the run goes on with a warning."""
     hub_model_id: str | None = None
     """Repository to upload to, `owner/name` or a name; null is the name of `output_dir`."""
     hub_private_repo: bool | None = None
@@ -123,6 +145,11 @@ class RunConfig:
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         for key in ("eval_steps", "save_steps", "warmup_steps"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        limit = self.max_hours
+        check(limit is None or limit > 0, "max_hours", limit, "null or positive")
+        self._check_best()
+        number = self.max_skipped_steps
+        check(number >= 1, "max_skipped_steps", number, "at least 1")
         limit = self.ddp_timeout
         check(0 < limit < math.inf, "ddp_timeout", limit, "positive and finite, in seconds")
         self._check_optimizer()
@@ -137,6 +164,16 @@ class RunConfig:
             check_choice("report_to", tracker, TRACKERS)
             advice = f'Install it: pip install -e ".[{tracker}]"'
             check(bool(find_spec(tracker)), "report_to", tracker, "an installed package", advice)
+
+    def _check_best(self) -> None:
+        """Raise a ConfigError where there is nothing to choose the best checkpoint by."""
+        metric, wanted = self.metric_for_best_model, self.load_best_model_at_end
+        allowed = "null without evaluations"
+        known = metric is None or self.eval_steps > 0
+        check(known, "metric_for_best_model", metric, allowed, "Set eval_steps.")
+        advice = "Set metric_for_best_model."
+        chosen = metric is not None or not wanted
+        check(chosen, "load_best_model_at_end", wanted, "false without a metric", advice)
 
     def _check_optimizer(self) -> None:
         """Raise a ConfigError for a number that no optimiser can train with."""

@@ -59,8 +59,8 @@ def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int
     Args:
         work: returns the status, or None for 0.
         errors: errors of the user besides ValueError (which ConfigError is) and OSError: they
-            become one line on stderr and status 1. Ctrl-C is status 130; any other error is a
-            defect and keeps its traceback.
+            become one line on stderr and status 1. Ctrl-C is status 130, and a KeyboardInterrupt
+            with a `status` has that; any other error is a defect and keeps its traceback.
     """
     try:
         return work() or 0
@@ -68,7 +68,7 @@ def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int
         logger.debug("the command ended with", exc_info=True)
         sys.stderr.write(f"error: {error}\n")
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         gc.freeze()  # Python's last collection would take a second with torch imported
-        sys.stderr.write("stopped\n")
-        return 130
+        sys.stderr.write(f"{stop or 'stopped'}\n")
+        return getattr(stop, "status", 130)

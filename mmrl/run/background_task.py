@@ -9,10 +9,11 @@ class BackgroundTask:
 
     Args:
         name: of the thread.
+        daemon: whether the process may end before the task.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, daemon: bool = False) -> None:
+        self.name, self.daemon = name, daemon
         self.error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -31,8 +32,7 @@ class BackgroundTask:
             except BaseException as error:
                 self.error = error
 
-        # no daemon: at the end of the process it is awaited
-        self._thread = threading.Thread(target=run, name=self.name)
+        self._thread = threading.Thread(target=run, name=self.name, daemon=self.daemon)
         self._thread.start()
 
     def wait(self) -> None:

@@ -22,6 +22,8 @@ from mmrl.config import ConfigError
 
 logger = logging.getLogger(__name__)
 CHECKSUMS = "SHA256SUMS"
+LAST = "last-checkpoint"
+"""Name of a checkpoint that was uploaded with `hub_strategy=checkpoint`."""
 _ASIDE = ".partial"
 _REPLACED = ".replaced"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -137,7 +139,7 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
         steps = checkpoint_steps(folder)
         return folder / str(steps[-1]) if steps else None
     path = Path(resume_from_checkpoint)
-    if not path.is_dir() or not path.name.isdigit():
+    if not path.is_dir() or not (path.name.isdigit() or path.name == LAST):
         known = ", ".join(str(step) for step in checkpoint_steps(folder)) or "none"
         raise ConfigError(
             f"resume_from_checkpoint is '{path}', which is not a checkpoint directory named by its "
@@ -146,13 +148,16 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
     return path
 
 
-def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
+def prune_checkpoints(
+    folder: Path, step: int, keep: int | None = None, best: int | None = None
+) -> None:
     """Remove later and surplus checkpoints of a run at `step`, and leftovers of interrupted writes.
 
     Args:
         folder: `checkpoints/` of the run.
         step: of the checkpoint just written or resumed from; later ones are of an abandoned run.
         keep: how many to keep up to `step`, the newest ones; None keeps all.
+        best: step that is kept besides.
     """
     if folder.is_dir():
         recover_checkpoints(folder)
@@ -161,7 +166,8 @@ def prune_checkpoints(folder: Path, step: int, keep: int | None = None) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
     steps = checkpoint_steps(folder)
     later, earlier = [n for n in steps if n > step], [n for n in steps if n <= step]
-    for n in [*later, *(earlier[:-keep] if keep else [])]:
+    surplus = [n for n in (earlier[:-keep] if keep else []) if n != best]
+    for n in [*later, *surplus]:
         shutil.rmtree(folder / str(n))
         logger.info("removed checkpoint %d", n)
 

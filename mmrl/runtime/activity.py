@@ -115,7 +115,7 @@ class Display:
     def __init__(self, shown: bool | None = None) -> None:
         self.shown = os.environ.get("RANK", "0") == "0" if shown is None else shown
         self.stack: list[Activity] = []
-        self.moved = time.monotonic()
+        self.begun = self.moved = time.monotonic()
         self._closed = threading.Event()
 
     @property

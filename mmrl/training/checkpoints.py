@@ -9,11 +9,18 @@ from pathlib import Path
 from accelerate import Accelerator
 
 from mmrl.run.background_task import BackgroundTask
-from mmrl.run.checkpoint import CheckpointError, prune_checkpoints, write_directory
+from mmrl.run.checkpoint import (
+    CheckpointError,
+    checkpoint_steps,
+    prune_checkpoints,
+    write_directory,
+)
+from mmrl.run.hub_upload import upload_checkpoint
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run_config import RunConfig
 from mmrl.runtime.activity import activity
 from mmrl.runtime.launch import any_process
+from mmrl.training.best_checkpoint import BestCheckpoint
 
 logger = logging.getLogger(__name__)
 
@@ -27,18 +34,23 @@ class Checkpoints:
     Attributes:
         step: of the last checkpoint that was begun, or resumed from.
         seconds: longest time that one took until it was complete.
+        best: which of them is the best, on the main process.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig, accelerator: Accelerator) -> None:
         self.run, self.config, self.accelerator = run, config, accelerator
         self.step, self.seconds = 0, 0.0
+        self.best = BestCheckpoint(config.metric_for_best_model, config.greater_is_better)
         self._writer = BackgroundTask("checkpoint")
+        self._upload = BackgroundTask("upload", daemon=True)
 
     def resume(self, step: int) -> None:
         """Begin at a step; remove later checkpoints and what interrupted writes have left."""
         self.step = step
         if self.run.is_main:
             prune_checkpoints(self.run.checkpoints, step)
+            kept = checkpoint_steps(self.run.checkpoints)
+            self.best.resume(self.run.read_metrics(), kept)
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """Write a checkpoint and remove those beyond `save_total_limit`; all processes call this.
@@ -53,11 +65,13 @@ class Checkpoints:
         self.settle()
         self.step = step
         target, started = self.run.checkpoints / str(step), time.monotonic()
+        keep, best = self.config.save_total_limit, self.best.step
 
         def complete(work: Callable[[], None]) -> None:
             work()
             self.seconds = max(self.seconds, time.monotonic() - started)
-            prune_checkpoints(self.run.checkpoints, step, self.config.save_total_limit)
+            prune_checkpoints(self.run.checkpoints, step, keep, best)
+            self._push(target)
 
         def begin(work: Callable[[], None]) -> None:
             self._writer.start(partial(complete, work))
@@ -68,6 +82,29 @@ class Checkpoints:
             write_directory(target, save, self.run.is_main, wait, background)
         if background is None and self.run.is_main:
             complete(lambda: None)
+
+    def _push(self, checkpoint: Path) -> None:
+        """Begin to upload a checkpoint, where that is wanted and none is being uploaded."""
+        strategy = self.config.hub_strategy
+        if not self.config.push_to_hub or strategy == "end":
+            return
+        if self._upload.running:
+            logger.info("checkpoint %s is not uploaded: one before it still is", checkpoint.name)
+            return
+        self._report_upload()
+        repository = self.config.hub_model_id or self.run.path.resolve().name
+        private, whole = self.config.hub_private_repo, strategy == "checkpoint"
+        self._upload.start(partial(upload_checkpoint, checkpoint, repository, private, whole))
+
+    def finish_upload(self) -> None:
+        """Wait for an upload at the end of the run."""
+        self._upload.wait()
+        self._report_upload()
+
+    def _report_upload(self) -> None:
+        error = self._upload.take_error()
+        if error is not None:
+            logger.warning("the run goes on without this upload: %s", error)
 
     @property
     def failed(self) -> bool:

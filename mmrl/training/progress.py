@@ -3,9 +3,10 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from accelerate.utils import gather_object
 
@@ -17,12 +18,27 @@ from mmrl.run.profile import profile_run
 from mmrl.run.report import write_report
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
-from mmrl.runtime.interrupt import take_save_request
+from mmrl.runtime.interrupt import Interrupted, take_save_request
 from mmrl.runtime.launch import any_process
 from mmrl.training.checkpoints import Checkpoints
 from mmrl.training.run_trainer import RunTrainer
+from mmrl.training.stop_rules import Stop, StoppedByRule, StopRules, is_training, write_stop
 
 logger = logging.getLogger(__name__)
+
+
+class Wishes(NamedTuple):
+    """What a process wants after a step, and knows; all act on those of all.
+
+    Attributes:
+        save: whether a signal has asked it for a checkpoint, or it has the best evaluation.
+        failed: whether the writing of a checkpoint has failed in its background.
+        stop: the rule that ends the run.
+    """
+
+    save: bool
+    failed: bool
+    stop: Stop | None
 
 
 class Progress:
@@ -46,12 +62,15 @@ class Progress:
         self.accelerator = trainer.accelerator
         self.evaluate, self.at_ends = evaluate, at_ends
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
+        self.stop: Stop | None = None
 
     def __enter__(self) -> Self:
         # a run that starts anew keeps no line, not even of the evaluation before its first step
         self.run.truncate_metrics(self.trainer.step or -1)
-        self.begun = self.trainer.step
+        self.begun, self.best_at = self.trainer.step, None
         self.checkpoints.resume(self.begun)
+        self.rules = StopRules(self.config, self.run.read_metrics() if self.run.is_main else ())
+        write_stop(self.run, None, self.begun)
         evaluated = any_process(self.run.is_main and self._has_evaluation())
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
@@ -96,24 +115,31 @@ class Progress:
             Interrupted: a stop is requested on any process; nothing of it is kept.
         """
         if self._is_evaluation_due():
-            lines = self.evaluate()
+            lines = [*self.evaluate()]
             self.evaluated = self.trainer.step
             for line in lines:
                 self._log(line)
+            self.best_at = self.trainer.step if self._is_best(lines) else None
             if self.trainer.step == self.begun:  # it is no part of the first step's time
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
-        """Write a checkpoint every `save_steps`, and after SIGUSR1 on any process.
+        """Write a checkpoint every `save_steps`, after SIGUSR1 on any process, and of the step with
+        the best evaluation.
 
         Raises:
             CheckpointError: the last one could not be written in the background.
+            Interrupted: a rule ends the run.
         """
-        wishes = gather_object([(take_save_request(), self.checkpoints.failed)])
-        wanted, failed = (any(column) for column in zip(*wishes, strict=True))
-        self.checkpoints.raise_failure(failed)
-        if wanted or self._is_due(self.config.save_steps):
+        save = take_save_request() or self.best_at == self.trainer.step
+        stop = self.rules.find(self.checkpoints.seconds) if self.run.is_main else None
+        wishes = gather_object([Wishes(save, self.checkpoints.failed, stop)])
+        self.checkpoints.raise_failure(any(wish.failed for wish in wishes))
+        if self._is_due(self.config.save_steps) or any(wish.save for wish in wishes):
             self.write_checkpoint()
+        self.stop = next((wish.stop for wish in wishes if wish.stop), None)
+        if self.stop is not None and self.trainer.step < self.config.max_steps:
+            raise Interrupted
 
     def finish(self) -> bool:
         """Write the final model, or the checkpoint of a run that was stopped, and the report.
@@ -122,6 +148,7 @@ class Progress:
             Whether the run reached its last step and evaluated it where that is due.
 
         Raises:
+            StoppedByRule: a rule has ended the run.
             UploadError: the finished model could not be uploaded; it is in `final/`.
         """
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
@@ -135,12 +162,17 @@ class Progress:
             self.checkpoints.settle()
             step = self.trainer.step
             logger.info("stopped at step %d; resume_from_checkpoint=auto continues", step)
+            if self.stop is not None:
+                logger.warning("stopped by %s", self.stop)
+                write_stop(self.run, self.stop, step)
         if self.run.is_main:
             with activity("writing the report"):
                 write_report(self.run.path)
             logger.info("report: %s", self.run.path / "report.html")
             if finished and self.config.push_to_hub:
                 self._upload()
+        if not finished and self.stop is not None:
+            raise StoppedByRule(self.stop, self.trainer.step)
         return finished
 
     def write_checkpoint(self) -> None:
@@ -153,8 +185,21 @@ class Progress:
         self._describe(folder)
 
     def _save_final(self, folder: Path) -> None:
-        self.trainer.save_model(folder)
+        with self._best_weights():
+            self.trainer.save_model(folder)
         self._describe(folder)
+
+    @contextmanager
+    def _best_weights(self) -> Iterator[None]:
+        """Load the best checkpoint, where it is what the run ends with."""
+        [best, *_] = gather_object([self.checkpoints.best.step])
+        step = self.trainer.step
+        if self.config.load_best_model_at_end and best not in (None, step):
+            self.trainer.load(self.run.checkpoints / str(best))
+        try:
+            yield
+        finally:
+            self.trainer.step = step
 
     def _describe(self, folder: Path) -> None:
         if self.run.is_main:
@@ -163,6 +208,7 @@ class Progress:
     def _upload(self) -> None:
         repository = self.config.hub_model_id or self.run.path.resolve().name
         with activity(f"uploading to {repository}", timed=False):
+            self.checkpoints.finish_upload()
             upload(self.run.final, repository, self.config.hub_private_repo)
 
     def _write_final(self) -> None:
@@ -172,6 +218,7 @@ class Progress:
 
     def _log(self, values: Mapping[str, float]) -> None:
         self.run.append(self.trainer.step, values)
+        self.rules.add(values)
         if self.config.report_to:
             self.accelerator.log(dict(values), step=self.trainer.step)
 
@@ -186,6 +233,9 @@ class Progress:
         return every > 0 and due and step != self.evaluated
 
     def _has_evaluation(self) -> bool:
-        """Whether the metrics hold an evaluation of this step, which is a line without a loss."""
+        """Whether the metrics hold an evaluation of this step."""
         lines = [line for line in self.run.read_metrics() if line["step"] == self.trainer.step]
-        return any("loss" not in line for line in lines)
+        return not all(is_training(line) for line in lines)
+
+    def _is_best(self, lines: Sequence[Mapping[str, float]]) -> bool:
+        return self.run.is_main and self.checkpoints.best.add(self.trainer.step, lines)
