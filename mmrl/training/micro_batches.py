@@ -8,6 +8,7 @@ log-probs is taken, and each part propagates its share of that through the netwo
 gradient, for one more forward of every pass. Only a number per position and pass is kept.
 """
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -72,6 +73,12 @@ class Part:
         """The passes of this part."""
         passes = self.item.passes[self.rows]
         return passes if self.draws is None else passes.select_draws(self.draws)
+
+    @property
+    def prompts(self) -> list[str]:
+        """What its rollouts are of, for messages."""
+        some = {prompt.id: prompt.text for prompt in self.item.batch.prompts[self.rows]}
+        return [f"{name} ({textwrap.shorten(text, 60)})" for name, text in some.items()]
 
     @property
     def has_loss(self) -> bool:

@@ -6,7 +6,7 @@ Random draws need no state: every generator is named by the seed and the step.
 import logging
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from mmrl.config import ConfigError
@@ -32,6 +33,8 @@ from models.weights import write_or_defer
 logger = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=RunConfig)
 STATE_FILE = "trainer_state.pt"
+MOST_NAMES = 16
+"""Prompts that a message lists."""
 DAMAGE = (
     OSError,
     RuntimeError,
@@ -53,6 +56,7 @@ class RunTrainer(ABC, Generic[Config]):
         config: the same with what the device decides in the place of `auto`.
         sharding: how the processes share the model.
         step: steps done.
+        skipped: optimiser steps in a row that were skipped, up to the last.
         window: metrics since the last line of `metrics.jsonl`.
         modules: what holds the trained parameters.
     """
@@ -64,7 +68,7 @@ class RunTrainer(ABC, Generic[Config]):
         self.settings, self.accelerator = config, accelerator
         self.config: Config = follow_device(config, accelerator, dtype)
         self.sharding = build_sharding(accelerator)
-        self.step, self.window = 0, MetricWindow()
+        self.step, self.window, self.skipped = 0, MetricWindow(), 0
 
     @abstractmethod
     def write_model(self, folder: Path, merge: bool) -> None:
@@ -90,20 +94,39 @@ class RunTrainer(ABC, Generic[Config]):
         if self.config.torch_compile:
             compile_blocks(network)
 
-    def clip_gradient(self, model: nn.Module) -> Tensor:
-        """Clip the gradient of a model to `max_grad_norm`; return its norm before.
+    def clip_gradients(
+        self, models: Mapping[str, nn.Module], losses: Sequence[tuple[Sequence[str], Tensor]]
+    ) -> dict[str, Tensor] | None:
+        """Clip the gradients of models to `max_grad_norm`; all processes call this.
+
+        Args:
+            models: by the name of the norm of their gradient.
+            losses: what each micro-batch of this process was about, and its loss.
+
+        Returns:
+            The norms before; None where one is not finite and the optimiser step is skipped.
 
         Raises:
-            DivergenceError: it is not finite; the weights are left as they were.
+            DivergenceError: one is not finite, and the run stops; the weights are left as they
+                were.
         """
         limit = self.config.max_grad_norm or float("inf")
-        norm = self.sharding.clip_gradient(model, limit)
-        if not torch.isfinite(norm):
-            raise DivergenceError(
-                f"the gradient of step {self.step + 1} is {float(norm)}. Lower learning_rate or"
-                " max_grad_norm, or raise warmup_steps, and resume from the last checkpoint."
-            )
-        return norm
+        norms = {n: self.sharding.clip_gradient(each, limit) for n, each in models.items()}
+        if all(torch.isfinite(norm) for norm in norms.values()):
+            self.skipped = 0
+            return norms
+        self.skipped += 1
+        [(name, norm)] = [(n, float(x)) for n, x in norms.items() if not torch.isfinite(x)][:1]
+        about = describe_nonfinite(losses)
+        logger.warning("step %d: %s is %s; %s", self.step + 1, name, norm, about)
+        if self.config.on_nonfinite == "skip" and self.skipped <= self.config.max_skipped_steps:
+            return None
+        skipped = f" after {self.skipped - 1} that were skipped" if self.skipped > 1 else ""
+        raise DivergenceError(
+            f"the gradient of step {self.step + 1} is {norm}{skipped}; {about}. Lower learning_rate"
+            " or max_grad_norm, or raise warmup_steps, and resume from the last checkpoint;"
+            " on_nonfinite=skip leaves out such steps."
+        )
 
     def save_model(self, folder: Path, merge: bool | None = None) -> None:
         """Write the model in its public format. Rank 0 writes.
@@ -131,6 +154,7 @@ class RunTrainer(ABC, Generic[Config]):
                 "bf16": self.config.bf16,
                 "settings": dump_settings(self.settings),
                 "window": self.window.state_dict(),
+                "skipped": self.skipped,
                 **self.state(),
             }
             state = self.sharding.gather(state)
@@ -160,7 +184,7 @@ class RunTrainer(ABC, Generic[Config]):
         with explain_damage(path):
             self.restore(state, checkpoint)
             self.window.load_state_dict(state["window"])
-        self.step = step
+        self.step, self.skipped = step, state.get("skipped", 0)
         logger.info("resumed from %s at step %d", checkpoint, step)
         warn_of_change(state.get("bf16"), bool(self.config.bf16))
 
@@ -171,6 +195,20 @@ class RunTrainer(ABC, Generic[Config]):
                     yield f"the weight {name}", parameter.data
         for optimizer in self.optimizers:
             yield from list_moments(optimizer)
+
+
+def describe_nonfinite(losses: Sequence[tuple[Sequence[str], Tensor]]) -> str:
+    """Which micro-batches of any process have a loss that is not finite; all processes call this.
+
+    Args:
+        losses: what each micro-batch of this process was about, and its loss.
+    """
+    bad = [name for names, loss in losses if not torch.isfinite(loss) for name in names]
+    found = list(dict.fromkeys(gather_object(bad)))
+    if not found:
+        return "every loss of it is finite"
+    rest = f", and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
+    return f"the loss is not finite for {', '.join(found[:MOST_NAMES])}{rest}"
 
 
 @contextmanager

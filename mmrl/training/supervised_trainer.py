@@ -68,19 +68,29 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             raise
-        for metrics in found:
-            self.window.add(metrics)
-        norm = self.clip_gradient(self.network)
-        for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
-            optimizer.step()
-            schedule.step()
+        norms = self.clip_gradients({"grad_norm": self.network}, self._name_losses(found))
+        if norms is not None:
+            for metrics in found:
+                self.window.add(metrics)
+            for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+                optimizer.step()
+                schedule.step()
+            if self.ema is not None:
+                self.ema.update()
+            self.window.add(norms)
+        for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        if self.ema is not None:
-            self.ema.update()
         self.step += 1
-        self.window.add({"grad_norm": norm, "time/step_s": time.perf_counter() - started})
+        if self.config.on_nonfinite == "skip":
+            self.window.add({"skipped_steps": float(norms is None)})
+        self.window.add({"time/step_s": time.perf_counter() - started})
         losses = torch.stack([metrics["loss"] for metrics in found])
         return float(losses.mean())  # no wait: the norm has been read already
+
+    def _name_losses(self, found: list[dict[str, Tensor]]) -> list[tuple[list[str], Tensor]]:
+        """The micro-batches of a step, with their losses over all ranks."""
+        first = self.step * len(found)
+        return [([f"micro-batch {first + n}"], metrics["loss"]) for n, metrics in enumerate(found)]
 
     def _add_gradients(self) -> list[dict[str, Tensor]]:
         """Go backward from every micro-batch of a step; return their metrics."""

@@ -62,6 +62,7 @@ class Trainer(TrainedPolicy):
         ]
         prepared = time.perf_counter()
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.policy.device))
+        self.taken = 0  # optimiser steps
         for n, plan in enumerate(plans):
             self._inner_step(plan, sums, leave_together(self.sharding.shards) if n == 0 else None)
         self.step += 1
@@ -69,7 +70,9 @@ class Trainer(TrainedPolicy):
         done = self.step * len(plans)
         if self.follows and done // every > (done - len(plans)) // every:
             self.sync_reference()
-        metrics = self._reduce_metrics(sums, len(plans))
+        metrics = self._reduce_metrics(sums, self.taken) if self.taken else {}
+        if self.config.on_nonfinite == "skip":
+            metrics["skipped_steps"] = float(len(plans) - self.taken)
         metrics["learning_rate"] = float(self.schedule.get_last_lr()[0])
         metrics["time/score_s"] = prepared - started
         metrics["time/update_s"] = time.perf_counter() - prepared
@@ -178,17 +181,26 @@ class Trainer(TrainedPolicy):
             for item in sorted(plan, key=lambda item: item.task.algorithm.value is not None)
             for part in split_parts(item, self._micro_batches(len(item.batch)), *how)
         ]
+        before = {name: value.clone() for name, value in sums.items()}
         with activity("update", len(work)):
+            losses = []
             # processes may have different numbers of parts, and communicate in the last
             with leaving or nullcontext():
                 for part in work[:-1]:
-                    self._add_gradient(part, sums, alone=len(plan) == 1)
+                    losses += self._add_gradient(part, sums, alone=len(plan) == 1)
                     advance()
-            self._add_gradient(work[-1], sums, alone=len(plan) == 1, last=True)
-            for name, model in self._clipped_models().items():
-                sums[name] += self.clip_gradient(model) / self.accelerator.num_processes
-            self.optimizer.step()
+            losses += self._add_gradient(work[-1], sums, alone=len(plan) == 1, last=True)
+            norms = self.clip_gradients(self._clipped_models(), losses)
+            if norms is not None:
+                self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+        if norms is None:
+            sums.clear()
+            sums.update(before)
+            return
+        self.taken += 1
+        for name, norm in norms.items():
+            sums[name] += norm / self.accelerator.num_processes
         self.schedule.step()
         if self.ema is not None:
             self.ema.update()
@@ -202,18 +214,24 @@ class Trainer(TrainedPolicy):
 
     def _add_gradient(
         self, part: Part, sums: dict[str, Tensor], alone: bool, last: bool = False
-    ) -> None:
-        """Add the gradient of a part, and its metrics; the last reduces it over the processes."""
-        weight = part.item.task.config.weight
+    ) -> list[tuple[list[str], Tensor]]:
+        """Add the gradient of a part, and its metrics; the last reduces it over the processes.
+
+        Returns:
+            The prompts of the part, with each of its losses.
+        """
+        weight, found = part.item.task.config.weight, []
         prefix = "" if alone else f"{part.item.task.name}/"
         # undoes the mean over processes: the terms are shares of a sum
         scale = weight * self.accelerator.num_processes
         with self.sharding.accumulate(list(self._clipped_models().values()), last):
             for loss, metrics in self._losses(part):
                 self.sharding.backward(loss * scale)
+                found.append((part.prompts, loss.detach()))
                 sums["loss"] += metrics.pop("loss", 0.0) * weight
                 for name, value in metrics.items():
                     sums[prefix + name] += value
+        return found
 
     def try_gradient(self, task: Task, batch: RolloutBatch) -> None:
         """Add the gradient of the first micro-batch of some rollouts twice, to see whether it fits.
