@@ -69,7 +69,7 @@ class Watchdog:
             return
         interrupted = isinstance(error, KeyboardInterrupt)
         ended = f"{type(error).__name__}: {error}" if error and not interrupted else "done"
-        with suppress(RuntimeError):  # of a store that has ended: nobody is there to be told
+        with suppress(RuntimeError):  # of a store that has ended: nobody listens
             self.heartbeats.send(Heartbeat(0.0, "", "", ended=ended))
             until = time.monotonic() + (3 * BEAT if error else LAST_WORDS)
             while self.rank == 0 and time.monotonic() < until:
@@ -171,7 +171,7 @@ def watch_run(limit: float) -> Iterator[None]:
 
     heartbeats, run = None, next(_runs)
     if distributed_c10d.is_initialized():
-        # a connection of its own: a call of another thread may wait in the shared one
+        # another connection: a call of another thread may wait in the shared one
         shared = distributed_c10d._get_default_store().clone()
         store = distributed_c10d.PrefixStore(f"mmrl/{run}", shared)
         rank, world_size = distributed_c10d.get_rank(), distributed_c10d.get_world_size()

@@ -1,6 +1,6 @@
 """Rules that end a run before its last step: wall-clock time, the KL, a reward that collapses.
 
-Each leaves a checkpoint, `stopped.json` in the run directory and an exit status of its own. Rules
+Each leaves a checkpoint, `stopped.json` in the run directory and a separate exit status. Rules
 on metrics read the lines of `metrics.jsonl`, so a resumed run goes on as one that was not stopped.
 """
 
