@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mmrl.config import ConfigError
+from mmrl.rl import main
 from mmrl.run.hub_upload import check_upload
 from tests.mmrl.run.hub_server import TOKEN, Hub, serve_hub
 from tests.mmrl.runs import ROOT, command_line
@@ -78,3 +79,32 @@ def test_what_cannot_be_uploaded_is_known_before_the_run(monkeypatch: pytest.Mon
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: True)
     with pytest.raises(ConfigError, match="HF_HUB_OFFLINE"):
         check_upload("me/model")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", [False, True])
+def test_checkpoints_are_uploaded_while_the_run_goes_on(
+    failing: bool, world: SimpleNamespace, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    with serve_hub(failing=failing) as hub:
+        words = ["hub_strategy=checkpoint", "save_steps=1", "max_steps=2", "model.lora={r: 4}"]
+        done = run(world, output, hub, *words)
+    log = (output / "train.log").read_text()
+    if failing:
+        assert done.returncode == 1, "the finished model could not be uploaded either"
+        assert "the run goes on without this upload: hub_model_id" in log
+        assert (output / "final" / "adapter_model.safetensors").exists()
+        return
+    assert done.returncode == 0, done.stderr
+    assert "checkpoint 1: uploaded to me/run" in log
+    assert {"adapter_model.safetensors", "last-checkpoint/trainer_state.pt"} <= hub.files.keys()
+    assert "trainer_state.pt" not in hub.files and "last-checkpoint/SHA256SUMS" in hub.files
+    stored = tmp_path / "last-checkpoint"
+    for name, content in hub.files.items():
+        if name.startswith("last-checkpoint/"):
+            path = stored / name.removeprefix("last-checkpoint/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    words = [*command_line(world, tmp_path / "on"), f"resume_from_checkpoint={stored}"]
+    assert main([*words, "max_steps=3", "model.lora={r: 4}"]) == 0
