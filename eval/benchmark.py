@@ -138,14 +138,14 @@ def _sample_and_score(
     """The results of a checked benchmark; None on all processes but the main one."""
     device, main = _device(config, accelerator), accelerator.is_main_process
     sharding = build_sharding(accelerator)
-    check_queries_unsharded(config.rewards, sharding.shards)
+    check_queries_unsharded(config.rewards, sharding.gathers)
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts)
     with activity("loading the model"):
         place = {"device": device, "deferred": sharding.reads_shards}
         policy = load_policy(**policy_options(config.model), **place)
-        sharding.shard_policy(policy)
+        sharding.shard_policy(policy, trained=False)
     if scorer is not None:
         bind_policy(scorer, policy, config.seed)
     settings = config.rows()

@@ -18,6 +18,7 @@ from mmrl.preflight.reward_probe import offline
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
+from mmrl.runtime.deepspeed_launch import check_value_backbone
 from mmrl.runtime.launch import check_launch
 from mmrl.samplers import check_blocks
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH
@@ -39,6 +40,8 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         ConfigError, FileNotFoundError, ValueError: what the run cannot start with.
     """
     check_launch(config.optimizer, config.torch_compile)
+    if config.value is not None:
+        check_value_backbone(config.value.backbone)
     check_geometry(config, world_size)
     check_model(config)
     with offline() if dry else nullcontext():

@@ -6,18 +6,24 @@ The launcher passes its configuration file on as environment variables. They are
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, gather_object, patch_environment
+from accelerate.utils import (
+    DistributedType,
+    InitProcessGroupKwargs,
+    gather_object,
+    patch_environment,
+)
 
 from mmrl.config import ConfigError, check
 from mmrl.runtime.compilation import check_compiler
+from mmrl.runtime.deepspeed_launch import check_deepspeed, uses_deepspeed
 from mmrl.runtime.same_code import check_same_code
 
 _REFUSED = {
-    "ACCELERATE_USE_DEEPSPEED": ("distributed_type", "DEEPSPEED"),
     "ACCELERATE_USE_MEGATRON_LM": ("distributed_type", "MEGATRON_LM"),
 }
 """Unsupported: variable of the launcher -> key and value of its configuration file."""
@@ -34,7 +40,6 @@ _FIXED = {
 
 _UNUSED = ("TP_SIZE", "CP_SIZE", "SP_SIZE")
 """Sizes of a `parallelism_config` that must be 1."""
-
 _ADVICE = {
     "FSDP_ACTIVATION_CHECKPOINTING": "Set model.gradient_checkpointing=true instead.",
     "ACCELERATE_MIXED_PRECISION": "bf16=auto of the run, or bf16=true, decides instead.",
@@ -74,19 +79,24 @@ def read_launch() -> Launch:
     )
 
 
-def join_processes(**options: Any) -> Accelerator:
+def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelerator:
     """Join the processes that this one was launched with.
 
     Args:
+        timeout: of communication between them; None for torch's.
         **options: of `Accelerator`.
 
     Raises:
         ConfigError: processes run different code.
     """
+    # without a device, launched processes find each other only where the CPU is asked for, or with
+    # DeepSpeed, which accelerate leaves out on the CPU, where a backend is
+    cpu, deepspeed = not torch.accelerator.is_available(), uses_deepspeed()
+    backend = {"backend": "gloo"} if cpu and deepspeed else {}
+    group = InitProcessGroupKwargs(timeout=timeout, **backend)
     # accelerate refuses groups of processes on the CPU; `mmrl.runtime.sharding` forms them itself
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
-        # without a device, launched processes find each other only where the CPU is asked for
-        accelerator = Accelerator(cpu=not torch.accelerator.is_available(), **options)
+        accelerator = Accelerator(cpu=cpu and not deepspeed, kwargs_handlers=[group], **options)
     check_same_code(accelerator)
     return accelerator
 
@@ -117,12 +127,14 @@ def check_launch(optimizer: str = "adamw", torch_compile: Any = False) -> None:
             advice = _ADVICE.get(variable, f"{_FILE}.")
             check(value.lower() == wanted.lower(), key, value, f"{wanted} to shard", advice)
         _check_mesh()
+    if uses_deepspeed():
+        check_deepspeed(torch_compile)
     _check_optimizer(optimizer)
 
 
 def _check_optimizer(optimizer: str) -> None:
     """Raise a ConfigError for an optimiser that cannot work on shards, or on this device."""
-    if _flag("ACCELERATE_USE_FSDP") or _flag("ACCELERATE_USE_DEEPSPEED"):
+    if _flag("ACCELERATE_USE_FSDP") or uses_deepspeed():
         advice = "configs/accelerate/multi_gpu.yaml leaves the model whole on every device."
         reason = "Muon needs whole matrices" if optimizer == "muon" else "It needs whole tensors"
         allowed = "adamw or sgd where the model is sharded"

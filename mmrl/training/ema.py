@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmrl.runtime.sharding.tensors import take_part
+from mmrl.runtime.sharding.tensors import copy_part, held_part, take_part
 from mmrl.training.trainable import swap_values
 
 
@@ -24,7 +24,7 @@ class ExponentialAverage:
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.module, self.decay, self.updates = module, decay, 0
         self.parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
-        self.average = {n: p.detach().float().clone() for n, p in self.parameters.items()}
+        self.average = {n: copy_part(p, torch.float32) for n, p in self.parameters.items()}
 
     @torch.no_grad()
     def update(self) -> None:
@@ -32,7 +32,7 @@ class ExponentialAverage:
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         for name, parameter in self.parameters.items():
-            self.average[name].lerp_(parameter.detach().float(), 1 - decay)
+            self.average[name].lerp_(held_part(parameter).float(), 1 - decay)
 
     def apply(self) -> AbstractContextManager[None]:
         """Put the average into the module while the context is open."""

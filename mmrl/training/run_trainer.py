@@ -28,6 +28,7 @@ from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.finiteness import check_finite, list_moments
 from mmrl.runtime.precision import autocast_forward, warn_of_change
 from mmrl.runtime.sharding import build_sharding
+from mmrl.runtime.sharding.tensors import held_part
 from models.weights import write_or_defer
 
 logger = logging.getLogger(__name__)
@@ -192,7 +193,7 @@ class RunTrainer(ABC, Generic[Config]):
         for module in self.modules:
             for name, parameter in module.named_parameters():
                 if parameter.requires_grad:
-                    yield f"the weight {name}", parameter.data
+                    yield f"the weight {name}", held_part(parameter)
         for optimizer in self.optimizers:
             yield from list_moments(optimizer)
 

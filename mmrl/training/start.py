@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, ProjectConfiguration
+from accelerate.utils import ProjectConfiguration
 
 from mmrl import begin
 from mmrl.run.checkpoint import recover_checkpoints
@@ -38,9 +38,9 @@ def start_processes(config: RunConfig) -> Accelerator:
     check_launch(config.optimizer, config.torch_compile)
     timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)
     return join_processes(
+        timeout,
         mixed_precision="no",  # mmrl.runtime.precision puts autocast around the network alone
         log_with=list[Any](config.report_to) or None,
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=timeout)],
         project_config=ProjectConfiguration(logging_dir=f"{config.output_dir}/tensorboard"),
     )
 

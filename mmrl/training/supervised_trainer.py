@@ -17,7 +17,7 @@ from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import Interrupted, leave_together
 from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding.pace import keep_pace
-from mmrl.runtime.sharding.tensors import take_part, use_state
+from mmrl.runtime.sharding.tensors import use_state
 from mmrl.sft_config import SFTConfig
 from mmrl.training.adapter_dropout import adapter_dropout
 from mmrl.training.ema import ExponentialAverage
@@ -125,7 +125,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
         averaged = self._saved_weights()
         pace = (
             keep_pace(self.network, self.accelerator.device)
-            if self.sharding.shards
+            if self.sharding.gathers
             else nullcontext()
         )
         with activity("evaluating"), averaged, leave_together(), pace:
@@ -136,7 +136,7 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     def write_model(self, folder: Path, merge: bool) -> None:
         """Write the model in its public format, averaged if there is an average, or its adapter."""
         with self._saved_weights():
-            state = self.sharding.gather(self.network.state_dict())
+            state = self.sharding.gather(self.sharding.weights(self.network))
             if self.accelerator.is_main_process:
                 if merge and isinstance(self.network, Network):
                     state = merge_state(self.network, state)
@@ -146,7 +146,10 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
     def state(self) -> dict[str, Any]:
         """Trained weights, optimisers, schedules and average."""
         frozen = self._frozen()
-        weights, data = self.network.state_dict(), getattr(self.objective, "data_state", dict)
+        weights, data = (
+            self.sharding.weights(self.network),
+            getattr(self.objective, "data_state", dict),
+        )
         return {
             "data": data(),
             "network": {name: value for name, value in weights.items() if name not in frozen},
@@ -157,10 +160,8 @@ class SupervisedTrainer(RunTrainer[SFTConfig]):
 
     def restore(self, state: dict[str, Any], checkpoint: Path) -> None:
         """Continue from `state`. What is not trained is as the objective loaded it."""
-        own = self.network.state_dict()
-        parts = {n: take_part(t, own[n]) if n in own else t for n, t in state["network"].items()}
-        found = self.network.load_state_dict(parts, strict=False)
-        wrong = [*(set(found.missing_keys) - self._frozen()), *found.unexpected_keys]
+        missing, unexpected = self.sharding.load_weights(self.network, state["network"])
+        wrong = [*(set(missing) - self._frozen()), *unexpected]
         if wrong:
             raise ValueError(f"{len(wrong)} tensors differ from those trained here: {wrong[:4]}")
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mmrl.model_config import ModelConfig, matches, part_of
 from mmrl.runtime.sharding.sharding import Sharding
+from mmrl.runtime.sharding.tensors import copy_part, held_part, write_part
 from mmrl.training.adapter import add_adapter
 from models.quantization import count_parameters
 
@@ -77,8 +78,8 @@ def shared_parameters(
     Args:
         network: before `train_parts`.
         model: what is trained.
-        sharded: whether network and copy are to be sharded. Shards are copies, so all are
-            shared, and a second whole network need not fit the device.
+        sharded: whether the weights of network and copy are to be sharded. Shards are copies, so
+            all are shared, and a second whole network need not fit the device.
     """
     trained = {} if sharded else trained_in_full(network, model)
     return {id(p): p for name, p in network.named_parameters() if name not in trained}
@@ -86,8 +87,8 @@ def shared_parameters(
 
 def freeze_copy(network: Network, model: ModelConfig, sharding: Sharding) -> Network:
     """A frozen copy of what will be trained, on the rest of the network's own weights."""
-    frozen = copy.deepcopy(network, shared_parameters(network, model, sharding.shards))
-    sharding.shard(frozen)
+    frozen = copy.deepcopy(network, shared_parameters(network, model, sharding.gathers))
+    sharding.shard(frozen, trained=False)
     frozen.requires_grad_(False).eval()
     frozen.set_attention(model.attn_implementation)
     return frozen
@@ -113,7 +114,7 @@ def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:
         adapter: whether to copy that as well.
     """
     return {
-        name: parameter.detach().clone()
+        name: copy_part(parameter)
         for name, parameter in network.named_parameters()
         if parameter.requires_grad and not name.startswith(VALUE_HEAD)
         if adapter or ADAPTER not in name
@@ -124,7 +125,7 @@ def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:
 def swap_values(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
     """Give some parameters other values inside the context; no graph may cross the swap."""
     parameters = {name: p for name, p in network.named_parameters() if name in values}
-    own = {name: p.detach().clone() for name, p in parameters.items()}
+    own = {name: copy_part(p) for name, p in parameters.items()}
     try:
         _write(parameters, values)
         yield
@@ -135,4 +136,4 @@ def swap_values(network: nn.Module, values: Mapping[str, Tensor]) -> Iterator[No
 @torch.no_grad()
 def _write(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     for name, parameter in parameters.items():
-        parameter.data.copy_(values[name])
+        write_part(held_part(parameter), values[name])

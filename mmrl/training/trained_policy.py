@@ -13,6 +13,7 @@ from torch import Tensor
 from mmrl.model_config import adapter_directory
 from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
+from mmrl.runtime.sharding.tensors import held_part, write_part
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
@@ -111,14 +112,15 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         alpha = self.config.ref_model_mixup_alpha
         present = dict(self.policy.network.named_parameters())
         for name, value in self._reference_tensors().items():
-            value.copy_((1 - alpha) * value.float() + alpha * present[name].float())
+            own = held_part(present[name]).float()
+            write_part(value, (1 - alpha) * value.float() + alpha * own)
 
     def write_model(self, folder: Path, merge: bool) -> None:
         """Write the policy in its public format, averaged if there is an average, or its adapter in
         PEFT's."""
         network = self.policy.network
         with self.averaged():
-            state = self.sharding.gather(network.state_dict())
+            state = self.sharding.gather(self.sharding.weights(network))
             if self.accelerator.is_main_process:
                 state = merge_state(network, state) if merge else state
                 self.policy.save(folder, self.config.save_dtype, state)
@@ -159,11 +161,11 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         """The weights of the reference that are not the policy's own."""
         if self.frozen is None:
             return self.start
-        own = {id(p) for p in self.policy.network.parameters()}
-        return {n: p.data for n, p in self.frozen.named_parameters() if id(p) not in own}
+        trained = {n for n, p in self.policy.network.named_parameters() if p.requires_grad}
+        return {n: held_part(p) for n, p in self.frozen.named_parameters() if n in trained}
 
     def _trained_tensors(self) -> dict[str, Tensor]:
         value = () if self.value is None else self.value.trained.parameters()
         others = {id(p) for p in value}  # a head on the policy is kept with the value model
         named = self.trained.named_parameters()
-        return {name: p.data for name, p in named if p.requires_grad and id(p) not in others}
+        return {n: held_part(p) for n, p in named if p.requires_grad and id(p) not in others}

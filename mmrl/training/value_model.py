@@ -21,6 +21,7 @@ from mmrl.estimators.scoring import TokenScores, predict_values
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.precision import autocast_forward
 from mmrl.runtime.sharding.sharding import Sharding
+from mmrl.runtime.sharding.tensors import held_part
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import shared_parameters, train_parts
 from mmrl.types import Canvas, Passes
@@ -90,7 +91,7 @@ class ValueModel:
         self.sharding.assign(self._tensors(), read_weights(folder / FOLDER))
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {n: p.data for n, p in self.trained.named_parameters() if p.requires_grad}
+        return {n: held_part(p) for n, p in self.trained.named_parameters() if p.requires_grad}
 
 
 def copy_policy(
@@ -98,7 +99,7 @@ def copy_policy(
 ) -> ValueNetwork:
     """The head on a copy of the policy, of which nothing is adapted or wrapped yet."""
     network = policy.network
-    shared = shared_parameters(network, config.model, sharding.shards)
+    shared = shared_parameters(network, config.model, sharding.gathers)
     backbone = copy_backbone(network, shared)
     backbone.set_attention(config.model.attn_implementation)
     train_parts(backbone, config.model, config.seed)

@@ -54,6 +54,22 @@ def sharing_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture(scope="session")
+def zero2_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two processes that share gradients and moments (DeepSpeed ZeRO-2)."""
+    both = Pair(tmp_path_factory.mktemp("zero2_pair"), "zero2_cpu2.yaml")
+    yield both
+    both.close()
+
+
+@pytest.fixture(scope="session")
+def zero3_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two processes that share one copy of the model (DeepSpeed ZeRO-3)."""
+    both = Pair(tmp_path_factory.mktemp("zero3_pair"), "zero3_cpu2.yaml")
+    yield both
+    both.close()
+
+
+@pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A parquet of twelve 8 x 8 images of two flat colours each."""
     rng = np.random.default_rng(0)

@@ -44,10 +44,25 @@ RL = {
     },
     "value": {"algorithm": {**TRACE, "value": {"backbone": "shared"}}},
     "value-copy": {"algorithm": {**TRACE, "value": {"backbone": "copy"}}, "lora": LORA},
+    "following": {
+        "algorithm": {"beta": 0.1},
+        "num_mini_batches": 2,
+        "per_device_train_batch_size": 2,
+        "sync_ref_model": True,
+        "ref_model_sync_steps": 2,
+        "ema_decay": 0.5,
+        "max_grad_norm": 0.01,
+    },
 }
 """Runs of four steps: a frozen reference and mini-batches, one with the adapter off, another
 optimiser and an average of the weights; a value head on the policy, and one on a copy that shares
-its frozen weights."""
+its frozen weights; a reference that follows the policy, with an average and clipped gradients."""
+KINDS = {
+    "fsdp2": ("full", "lora", "value", "value-copy"),
+    "zero2": ("following",),
+    "zero3": ("following", "lora", "value"),
+}
+"""Those of each way of sharding."""
 BATCH = Masked.batch
 
 
@@ -179,8 +194,8 @@ def reinforced(world: SimpleNamespace, output: Path, alone: Path, kind: str) -> 
     reinforce(world, output / f"{kind}-parts", kind, resume_from_checkpoint="auto")
     begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
     reinforce(world, output / f"{kind}-continued", kind, **begun)
-    if kind == "full":
-        reinforce_stopped(world, output / "full-stopped", kind)
+    if kind in ("full", "following"):
+        reinforce_stopped(world, output / f"{kind}-stopped", kind)
 
 
 def supervised(world: SimpleNamespace, output: Path) -> None:

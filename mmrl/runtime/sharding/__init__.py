@@ -10,10 +10,14 @@ from accelerate import Accelerator
 from mmrl.runtime.launch import is_sharded
 from mmrl.runtime.sharding.fsdp2 import FSDP2
 from mmrl.runtime.sharding.sharding import Sharding
+from mmrl.runtime.sharding.zero import Zero2, Zero3
 
 
 def build_sharding(accelerator: Accelerator) -> Sharding:
     """The way that the accelerate configuration of this launch asks for."""
+    plugin = accelerator.deepspeed_plugin
+    if plugin is not None:
+        return Zero3(accelerator) if plugin.zero_stage == 3 else Zero2(accelerator)
     return FSDP2(accelerator) if is_sharded(accelerator) else Sharding(accelerator)
 
 

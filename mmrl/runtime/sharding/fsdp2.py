@@ -39,13 +39,16 @@ if TYPE_CHECKING:
 class FSDP2(Sharding):
     """Processes share one copy of the model, or one per node, by `fully_shard`."""
 
-    shards = reads_shards = True
+    shards = gathers = reads_shards = True
 
-    def shard(self, model: nn.Module, leave: Sequence[nn.Parameter] = ()) -> None:
+    def shard(
+        self, model: nn.Module, trained: bool = True, leave: Sequence[nn.Parameter] = ()
+    ) -> None:
         """Shard every block, and the model; read the shards of one that is not loaded yet.
 
         Args:
             model: with blocks of the core.
+            trained: of no consequence here.
             leave: parameters that every process keeps whole.
 
         Raises:
@@ -76,7 +79,9 @@ class FSDP2(Sharding):
             )
         read_shards(model, torch.device("cpu") if launch.offload else device)
 
-    def shard_policy(self, policy: Policy, rollout_weights: RolloutWeights = "auto") -> None:
+    def shard_policy(
+        self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
+    ) -> None:
         """`shard` of a policy's model, and the context in which it samples.
 
         Where rollouts have whole weights, those that are not trained stay whole: only what changes,
@@ -85,7 +90,7 @@ class FSDP2(Sharding):
         model = policy.model
         whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-        self.shard(model, frozen if whole else ())
+        self.shard(model, trained, frozen if whole else ())
         policy.sampling = partial(_sample_whole, model) if whole else self._sample_by_block(model)
 
     def _sample_by_block(self, model: nn.Module) -> Callable[[bool], AbstractContextManager[None]]:

@@ -12,23 +12,30 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights
-from mmrl.runtime.sharding.tensors import gather_whole, take_part
+from mmrl.runtime.sharding.tensors import gather_whole, take_part, write_part
 
 if TYPE_CHECKING:
     from models import Policy
+
+
+MASTER = "master_weight"
+"""Of an optimiser's state: the float32 weights that DeepSpeed has beside weights of a lower
+precision. A run without it does not continue from them."""
 
 
 class Sharding:
     """Every process holds the whole model: one process, or DDP, which reduces gradients.
 
     Attributes:
-        shards: whether processes share one copy of the weights. All then take part in every
-            forward and backward pass and in gathering what is saved.
+        shards: whether processes share weights, gradients or moments. All then take part in every
+            forward and backward pass of an update, and in gathering what is saved.
+        gathers: whether they share one copy of the weights, which every forward pass gathers. A
+            model that is sharded has its own copy.
         reads_shards: whether `shard` reads the weights of a network whose loading is deferred, of
             each tensor the part of this process.
     """
 
-    shards = reads_shards = False
+    shards = gathers = reads_shards = False
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
@@ -39,21 +46,28 @@ class Sharding:
         part."""
         return self.shards or self.accelerator.is_main_process
 
-    def shard(self, model: nn.Module) -> None:
+    def shard(self, model: nn.Module, trained: bool = True) -> None:
         """Leave this process its part of every parameter, in place; before the optimiser is built.
+
+        Args:
+            model: to be given to `prepare` or `wrap` where it is trained.
+            trained: whether it is.
 
         Raises:
             ConfigError: a model that cannot be sharded in this way.
         """
 
-    def shard_policy(self, policy: Policy, rollout_weights: RolloutWeights = "auto") -> None:
+    def shard_policy(
+        self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
+    ) -> None:
         """`shard` of a policy's model, and the context in which it samples.
 
         Args:
             policy: with what is trained marked.
             rollout_weights: see `mmrl.runtime.sharding.rollout_weights`.
+            trained: whether it is trained.
         """
-        self.shard(policy.model)
+        self.shard(policy.model, trained)
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]
@@ -93,6 +107,23 @@ class Sharding:
         norm = self.accelerator.clip_grad_norm_(model.parameters(), limit)
         return gather_whole(torch.as_tensor(0.0 if norm is None else norm))
 
+    def weights(self, module: nn.Module) -> dict[str, Tensor]:
+        """The `state_dict` of a module, as this process holds it."""
+        return module.state_dict()
+
+    def load_weights(
+        self, module: nn.Module, state: Mapping[str, Tensor]
+    ) -> tuple[list[str], list[str]]:
+        """Load whole tensors into those of a module, as these are held.
+
+        Returns:
+            The names that are missing in the state, and those that are not in the module.
+        """
+        own = module.state_dict()
+        parts = {n: take_part(t, own[n]) if n in own else t for n, t in state.items()}
+        found = module.load_state_dict(parts, strict=False)
+        return found.missing_keys, found.unexpected_keys
+
     def gather(self, state: Any) -> Any:
         """A nested state with whole tensors on the CPU on the main process, without them on the
         others. All processes call this that take part. The tensors are copies, which the next step
@@ -109,7 +140,7 @@ class Sharding:
         if targets.keys() != values.keys():
             raise ValueError(f"{len(targets)} tensors are trained here, {len(values)} are stored")
         for name, target in targets.items():
-            target.copy_(take_part(values[name], target))
+            write_part(target, take_part(values[name], target))
 
     def load_optimizer(self, optimizer: Any, state: dict[str, Any]) -> None:
         """Load an optimiser's `state_dict` of whole tensors, counted as in one process.
@@ -125,6 +156,7 @@ class Sharding:
             place: {
                 name: take_part(value, parameters[place]) if isinstance(value, Tensor) else value
                 for name, value in values.items()
+                if name != MASTER
             }
             for place, values in state["state"].items()
         }

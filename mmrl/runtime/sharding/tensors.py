@@ -1,9 +1,15 @@
-"""Whole tensors from shards, and shards of whole tensors."""
+"""Whole tensors from shards, and shards of whole tensors.
+
+A process holds of a parameter all of it, its shard as a `DTensor` (FSDP2), or with ZeRO-3 a slice
+of its elements. Such a slice is a plain tensor [n] whose attribute `parameter` says what it is of.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from accelerate import PartialState
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -22,6 +28,9 @@ def gather_whole(value: Any, keep: bool = True) -> Any:
         return type(value)(gather_whole(item, keep) for item in value)
     if not isinstance(value, Tensor):
         return value
+    if hasattr(value, "parameter"):
+        gathered = gather_slices(value)
+        return gathered.cpu() if keep else None
     if not isinstance(value, DTensor):
         return value.to("cpu", copy=True) if keep else None
     gathered = value.full_tensor()
@@ -29,12 +38,76 @@ def gather_whole(value: Any, keep: bool = True) -> Any:
     return gathered.to("cpu", copy=True) if keep else None
 
 
+def _apart(tensor: Tensor) -> Tensor:
+    """A copy of a part of a larger tensor, which a file would hold as a whole; or itself."""
+    larger = tensor.untyped_storage().nbytes() > tensor.nbytes
+    return tensor.clone() if larger else tensor
+
+
 def take_part(tensor: Tensor, target: Tensor) -> Tensor:
     """A whole tensor as `target` is held: this process's shard of it, or itself."""
+    if hasattr(target, "parameter"):
+        return slice_whole(tensor, target)
     if not isinstance(target, DTensor) or tensor.shape != target.shape:
         return tensor
     part = distribute_tensor(tensor, target.device_mesh, target.placements, src_data_rank=None)
     return part.clone()  # or it would keep the whole tensor in memory
+
+
+def held_part(parameter: Tensor) -> Tensor:
+    """What this process holds of a parameter; it shares its memory."""
+    partition = getattr(parameter, "ds_tensor", None)
+    return parameter.data if partition is None else _mark(partition.data, parameter)
+
+
+def copy_part(parameter: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A copy of what this process holds of a parameter."""
+    part = held_part(parameter)
+    copy = part.detach().clone().to(dtype or part.dtype)
+    return _mark(copy, parameter) if hasattr(part, "parameter") else copy
+
+
+@torch.no_grad()
+def write_part(part: Tensor, value: Tensor) -> None:
+    """Change what `held_part` returned, or a copy of it; all processes call this.
+
+    What ZeRO-3 has gathered of the parameter is no longer so, and freed.
+    """
+    part.copy_(value)
+    parameter: Any = getattr(part, "parameter", None)
+    if parameter is not None and parameter.ds_status.name == "AVAILABLE":
+        parameter.partition()
+        if parameter.ds_persist:
+            parameter.all_gather()
+
+
+def gather_slices(part: Any) -> Tensor:
+    """The whole of which each process holds a slice."""
+    start = torch.distributed.get_rank() * part.numel()
+    own = part[: max(0, part.parameter.ds_numel - start)]  # the last ones are padded
+    return collect(own, start, part.parameter.ds_shape)
+
+
+def slice_whole(tensor: Tensor, target: Any) -> Tensor:
+    """This process's slice of a whole tensor, padded as `target` is."""
+    if tensor.shape != target.parameter.ds_shape:
+        raise ValueError(f"{tuple(tensor.shape)} does not fit {tuple(target.parameter.ds_shape)}")
+    start = torch.distributed.get_rank() * target.numel()
+    own = tensor.reshape(-1)[start : start + target.numel()]
+    return nn.functional.pad(own, (0, target.numel() - own.numel()))
+
+
+def collect(own: Tensor, start: int, shape: torch.Size) -> Tensor:
+    """A tensor [shape] of which each process has the elements from `start` on."""
+    whole = torch.zeros(shape.numel(), dtype=own.dtype, device=PartialState().device)
+    whole[start : start + own.numel()] = own
+    torch.distributed.all_reduce(whole)
+    return whole.view(shape)
+
+
+def _mark(part: Any, parameter: Tensor) -> Tensor:
+    part.parameter = parameter
+    return part
 
 
 @contextmanager

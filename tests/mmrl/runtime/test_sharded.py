@@ -1,4 +1,4 @@
-"""FSDP2 on two processes against one process: equal runs, whole checkpoints, exact resume."""
+"""FSDP2 and DeepSpeed ZeRO on two processes against one: equal runs, whole checkpoints, resume."""
 
 import functools
 import itertools
@@ -26,9 +26,12 @@ from tests.mmrl.runs import (
     same_pictures,
     same_weights,
 )
-from tests.mmrl.sharded_runs import RL, reinforce, supervise
+from tests.mmrl.sharded_runs import KINDS, reinforce, supervise
 
-Runs = Callable[[str], SimpleNamespace]
+Runs = Callable[[str, str], SimpleNamespace]
+PAIRS = {"fsdp2": "sharing_pair", "zero2": "zero2_pair", "zero3": "zero3_pair"}
+EVERY = [(way, kind) for way, kinds in KINDS.items() for kind in kinds]
+every_way = pytest.mark.parametrize(("way", "kind"), EVERY)
 
 
 @pytest.fixture(scope="module")
@@ -37,21 +40,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs_of(world: SimpleNamespace, sharing_pair: Pair, folder: Path) -> Runs:
-    """All runs of a kind of `sharded_runs`: of `one` process and of `two` that share the model."""
-    one, two = folder / "one", folder / "two"
+def run_alone(world: SimpleNamespace, folder: Path) -> Callable[[str], Path]:
+    """A run of a kind of `sharded_runs`, of one process."""
 
     @functools.cache
-    def runs(kind: str) -> SimpleNamespace:
+    def run(kind: str) -> Path:
+        one = folder / "one"
         if kind == "sft":
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Masked, "batch", both_shares(Masked.batch))
                 supervise(world, one / "sft", gradient_accumulation_steps=2)
         else:
             reinforce(world, one / kind, kind)
-        words = [str(Path(world.policy).parent), str(two), str(one), kind]
-        sharing_pair.begin("tests.mmrl.sharded_runs", words)
-        sharing_pair.end()
+        return one
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs_of(
+    world: SimpleNamespace,
+    run_alone: Callable[[str], Path],
+    folder: Path,
+    request: pytest.FixtureRequest,
+) -> Runs:
+    """All runs of a kind: of `one` process and of `two` that share the model in some way."""
+
+    @functools.cache
+    def runs(way: str, kind: str) -> SimpleNamespace:
+        both: Pair = request.getfixturevalue(PAIRS[way])
+        one, two = run_alone(kind), folder / way
+        both.begin(
+            "tests.mmrl.sharded_runs", [str(Path(world.policy).parent), *map(str, (two, one)), kind]
+        )
+        both.end()
         return SimpleNamespace(one=one, two=two)
 
     return runs
@@ -87,9 +109,11 @@ def completions(run: Path, step: int) -> list[dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RL)
-def test_two_sharded_processes_sample_score_and_train_as_one(runs_of: Runs, kind: str) -> None:
-    runs = runs_of(kind)
+@every_way
+def test_two_sharded_processes_sample_score_and_train_as_one(
+    runs_of: Runs, way: str, kind: str
+) -> None:
+    runs = runs_of(way, kind)
     one, two = runs.one / kind, runs.two / kind
     for left, right in zip(completions(one, 4), completions(two, 4), strict=True):
         assert same_pictures(left["completion"]["bytes"], right["completion"]["bytes"])
@@ -102,11 +126,11 @@ def test_two_sharded_processes_sample_score_and_train_as_one(runs_of: Runs, kind
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RL)
+@every_way
 def test_sharded_runs_leave_ordinary_checkpoints(
-    runs_of: Runs, world: SimpleNamespace, kind: str
+    runs_of: Runs, world: SimpleNamespace, way: str, kind: str
 ) -> None:
-    runs = runs_of(kind)
+    runs = runs_of(way, kind)
     for name in ("checkpoints/2", "checkpoints/4", "final"):
         close(runs.one / kind / name, runs.two / kind / name)
     trained = load_policy(runs.two / kind / "final", VQ).network.state_dict()
@@ -115,9 +139,11 @@ def test_sharded_runs_leave_ordinary_checkpoints(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["value", "value-copy"])
-def test_the_value_model_of_a_sharded_run_is_that_of_one_process(runs_of: Runs, kind: str) -> None:
-    runs = runs_of(kind)
+@pytest.mark.parametrize(("way", "kind"), [pair for pair in EVERY if "value" in pair[1]])
+def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
+    runs_of: Runs, way: str, kind: str
+) -> None:
+    runs = runs_of(way, kind)
     for step in ("2", "4"):
         folder = Path(kind, "checkpoints", step, "value")
         close(runs.one / folder, runs.two / folder)
@@ -127,28 +153,33 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(runs_of: Runs, 
 
 
 @pytest.mark.slow
-def test_processes_leave_together_when_one_is_told_to_stop(runs_of: Runs) -> None:
-    runs = runs_of("full")
-    stopped, whole = runs.two / "full-stopped", runs.two / "full"
+@pytest.mark.parametrize(
+    ("way", "kind"), [("fsdp2", "full"), ("zero2", "following"), ("zero3", "following")]
+)
+def test_processes_leave_together_when_one_is_told_to_stop(
+    runs_of: Runs, way: str, kind: str
+) -> None:
+    runs = runs_of(way, kind)
+    stopped, whole = runs.two / f"{kind}-stopped", runs.two / kind
     assert metrics(stopped) == metrics(whole)
     assert same_weights(stopped / "final", whole / "final")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RL)
-def test_a_sharded_run_resumes_exactly(runs_of: Runs, kind: str) -> None:
-    runs = runs_of(kind)
+@every_way
+def test_a_sharded_run_resumes_exactly(runs_of: Runs, way: str, kind: str) -> None:
+    runs = runs_of(way, kind)
     whole, parts = runs.two / kind, runs.two / f"{kind}-parts"
     assert metrics(parts)[-1] == metrics(whole)[-1]
     assert same_weights(parts / "final", whole / "final")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RL)
+@every_way
 def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
-    runs_of: Runs, world: SimpleNamespace, tmp_path: Path, kind: str
+    runs_of: Runs, world: SimpleNamespace, tmp_path: Path, way: str, kind: str
 ) -> None:
-    runs = runs_of(kind)
+    runs = runs_of(way, kind)
     sharded = runs.two / kind / "checkpoints" / "2"
     reinforce(world, tmp_path / "run", kind, resume_from_checkpoint=str(sharded))
     close(runs.one / kind / "final", tmp_path / "run" / "final")
@@ -156,10 +187,11 @@ def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", PAIRS)
 def test_supervised_training_has_the_losses_of_one_process_and_resumes(
-    runs_of: Runs,
+    runs_of: Runs, way: str
 ) -> None:
-    runs = runs_of("sft")
+    runs = runs_of(way, "sft")
     equal_metrics(runs.one / "sft", runs.two / "sft")
     for name in ("checkpoints/2", "checkpoints/4", "final"):
         close(runs.one / "sft" / name, runs.two / "sft" / name)
@@ -180,7 +212,6 @@ def test_the_settings_for_gpus_are_those_that_the_cpus_of_this_test_follow() -> 
 @pytest.mark.parametrize(
     ("variables", "named"),
     [
-        ({"ACCELERATE_USE_DEEPSPEED": "true"}, ["distributed_type", "DEEPSPEED", "fsdp2.yaml"]),
         ({"FSDP_VERSION": "1"}, ["fsdp_version", "'1'", "must be 2", "fsdp2.yaml"]),
         (
             {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_TP_SIZE": "2"},
@@ -198,7 +229,7 @@ def test_the_settings_for_gpus_are_those_that_the_cpus_of_this_test_follow() -> 
         ({"ACCELERATE_MIXED_PRECISION": "bf16"}, ["mixed_precision", "'bf16'", "bf16=true"]),
         ({"FSDP_TRANSFORMER_CLS_TO_WRAP": "MLP"}, ["fsdp_transformer_layer_cls_to_wrap", "Block"]),
     ],
-    ids=["zero", "fsdp1", "tensor-parallel", "groups", "mixed-precision", "unit"],
+    ids=["fsdp1", "tensor-parallel", "groups", "mixed-precision", "unit"],
 )
 def test_other_ways_of_sharding_are_refused_before_anything_loads(
     world: SimpleNamespace,

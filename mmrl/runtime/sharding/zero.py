@@ -1,0 +1,394 @@
+"""Sharding by DeepSpeed ZeRO: gradients and optimiser moments, with stage 3 the weights as well.
+
+An accelerate configuration of `distributed_type: DEEPSPEED` asks for it. A run has one engine that
+trains, built by `accelerator.prepare`; with stage 3 a frozen model has one that only gathers its
+weights, module by module. The optimiser works on float32 master weights, in flat tensors of which
+every process has a slice; `Fragment` says where a parameter is in them.
+
+The gradient is accumulated over as many backward passes as a step has: the engine is told which is
+the last, and divides by the number of processes alone. Clipping is DeepSpeed's, by a norm that is
+computed before the step is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from mmrl.config import ConfigError
+from mmrl.runtime.interrupt import hold_stops
+from mmrl.runtime.sharding.pace import keep_pace
+from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
+from mmrl.runtime.sharding.sharding import MASTER, Sharding
+from mmrl.runtime.sharding.tensors import collect, held_part, take_part, write_part
+from models.network.core import Block
+from models.network.vision import Vision
+
+if TYPE_CHECKING:
+    from models import Policy
+
+
+class Fragment(NamedTuple):
+    """Where this process has a parameter: elements `start` to `start + size` of it, from `offset`
+    on in the flat tensor `flat` that the optimiser works on. Its size may be 0."""
+
+    flat: Tensor
+    offset: int
+    start: int
+    size: int
+
+
+class Zero2(Sharding):
+    """Every process holds the weights, and its part of gradients and moments."""
+
+    shards = True
+    engine: Any = None
+
+    def shard(self, model: nn.Module, trained: bool = True) -> None:
+        """Refuse a model that DeepSpeed cannot train.
+
+        Raises:
+            ConfigError: a model without a block of the core, or with weights of 4 bits.
+        """
+        if not any(isinstance(module, Block) for module in model.modules()):
+            raise ConfigError(
+                f"distributed_type is DEEPSPEED in the accelerate configuration and"
+                f" {type(model).__name__} has no block of the masked-token core to shard. Launch it"
+                " with --config_file configs/accelerate/multi_gpu.yaml."
+            )
+        if not all(parameter.is_floating_point() for parameter in model.parameters()):
+            raise ConfigError(
+                "quantization_config is given and distributed_type is DEEPSPEED in the accelerate"
+                " configuration: weights of 4 bits are not sharded. Launch it with --config_file"
+                " configs/accelerate/multi_gpu.yaml."
+            )
+
+    def prepare(
+        self, model: nn.Module, optimizers: Sequence[Optimizer]
+    ) -> tuple[nn.Module, list[Any]]:
+        """The engine of the model, and its optimiser."""
+        [optimizer] = optimizers
+        groups = [list(group["params"]) for group in optimizer.param_groups]  # the engine's differ
+        settings = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
+        settings.update(self._settings(settings["zero_optimization"]))
+        # the AdamW that DeepSpeed has for the CPU must be compiled first; torch's is as fast fused
+        settings["zero_force_ds_cpu_optimizer"] = False
+        if settings["zero_optimization"]["offload_optimizer"]["device"] == "cpu":
+            for group in optimizer.param_groups:
+                group["fused"] = True
+        self.engine, _ = self.accelerator.prepare(model, optimizer)
+        return self.engine, [EngineOptimizer(self.engine, groups, optimizer)]
+
+    @contextmanager
+    def accumulate(self, models: Sequence[nn.Module], last: bool) -> Iterator[None]:
+        """Tell the engine whether the backward passes of this part are the last before a step."""
+        self.engine.set_gradient_accumulation_boundary(last)
+        yield
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss; the optimiser sees the mean over processes."""
+        self.engine.backward(loss, scale_wrt_gas=False)
+
+    def clip_gradient(self, model: nn.Module, limit: float) -> Tensor:
+        """Let the step scale the gradient down to a norm; return its norm before, on the CPU."""
+        from deepspeed.runtime.utils import is_invalid_grad_norm
+
+        zero = self.engine.optimizer
+        zero.clip_grad = 0.0 if limit == float("inf") else limit
+        norm = torch.as_tensor(self._norm()).detach().cpu().float()
+        # DeepSpeed writes -1 in the place of what is not finite
+        return norm.new_tensor(float("inf")) if is_invalid_grad_norm(norm) else norm
+
+    def _norm(self) -> Tensor:
+        return self.engine.optimizer.scaled_global_norm()
+
+    def _settings(self, zero: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of DeepSpeed that a run fixes, and those of its optimiser `zero`."""
+        return {
+            # of no consequence: a step has as many backward passes as the run says
+            "train_micro_batch_size_per_gpu": 1,
+            "train_batch_size": self.accelerator.num_processes,
+            "gradient_accumulation_steps": 1,
+            "gradient_clipping": 0.0,  # `clip_gradient` sets it
+            "steps_per_print": float("inf"),
+            # every weight is held once, so that there is one tensor to change
+            "zero_optimization": {**zero, "stage3_param_persistence_threshold": 0},
+        }
+
+    def assign(self, targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+        """Copy whole tensors into weights, and into the master weights of the optimiser."""
+        super().assign(targets, values)
+        self.engine.optimizer.refresh_fp32_params()
+
+    def load_weights(
+        self, module: nn.Module, state: Mapping[str, Tensor]
+    ) -> tuple[list[str], list[str]]:
+        """Load whole tensors into weights, and into the master weights of the optimiser."""
+        found = super().load_weights(module, state)
+        self.engine.optimizer.refresh_fp32_params()
+        return found
+
+    def load_optimizer(self, optimizer: EngineOptimizer, state: dict[str, Any]) -> None:
+        """Load an optimiser's `state_dict` of whole tensors, counted as in one process."""
+        optimizer.load_state_dict(state)
+
+
+class Zero3(Zero2):
+    """Every process holds its part of weights, gradients and moments."""
+
+    gathers = True
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        super().__init__(accelerator)
+        self.frozen: list[Any] = []
+
+    def shard(self, model: nn.Module, trained: bool = True) -> None:
+        """Refuse a model that cannot be sharded; shard one that is not trained.
+
+        Raises:
+            ConfigError: a model without a block of the core, or with weights of 4 bits.
+        """
+        super().shard(model, trained)
+        if not trained:
+            import deepspeed
+
+            own_parameters(model)
+            plugin = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
+            zero = dict(plugin["zero_optimization"])
+            zero.pop("offload_optimizer", None)  # it has none
+            settings = self._settings(zero)
+            self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
+
+    def shard_policy(
+        self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
+    ) -> None:
+        """`shard` of a policy's model, and the context in which it samples."""
+        model, device = policy.model, self.accelerator.device
+        whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
+        self.shard(model, trained)
+        if whole:
+            policy.sampling = partial(self._sample_whole, model)
+        else:
+            policy.sampling = lambda ragged: keep_pace(model, device) if ragged else hold_stops()
+
+    @contextmanager
+    def _sample_whole(self, model: nn.Module, ragged: bool) -> Iterator[None]:
+        """Gather all weights once; calls inside need no other process."""
+        from deepspeed.runtime.zero import GatheredParameters
+        from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
+
+        [offload] = [
+            offload
+            for engine in (self.engine, *self.frozen)
+            if engine is not None and engine.module is model
+            for offload in (getattr(engine.optimizer, "parameter_offload", engine.optimizer),)
+        ]
+        offload.partition_all_parameters()
+        with GatheredParameters(list(model.parameters())):
+            # modules would agree on what they gather, and free it
+            offload._remove_module_hooks()
+            offload.forward_hooks, offload.backward_hooks = [], []
+            try:
+                yield
+            finally:
+                offload.setup_zero_stage3_hooks()
+                FWD_MODULE_STACK.pop()  # which setting up appends to
+        self._keep_whole()
+
+    def prepare(
+        self, model: nn.Module, optimizers: Sequence[Optimizer]
+    ) -> tuple[nn.Module, list[Any]]:
+        """The engine of the model, and its optimiser."""
+        prepared = super().prepare(model, optimizers)
+        self._keep_whole(
+            parameter
+            for module in model.modules()
+            if isinstance(module, Vision)
+            for parameter in module.parameters()
+            if parameter.requires_grad
+        )
+        return prepared
+
+    def _keep_whole(self, parameters: Iterable[Any] = ()) -> None:
+        """Never free some parameters, beside those that are kept already: rows without an image
+        give them a gradient of zero, though no module that has them computes."""
+        if self.engine is None:
+            return
+        kept = self.engine.optimizer.persistent_parameters
+        for parameter in parameters:
+            parameter.ds_persist = True
+            kept.append(parameter)
+        if kept:
+            kept[0].all_gather(kept)
+
+    def _norm(self) -> Tensor:
+        from deepspeed.runtime.utils import combine_grad_norm_groups
+
+        return combine_grad_norm_groups(self.engine.optimizer._get_norm_groups())
+
+    def weights(self, module: nn.Module) -> dict[str, Tensor]:
+        """The `state_dict` of a module, as this process holds it."""
+        return {name: held_part(t) for name, t in module.state_dict(keep_vars=True).items()}
+
+    @torch.no_grad()
+    def load_weights(
+        self, module: nn.Module, state: Mapping[str, Tensor]
+    ) -> tuple[list[str], list[str]]:
+        """Load this process's part of whole tensors into weights and master weights."""
+        own = module.state_dict(keep_vars=True)
+        for name in own.keys() & state.keys():
+            part = held_part(own[name])
+            write_part(part, take_part(state[name], part))
+        self.engine.optimizer.refresh_fp32_params()
+        return sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+
+
+class EngineOptimizer:
+    """An engine's optimiser, with the parameters and the state that it has in one process.
+
+    Args:
+        engine: of the model.
+        groups: the parameters of each group, as they were before the engine was built.
+        optimizer: that the groups are of, which the engine steps on its flat tensors.
+    """
+
+    def __init__(self, engine: Any, groups: list[list[Tensor]], optimizer: Optimizer) -> None:
+        self.engine, self.groups, self.optimizer = engine, groups, optimizer
+        self.zero = engine.optimizer
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """With learning rates and other options."""
+        return self.optimizer.param_groups
+
+    @property
+    def state(self) -> Mapping[Any, dict[str, Any]]:
+        """Of the flat tensors."""
+        return self.optimizer.state
+
+    def step(self) -> None:
+        """Clip the gradient as `clip_gradient` said, change the weights and drop the gradient."""
+        self.engine.step()
+        self._forget()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradient, also one that is only partly accumulated."""
+        self.zero.zero_grad(set_to_none=True)
+        self._forget()
+
+    def _forget(self) -> None:
+        zero = self.zero
+        if self.engine.zero_optimization_partition_weights():
+            # parameters without a gradient in the next step would keep that of this one
+            zero.grad_partitions_flat_buffer.zero_()
+            for flat in zero.fp32_partitioned_groups_flat if zero.offload_optimizer else ():
+                flat.grad.zero_()
+            zero.averaged_gradients = {}
+            return
+        zero.micro_step_id = -1
+        for n in range(len(zero.bit16_groups)):
+            zero.averaged_gradients[n] = zero.all_grad_tensors[n] = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """State as in one process, of whole tensors on the main process; all processes call this.
+
+        Moments of a parameter that has had no gradient are zero.
+        """
+        places = [p for group in self.groups for p in group]
+        state, main = {}, self.engine.global_rank == 0
+        for place, parameter in enumerate(places):
+            fragment = self._locate(parameter)
+            values = dict(self.state.get(fragment.flat, {}))
+            if parameter.dtype in (torch.bfloat16, torch.float16):
+                values[MASTER] = fragment.flat.detach()
+            state[place] = {
+                name: self._collect(parameter, fragment, value, main)
+                if isinstance(value, Tensor) and value.ndim
+                else torch.tensor(float(value))
+                for name, value in values.items()
+            }
+        groups: list[dict[str, Any]] = []
+        for group, parameters in zip(self.param_groups, self.groups, strict=True):
+            first = sum(len(one["params"]) for one in groups)
+            numbers = list(range(first, first + len(parameters)))
+            groups.append({**group, "fused": None, "params": numbers})
+        return {
+            "state": {place: values for place, values in state.items() if values},
+            "param_groups": groups,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state of one process, each of whose tensors is whole.
+
+        Raises:
+            ValueError: it is of another number of parameters.
+        """
+        places = [p for group in self.groups for p in group]
+        stored = sum(len(group["params"]) for group in state["param_groups"])
+        if stored != len(places):
+            raise ValueError(f"{len(places)} tensors are optimised here, {stored} are stored")
+        for place, values in state["state"].items():
+            self._load(self._locate(places[place]), values, places[place])
+        for group, saved in zip(self.param_groups, state["param_groups"], strict=True):
+            group.update({k: v for k, v in saved.items() if k not in ("params", "fused")})
+
+    @torch.no_grad()
+    def _load(self, fragment: Fragment, values: Mapping[str, Any], parameter: Tensor) -> None:
+        own = self.state[fragment.flat]
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.ndim:
+                master = fragment.flat.detach()
+                flat = master if name == MASTER else own.setdefault(name, torch.zeros_like(master))
+                part = value.reshape(-1)[fragment.start : fragment.start + fragment.size]
+                flat[fragment.offset : fragment.offset + fragment.size] = part
+            elif value is not None:
+                own[name] = torch.tensor(float(value))  # of steps
+
+    def _collect(
+        self, parameter: Tensor, fragment: Fragment, value: Tensor, keep: bool
+    ) -> Tensor | None:
+        piece = value[fragment.offset : fragment.offset + fragment.size]
+        shape = getattr(parameter, "ds_shape", parameter.shape)
+        whole = collect(piece, fragment.start, shape)
+        return whole.cpu() if keep else None
+
+    def _locate(self, parameter: Tensor) -> Fragment:
+        zero, process, owner = self.zero, self.engine.global_rank, parameter
+        if self.engine.zero_optimization_partition_weights():
+            group, offset, size = zero.grad_position[zero.get_param_id(owner)]
+            start = process * size
+            size = max(0, min(size, owner.ds_numel - start))  # type: ignore[attr-defined]
+            return Fragment(zero.fp32_partitioned_groups_flat[group], offset, start, size)
+        group, place = self._positions[id(parameter)]
+        flat = zero.single_partition_of_fp32_groups[group]
+        first = process * zero.partition_size[group]
+        begin = max(first, place)
+        end = min(first + zero.partition_size[group], place + parameter.numel())
+        return Fragment(flat, begin - first, begin - place, max(0, end - begin))
+
+    @property
+    def _positions(self) -> dict[int, tuple[int, int]]:
+        """Group and first element in it of every parameter, by `id`."""
+        return {
+            id(parameter): (n, offset)
+            for n, group in enumerate(self.zero.round_robin_bit16_groups)
+            for parameter, offset in zip(group, self.zero.round_robin_bit16_offsets[n], strict=True)
+        }
+
+
+def own_parameters(model: nn.Module) -> None:
+    """Give a model frozen parameters of its own on the storage of those it shares with another,
+    which sharding one of them frees for that one alone."""
+    fresh: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                own = nn.Parameter(parameter.data, requires_grad=False)
+                module._parameters[name] = fresh.setdefault(id(parameter), own)
