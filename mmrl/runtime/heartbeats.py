@@ -10,8 +10,10 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -64,7 +66,7 @@ class Heartbeats:
     def __init__(self, store: Store, rank: int, world_size: int) -> None:
         store.set_timeout(timedelta(seconds=TIMEOUT))
         self.store, self.rank, self.ranks = store, rank, range(world_size)
-        self.place = {"pid": os.getpid(), "host": socket.gethostname()}
+        self.place = {"pid": os.getpid(), "host": name_machine()}
         self.heard: dict[int, tuple[bytes, float]] = {}
         self.beat, self.begun = 0, False
 
@@ -107,6 +109,16 @@ class Heartbeats:
     def verdict(self) -> str:
         """Why the run ends, by the first process that knew; empty while it goes on."""
         return self.store.get(VERDICT).decode() if self.store.check([VERDICT]) else ""
+
+
+def name_machine() -> str:
+    """This machine, and within it the container whose process numbers these are: machines and
+    containers may have the same name."""
+    found = [socket.gethostname()]
+    with suppress(OSError):  # beside Linux
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        found += [boot[:8], os.readlink("/proc/self/ns/pid")]
+    return " ".join(found)
 
 
 def is_alive(pid: int) -> bool:
