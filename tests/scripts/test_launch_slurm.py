@@ -1,5 +1,6 @@
 """The SLURM launcher with two nodes on this machine: `srun` and `scontrol` are small programs."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,13 +16,14 @@ from tests.mmrl.ways import find_port, write_cpu_form
 SCRIPT = ROOT / "scripts" / "launch_slurm.sh"
 SRUN = """#!/usr/bin/env bash
 shift  # --kill-on-bad-exit
+started=()
 for node in $(seq 0 $((SLURM_NNODES - 1))); do
     SLURM_NODEID=$node "$@" &
-    nodes+=($!)
+    started+=($!)
 done
-trap 'kill -USR1 "${nodes[@]}"' USR1
+trap 'kill -USR1 "${started[@]}"' USR1
 status=0
-for node in "${nodes[@]}"; do
+for node in "${started[@]}"; do
     until wait "$node"; do kill -0 "$node" 2>/dev/null || { status=1; break; }; done
 done
 exit $status
@@ -57,9 +59,10 @@ def test_two_nodes_of_a_job_train_together_and_keep_a_checkpoint_when_they_are_w
         cwd=ROOT,
         env={**allocation(tmp_path), "PYTHON": sys.executable},
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 200
         while not (output / "metrics.jsonl").exists() or len(metrics(output)) < 2:
             assert job.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
@@ -69,7 +72,8 @@ def test_two_nodes_of_a_job_train_together_and_keep_a_checkpoint_when_they_are_w
             time.sleep(0.1)
         said = job.communicate(timeout=120)[1].decode()
     finally:
-        job.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
     assert job.returncode == 0, said[-4000:]
     assert (output / "final").is_dir() and metrics(output)[-1]["step"] == 40
     assert (output / "train.rank1.log").exists()
