@@ -99,6 +99,16 @@ def check_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         assert rest[0] == "launch" and arguments.module
         assert Path(arguments.config_file).is_file()
         assert load_settings(arguments.training_script, arguments.training_script_args)
+    elif program == "torchrun":
+        from torch.distributed.run import get_args_parser
+
+        arguments = get_args_parser().parse_args(rest)
+        assert arguments.module
+        assert load_settings(arguments.training_script, arguments.training_script_args)
+    elif program == "sbatch":
+        launched = rest[rest.index("scripts/launch_slurm.sh") + 1 :]
+        assert Path(launched[0]).is_file() and launched[1] == "-m"
+        assert load_settings(launched[2], launched[3:])
     elif program == "vllm":
         assert rest[0] == "serve" and {word for word in rest if word.startswith("--")} <= VLLM_FLAGS
     elif words == ["python", "-m", "mmrl"]:
