@@ -6,7 +6,7 @@ forward passes of a sampler, or the backward pass of a micro-batch, can be done 
 prompts beside the moments of the optimiser. On a CPU, which would start to swap, and where
 processes share the model, in which one that runs out of memory would leave the others waiting, it
 also has to be estimated to fit. Processes agree on the smallest. Nothing of a trial stays: no step
-is taken, gradients are dropped, and random draws have generators of their own.
+is taken, gradients are dropped, and random draws come from separate generators.
 
 The sizes are kept beside `config.yaml`, so that a run that is resumed takes the same.
 """

@@ -69,7 +69,7 @@ class PanelPrediction(Prediction):
         shifted = (logits.double() - self.peak.double()[:, None]) / self.config.temperature
         inner = (shifted.exp() * valid).cumsum(-1)
         total = inner[:, -1:]
-        # the two sums round differently, so the place in the panel is a share of its own sum
+        # the two sums round differently, so the place in the panel is a share of the sum here
         rest = (point - below) / (above - below) * total
         rest = rest.minimum(total.nextafter(torch.zeros_like(total)))
         return panel[:, 0] * self.size + torch.searchsorted(inner, rest, right=True)[:, 0]

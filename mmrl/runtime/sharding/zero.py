@@ -5,7 +5,7 @@ trains, built by `accelerator.prepare`; with stage 3 a frozen model has one that
 weights, module by module. The optimiser works on float32 master weights, in flat tensors of which
 every process has a slice; `Fragment` says where a parameter is in them.
 
-The gradient is accumulated over as many backward passes as a step has: the engine is told which is
+The gradient is accumulated over as many backward passes as a step has: the engine learns which is
 the last, and divides by the number of processes alone. Clipping is DeepSpeed's, by a norm that is
 computed before the step is taken.
 """
@@ -384,7 +384,7 @@ class EngineOptimizer:
 
 
 def own_parameters(model: nn.Module) -> None:
-    """Give a model frozen parameters of its own on the storage of those it shares with another,
+    """Give a model separate frozen parameters on the storage of those it shares with another,
     which sharding one of them frees for that one alone."""
     fresh: dict[int, nn.Parameter] = {}
     for module in model.modules():

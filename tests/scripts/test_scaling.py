@@ -20,18 +20,18 @@ PAGE = BENCH.parents[1] / "docs" / "results" / "scaling.md"
 
 
 @pytest.fixture(scope="module")
-def arithmetic() -> Iterator[ModuleType]:
+def scaling() -> Iterator[ModuleType]:
     """The script as a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCH))
-        yield importlib.import_module("arithmetic")
+        yield importlib.import_module("scaling")
 
 
 def test_operations_traffic_and_time_of_the_page_are_those_of_the_script(
-    arithmetic: ModuleType,
+    scaling: ModuleType,
 ) -> None:
     page = PAGE.read_text()
-    tables = dict(arithmetic.tables(arithmetic.Setting(), memory=False))
+    tables = dict(scaling.tables(scaling.Setting(), memory=False))
     assert len(tables) == 9
     assert not [title for title, table in tables.items() if table not in page]
 
@@ -40,7 +40,7 @@ def test_operations_traffic_and_time_of_the_page_are_those_of_the_script(
     ("cache", "window"), [("none", None), ("prefix", 2), ("dual", None), ("dual", 3)]
 )
 def test_passes_of_a_text_are_those_of_the_sampler(
-    cache: Any, window: int | None, arithmetic: ModuleType
+    cache: Any, window: int | None, scaling: ModuleType
 ) -> None:
     found: list[PassSize] = []
 
@@ -61,16 +61,16 @@ def test_passes_of_a_text_are_those_of_the_sampler(
 
 @pytest.mark.slow
 def test_the_memory_of_the_page_is_about_what_the_dry_run_estimates(
-    arithmetic: ModuleType,
+    scaling: ModuleType,
 ) -> None:
-    setting = arithmetic.Setting()
+    setting = scaling.Setting()
     sizes = {"num_prompts": 64, "num_generations": 8, "rollout_batch_size": setting.rollout_batch}
-    case = arithmetic.build_cases(setting.rank, setting.micro_batch, **sizes)[1]
+    case = scaling.build_cases(setting.rank, setting.micro_batch, **sizes)[1]
     table = PAGE.read_text().split("## Memory")[1].split("With all weights trained:")[1]
     for way, cells in re.findall(r"^\| (DDP|FSDP2|ZeRO-3) \|(.+) \|$", table.split("##")[0], re.M):
         gib = float(re.findall(r"(\d+) \(", cells)[-1])
-        placement: Placement = arithmetic.WAYS[way](64)
-        found = arithmetic.phases(case, placement)
+        placement: Placement = scaling.WAYS[way](64)
+        found = scaling.phases(case, placement)
         assert max(device for name, (device, _) in found.items() if name != "loading") == (
             pytest.approx(gib, rel=0.15, abs=1)
         )

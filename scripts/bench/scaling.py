@@ -1,7 +1,7 @@
 """Memory, traffic and time of an RL step of the 8B models on 1, 8 and 64 GPUs, from sizes alone.
 
-    python scripts/bench/arithmetic.py num_prompts=64
-    python scripts/bench/arithmetic.py rollout_mfu=0.3 bus_share=0.6
+    python scripts/bench/scaling.py num_prompts=64
+    python scripts/bench/scaling.py rollout_mfu=0.3 bus_share=0.6
 
 Nothing is measured: it prints the tables of docs/results/scaling.md. Memory is the estimate of the
 dry run (`mmrl.preflight.memory`), operations are those of `models.network.flops`. A GPU is an H100
@@ -67,7 +67,7 @@ class Setting:
 
 if __name__ == "__main__":  # before the seconds that torch takes
     SETTING = read_settings(
-        Usage("python scripts/bench/arithmetic.py", __doc__, Setting), sys.argv[1:]
+        Usage("python scripts/bench/scaling.py", __doc__, Setting), sys.argv[1:]
     )
 
 from public_runs import Case, build_cases  # noqa: E402
