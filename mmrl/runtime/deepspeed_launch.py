@@ -23,7 +23,7 @@ _FIXED = {
 
 _ADVICE = {
     "deepspeed_config_file": "The settings of the run decide what such a file holds; zero_stage,"
-    " offload_optimizer_device and offload_param_device stand in the accelerate configuration.",
+    " offload_optimizer_device and offload_param_device are keys of the accelerate configuration.",
     "zero3_init_flag": "It would also shard the networks of rewards.",
     "zero3_save_16bit_model": "save_dtype of the run decides instead.",
     "deepspeed_moe_layer_cls_names": "No network here has such layers.",
@@ -52,7 +52,7 @@ def check_deepspeed(torch_compile: Any) -> None:
     if importlib.util.find_spec("deepspeed") is None:
         raise ConfigError(
             "distributed_type is DEEPSPEED in the accelerate configuration, which needs the package"
-            " deepspeed. Install it with: pip install 'mmrl[deepspeed]'"
+            " deepspeed. Install it with: pip install -e '.[deepspeed]'"
         )
     stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
     check(stage in ("2", "3"), "zero_stage", stage, "2 or 3", _FILES)
