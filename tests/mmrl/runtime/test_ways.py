@@ -26,6 +26,11 @@ WAYS = {
     "hsdp": ("two_nodes/hsdp.yaml", 4, "value", FOUR),
     "four": ("multi_gpu.yaml", 4, "value", FOUR),
     "four-sharded": ("fsdp2.yaml", 4, "value", FOUR),
+    "zero2-nodes": ("two_nodes/zero2.yaml", 2, "lora", {}),
+    "zero3-nodes": ("two_nodes/zero3.yaml", 2, "full", {}),
+    "zero3-offload": ("zero3_offload.yaml", 2, "value", {}),
+    "four-zero2": ("zero2.yaml", 4, "value", FOUR),
+    "four-zero3": ("zero3.yaml", 4, "value", FOUR),
 }
 """Launch configuration, processes, kind of run and what is changed of it."""
 

@@ -117,7 +117,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name: None if name == "deepspeed" else found(name)
     )
-    with pytest.raises(ConfigError, match=r"pip install 'mmrl\[deepspeed\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[deepspeed\]'"):
         check_launch("adamw")
 
 
