@@ -1,7 +1,8 @@
 """Launch configurations for GPUs, tried on the CPU.
 
 A launched process does a run of `tests.mmrl.sharded_runs`: its words are folders of the world and
-of the run, the kind and, as JSON, changed settings.
+of the run, the kind and, as JSON, changed settings; `logits_budget` is no setting, but the bytes of
+logits above which they are computed in parts.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from mmrl.runtime import logits_budget
 from tests.mmrl.runs import ACCELERATE, launcher, module_process, world_in
 from tests.mmrl.sharded_runs import reinforce
 
@@ -71,4 +73,6 @@ def run(name: str, processes: int, world: Path, output: Path, kind: str, **chang
 
 if __name__ == "__main__":
     where, output, kind, changes = sys.argv[1:]
-    reinforce(world_in(Path(where)), Path(output), kind, **json.loads(changes))
+    settings = json.loads(changes)
+    logits_budget.LOGITS_BUDGET = settings.pop("logits_budget", logits_budget.LOGITS_BUDGET)
+    reinforce(world_in(Path(where)), Path(output), kind, **settings)

@@ -16,18 +16,20 @@ from tests.mmrl.sharded_runs import reinforce
 SHORT = {"max_steps": 2, "eval_steps": 1, "save_steps": 2}
 FOUR = {"task": {"num_prompts": 4, "num_generations": 2}, "per_device_train_batch_size": 2}
 """Groups for four processes."""
+PARTS = {"logits_budget": 3 * 256 * 8}
+"""Three rows of float64 logits at once."""
 
 WAYS = {
     "offload": ("fsdp2_offload.yaml", 2, "full", {}),
     "whole-adapter": ("fsdp2.yaml", 2, "lora", {"rollout_weights": "whole"}),
-    "by-block": ("fsdp2.yaml", 2, "full", {"rollout_weights": "by_block"}),
+    "parts-of-logits": ("fsdp2.yaml", 2, "full", {"rollout_weights": "by_block", **PARTS}),
     "two-nodes": ("two_nodes/multi_gpu.yaml", 2, "full", {}),
     "two-nodes-sharded": ("two_nodes/fsdp2.yaml", 2, "lora", {"rollout_weights": "by_block"}),
     "hsdp": ("two_nodes/hsdp.yaml", 4, "value", FOUR),
     "four": ("multi_gpu.yaml", 4, "value", FOUR),
     "four-sharded": ("fsdp2.yaml", 4, "value", FOUR),
     "zero2-nodes": ("two_nodes/zero2.yaml", 2, "lora", {}),
-    "zero3-nodes": ("two_nodes/zero3.yaml", 2, "full", {}),
+    "zero3-nodes": ("two_nodes/zero3.yaml", 2, "full", {"rollout_weights": "by_block", **PARTS}),
     "zero3-offload": ("zero3_offload.yaml", 2, "value", {}),
     "four-zero2": ("zero2.yaml", 4, "value", FOUR),
     "four-zero3": ("zero3.yaml", 4, "value", FOUR),
