@@ -246,7 +246,7 @@ def test_every_template_of_a_judge_loads_and_shows_the_prompt_but_no_answer(path
 def test_every_launch_configuration_is_one_that_accelerate_reads(path: str) -> None:
     loaded = load_config_from_file(path)
     kind, sharding = loaded.distributed_type.value, loaded.fsdp_config or {}
-    assert loaded.num_processes >= 1 and kind in {"NO", "MULTI_GPU", "FSDP"}
+    assert loaded.num_processes >= 1 and kind in {"NO", "MULTI_GPU", "FSDP", "DEEPSPEED"}
     assert kind != "FSDP" or sharding["fsdp_version"] == 2
 
 

@@ -70,5 +70,5 @@ def exit_status(work: Callable[[], int | None], *errors: type[Exception]) -> int
         return 1
     except KeyboardInterrupt as stop:
         gc.freeze()  # Python's last collection would take a second with torch imported
-        sys.stderr.write(f"{stop or 'stopped'}\n")
+        sys.stderr.write(f"{str(stop) or 'stopped'}\n")
         return getattr(stop, "status", 130)

@@ -1,6 +1,7 @@
 """The loop on a text task: prompts to completions to rewards to an update."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -132,7 +133,7 @@ def test_the_memory_of_text_counts_its_length_and_the_whole_vocabulary(
     parts = estimate(config, raw, [task]).device
     logits, cache = 8 * 4 * 4 * 4 * raw["vocab_size"], task.config.sampler.cache
     assert cache == "prefix" and parts["sampling"] > logits
-    task.config.sampler.cache = "none"
+    task.config.sampler = replace(task.config.sampler, cache="none", window=None)
     assert estimate(config, raw, [task]).device["sampling"] == logits
     config.tasks["shapes"].max_completion_length = 16
     assert estimate(config, raw, [task]).device["update"] > parts["update"]
