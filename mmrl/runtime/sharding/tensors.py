@@ -38,12 +38,6 @@ def gather_whole(value: Any, keep: bool = True) -> Any:
     return gathered.to("cpu", copy=True) if keep else None
 
 
-def _apart(tensor: Tensor) -> Tensor:
-    """A copy of a part of a larger tensor, which a file would hold as a whole; or itself."""
-    larger = tensor.untyped_storage().nbytes() > tensor.nbytes
-    return tensor.clone() if larger else tensor
-
-
 def take_part(tensor: Tensor, target: Tensor) -> Tensor:
     """A whole tensor as `target` is held: this process's shard of it, or itself."""
     if hasattr(target, "parameter"):
