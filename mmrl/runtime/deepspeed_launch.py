@@ -40,6 +40,14 @@ def uses_deepspeed() -> bool:
     return os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("true", "1")
 
 
+def leave_out_kernels() -> None:
+    """Keep DeepSpeed from compiling collectives for the CPU, where gloo has them: that takes a
+    compiler and fails in a folder with spaces in its name."""
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
 def check_deepspeed(torch_compile: Any) -> None:
     """Check the configuration of a launch with DeepSpeed.
 

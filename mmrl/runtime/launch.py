@@ -20,7 +20,7 @@ from accelerate.utils import (
 
 from mmrl.config import ConfigError, check
 from mmrl.runtime.compilation import check_compiler
-from mmrl.runtime.deepspeed_launch import check_deepspeed, uses_deepspeed
+from mmrl.runtime.deepspeed_launch import check_deepspeed, leave_out_kernels, uses_deepspeed
 from mmrl.runtime.same_code import check_same_code
 
 _REFUSED = {
@@ -93,6 +93,8 @@ def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelera
     # DeepSpeed, which accelerate leaves out on the CPU, where a backend is
     cpu, deepspeed = not torch.accelerator.is_available(), uses_deepspeed()
     backend = {"backend": "gloo"} if cpu and deepspeed else {}
+    if backend:
+        leave_out_kernels()
     group = InitProcessGroupKwargs(timeout=timeout, **backend)
     # accelerate refuses groups of processes on the CPU; `mmrl.runtime.sharding` forms them itself
     with patch_environment(ACCELERATE_USE_PARALLELISM_CONFIG="false"):
