@@ -155,6 +155,7 @@ def read_config_file(path: str) -> dict[str, str]:
             launch.launch_command_parser().parse_args(words)
         )
         if arguments.use_deepspeed:
+            arguments.deepspeed_fields_from_accelerate_config = ""  # set by the launcher's main
             _, variables = prepare_deepspeed_cmd_env(arguments)
         else:
             variables = prepare_multi_gpu_env(arguments)
