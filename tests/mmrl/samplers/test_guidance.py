@@ -16,6 +16,7 @@ from tests.mmrl.canvases import generators, guided_logits, small_canvas
 from tests.models.networks import bare_policy, small_network
 
 POLICY = bare_policy(small_network())
+EXACT = bare_policy(small_network().double())
 
 
 @pytest.mark.parametrize("padding", [False, True])
@@ -25,10 +26,10 @@ def test_two_guidances_add_the_differences_to_both_twins(
 ) -> None:
     canvas = small_canvas(padding=padding, image=True)
     sides = (canvas, canvas.unconditional(), canvas.image_unconditional())
-    whole, no_text, no_image = (guided_logits(POLICY, s, canvas.masked, 0.0) for s in sides)
+    whole, no_text, no_image = (guided_logits(EXACT, s, canvas.masked, 0.0) for s in sides)
     expected = whole + text * (whole - no_text) + image * (whole - no_image)
-    found = guided_logits(POLICY, canvas, canvas.masked, text, image)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    found = guided_logits(EXACT, canvas, canvas.masked, text, image)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
     assert not torch.allclose(found, whole, atol=1e-3)
 
 
