@@ -17,7 +17,8 @@ def test_it_compares_scores_and_reports_speed_and_latency(
     monkeypatch.syspath_prepend(str(BENCH))
     bench = importlib.import_module("reward_server")
     sizes = {"items": 40, "side": 40, "clients": 4, "servers": 2, "batch": 8, "per_request": 4}
-    bench.main([*(f"{key}={value}" for key, value in sizes.items()), "repeats=1"])
+    model = BENCH.parents[1] / "datasets/shapes/checkpoints/clip"
+    bench.main([*(f"{k}={n}" for k, n in sizes.items()), "repeats=1", f"model={model}"])
     line = json.loads(capsys.readouterr().out)
     assert (line["lost"], line["doubled"], line["mismatched"]) == (0, 0, 0)
     assert line["ratio"] > 0 and 0 < line["p50_ms"] <= line["p95_ms"] <= line["p99_ms"]
