@@ -21,7 +21,7 @@ from mmrl.model_config import policy_options
 from mmrl.preflight.training_command import run_training
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.activity import activity, reach, with_display
-from mmrl.runtime.interrupt import Interrupted, StopRequest
+from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -32,6 +32,7 @@ USAGE = Usage("python -m mmrl.rl", __doc__, RLConfig, "rl")
 
 
 @with_display
+@ignore_save_signal()
 def train(config: RLConfig) -> Path:
     """Run a reinforcement-learning run to its last step.
 

@@ -125,10 +125,21 @@ def check() -> None:
         request.check()
 
 
-def ignore_save_signal() -> None:
-    """Ignore SIGUSR1, which would otherwise end the process, until there is a step to save."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(SAVE_SIGNAL, signal.SIG_IGN)
+@contextmanager
+def ignore_save_signal() -> Iterator[None]:
+    """Ignore SIGUSR1, which would otherwise end the process, until there is a step to save.
+
+    What was set before comes back at the end: a program that a later call starts would inherit
+    the ignored signal, and a shell cannot trap one that it inherits ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(SAVE_SIGNAL, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(SAVE_SIGNAL, previous)
 
 
 def take_save_request() -> bool:

@@ -17,7 +17,6 @@ from mmrl.run.run_lock import lock_directory
 from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
-from mmrl.runtime.interrupt import ignore_save_signal
 from mmrl.runtime.launch import check_launch, join_processes
 from mmrl.runtime.peers import end_with_launcher, explain_lost_peers
 from mmrl.runtime.watchdog import watch_run
@@ -33,7 +32,6 @@ def start_processes(config: RunConfig) -> Accelerator:
         ConfigError: a way of launching, or of compiling, that cannot run.
     """
     begin()
-    ignore_save_signal()
     end_with_launcher()
     check_launch(config.optimizer, config.torch_compile)
     timeout = timedelta(seconds=config.ddp_timeout + AFTER_WATCHDOG)

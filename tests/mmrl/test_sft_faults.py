@@ -264,7 +264,9 @@ def test_sigusr1_writes_a_checkpoint_after_the_step_and_the_run_goes_on(
         return original(self, batch)
 
     monkeypatch.setattr(Reconstruction, "loss", loss)
+    before = signal.getsignal(signal.SIGUSR1)
     train(config(images, tmp_path / "run", save_steps=0))
+    assert signal.getsignal(signal.SIGUSR1) is before, "programs inherit a signal that is ignored"
     assert checkpoint_steps(tmp_path / "run" / "checkpoints") == [3]
     assert len(calls) == 4 and (tmp_path / "run" / "final").exists()
     assert "SIGUSR1: a checkpoint" in (tmp_path / "run" / "train.log").read_text()
