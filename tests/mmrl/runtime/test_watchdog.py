@@ -16,7 +16,7 @@ from mmrl.runtime import heartbeats as beats
 from mmrl.runtime import watchdog as dog
 from mmrl.runtime.activity import Display, activity, advance
 from mmrl.runtime.heartbeats import Heartbeat, Heartbeats
-from mmrl.runtime.thread_calls import describe_calls
+from mmrl.runtime.thread_calls import describe_calls, read_stacks
 from mmrl.runtime.watchdog import Watchdog, describe_stall
 from tests.mmrl.runs import ACCELERATE, command_line, launcher, module_process
 
@@ -99,9 +99,27 @@ def test_the_call_of_the_main_thread_and_those_of_rewards_are_named() -> None:
     worker.start()
     calls, waits = describe_calls(threading.get_ident())
     done.set()
-    assert "describe_calls (mmrl/runtime/thread_calls.py" in calls and not waits
+    assert "read_stacks (mmrl/runtime/thread_calls.py" in calls and not waits
     assert "thread 'reward slow': wait (" in calls
     assert "called by hang (tests/mmrl/runtime/test_watchdog.py" in calls
+
+
+def test_the_calls_of_a_thread_that_goes_on_running_are_read() -> None:
+    done = threading.Event()
+
+    def recurse(depth: int) -> int:
+        return 0 if depth == 0 else 1 + recurse(depth - 1)
+
+    def run() -> None:
+        while not done.is_set():
+            recurse(30)
+
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
+    found = [read_stacks()[worker.ident or 0] for _ in range(200)]
+    done.set()
+    assert {"run", "recurse"} <= {call.name for calls in found for call in calls}
+    assert all(calls[0].name.endswith("_bootstrap") for calls in found if calls)
 
 
 def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
