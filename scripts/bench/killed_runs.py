@@ -3,16 +3,17 @@
     python scripts/bench/killed_runs.py kills=20
     python scripts/bench/killed_runs.py accelerate=configs/accelerate/fsdp2_cpu2.yaml kills=20
 
-All processes get SIGKILL together, at random moments over the steps of the run; every fourth time
-while a checkpoint is being written. After each kill all checkpoints must be complete. One JSON line
-says whether metrics and weights at the end are those of the run that was left alone; the exit
-status is 1 where they are not.
+All processes get SIGKILL together, at random moments over the steps of the run; the first of every
+four times while a checkpoint is being written. After each kill all checkpoints must be complete.
+One JSON line says whether metrics and weights at the end are those of the run that was left alone;
+the exit status is 1 where they are not.
 """
 
 import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -96,6 +97,15 @@ def last_step(output: Path) -> int:
     return max((line["step"] for line in lines), default=0)
 
 
+def read_step_time(run: Path) -> float:
+    """Seconds that a step of a finished run took."""
+    from mmrl.run.metrics_file import read_metrics
+
+    lines = read_metrics(run / "metrics.jsonl")
+    keys = ("step_time", "time/step_s")  # of RL and of supervised runs
+    return statistics.median(line[key] for line in lines for key in keys if key in line)
+
+
 def wait_until(running: subprocess.Popen[bytes], output: Path, step: int, writing: bool) -> bool:
     """Wait for a step, and for a checkpoint being written; whether the run goes on then."""
     until = time.monotonic() + LIMIT
@@ -149,17 +159,16 @@ def measure(setting: Setting, folder: Path) -> dict[str, object]:
     from mmrl.run.checkpoint import checkpoint_steps, verify_checksums
 
     alone, killed = folder / "alone", folder / "killed"
-    started = time.monotonic()
     if launch(setting, alone).wait() != 0:
         sys.exit(
             f"error: the run fails by itself:\n{alone.with_suffix('.log').read_text()[-3000:]}"
         )
-    step_s = (time.monotonic() - started) / setting.steps
+    step_s = read_step_time(alone)
     draw = random.Random(setting.seed)
-    moments = sorted(draw.uniform(0, setting.steps - 1) for _ in range(setting.kills))
+    moments = sorted(draw.uniform(0, setting.steps - 2) for _ in range(setting.kills))
     interrupted_writes, done, resumed = 0, 0, []
     for n, moment in enumerate(moments):
-        running, writing = launch(setting, killed), n % 4 == 3
+        running, writing = launch(setting, killed), n % 4 == 0
         if not wait_until(running, killed, int(moment), writing):
             break
         time.sleep(0 if writing else moment % 1 * step_s)
