@@ -54,27 +54,28 @@ def test_two_nodes_of_a_job_train_together_and_keep_a_checkpoint_when_they_are_w
     world = write_world(tmp_path / "world")
     settings, output = write_cpu_form("two_nodes/fsdp2.yaml", 2, tmp_path), tmp_path / "run"
     words = ["-m", "mmrl.rl", *command_line(world, output), "max_steps=40", "save_steps=0"]
-    job = subprocess.Popen(
-        ["bash", str(SCRIPT), str(settings), *words],
-        cwd=ROOT,
-        env={**allocation(tmp_path), "PYTHON": sys.executable},
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    log, deadline = tmp_path / "job.log", time.monotonic() + 200
+    with log.open("wb") as file:
+        job = subprocess.Popen(
+            ["bash", str(SCRIPT), str(settings), *words],
+            cwd=ROOT,
+            env={**allocation(tmp_path), "PYTHON": sys.executable},
+            stderr=file,
+            start_new_session=True,
+        )
     try:
-        deadline = time.monotonic() + 200
         while not (output / "metrics.jsonl").exists() or len(metrics(output)) < 2:
-            assert job.poll() is None and time.monotonic() < deadline
+            assert job.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
             time.sleep(0.1)
         job.send_signal(signal.SIGUSR1)
         while not list((output / "checkpoints").glob("[0-9]*")):
-            assert job.poll() is None and time.monotonic() < deadline
+            assert job.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
             time.sleep(0.1)
-        said = job.communicate(timeout=120)[1].decode()
+        status = job.wait(timeout=120)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
-    assert job.returncode == 0, said[-4000:]
+    assert status == 0, log.read_text()[-4000:]
     assert (output / "final").is_dir() and metrics(output)[-1]["step"] == 40
     assert (output / "train.rank1.log").exists()
 
