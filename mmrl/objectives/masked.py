@@ -148,7 +148,9 @@ class Masked:
         device = self.policy.device
         total, metrics = torch.zeros((), device=device), {}
         for part, rows in batch.items():
-            value = compute_loss(self.module, rows.to(device), self.vocabs.get(part))
+            value = compute_loss(
+                self.module, self.policy.network, rows.to(device), self.vocabs.get(part)
+            )
             metrics[f"loss/{part}"] = value.detach()
             total = total + self.config.weights.get(part, 1.0) * value
         return total, metrics

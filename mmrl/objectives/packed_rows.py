@@ -15,7 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from mmrl.estimators.chunked_logprobs import LogProbReduction
 from mmrl.features import Features
+from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
+from models.network.network import Network
 from models.network.pattern import may_attend
 
 
@@ -128,25 +131,37 @@ def build_pair_mask(piece: Tensor, block: Tensor, copy: Tensor) -> Tensor:
     return (same & may_attend(block[:, :, None], block[:, None, :], *kinds)).unsqueeze(1)
 
 
-def compute_loss(network: nn.Module, rows: Rows, vocab: tuple[int, int] | None) -> Tensor:
+def compute_loss(
+    module: nn.Module, network: Network, rows: Rows, vocab: tuple[int, int] | None
+) -> Tensor:
     """The sum of weight times cross-entropy in nats over the scored tokens, in one forward pass.
 
+    No tensor of logits is above `mmrl.runtime.logits_budget.LOGITS_BUDGET`: more rows are computed
+    in parts, whose logits a trained head computes again in the backward pass.
+
     Args:
-        network: reads the rows.
+        module: the network, possibly wrapped; reads the rows.
+        network: the network itself.
         rows: on its device.
         vocab: first and end of the tokens that the softmax is over; None is all.
     """
     scored = rows.weight > 0
-    logits = network(
+    first, end = vocab or (0, network.vocab_size)
+    targets = rows.targets[scored] - first
+    in_parts = network.can_reduce and len(targets) > rows_at_once(end - first)
+    found = module(
         input_ids=rows.ids,
         attention_mask=rows.attention_mask,
         positions=scored,
         columns=vocab,
         position_ids=rows.position_ids,
         **_image_inputs(rows.features),
+        **({"reduce": LogProbReduction(targets)} if in_parts else {}),
     ).logits
-    targets = rows.targets[scored] - (vocab[0] if vocab else 0)
-    entropies = F.cross_entropy(logits.float(), targets, reduction="none")
+    if in_parts:
+        return -(rows.weight[scored] * found.target).sum()
+    logits = found.to(wide_dtype(found.dtype))
+    entropies = F.cross_entropy(logits, targets, reduction="none")
     return (rows.weight[scored] * entropies).sum()
 
 

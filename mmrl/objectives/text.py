@@ -116,7 +116,7 @@ class Completions:
     def loss(self, batch: Rows) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of rows from `batch`, how many tokens it scores, and how full the rows are."""
         batch = batch.to(self.policy.device)
-        value = compute_loss(self.module, batch, self.text.vocab)
+        value = compute_loss(self.module, self.policy.network, batch, self.text.vocab)
         scored = (batch.weight > 0).sum().float()
         return value, {"batch/scored": scored, "batch/filled": (batch.piece >= 0).float().mean()}
 

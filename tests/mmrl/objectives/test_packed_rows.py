@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mmrl.objectives.packed_rows import Rows, assign_rows
 from mmrl.objectives.text import Completions
-from tests.mmrl.objectives.completions import ROWS, completions, gradients, visits
+from mmrl.runtime import logits_budget
+from tests.mmrl.objectives.completions import ROWS, SIZES, completions, gradients, visits
 
 CORRUPTIONS: list[dict[str, Any]] = [
     {"name": "random"},
@@ -46,6 +49,44 @@ def test_an_example_counts_the_same_packed_or_alone_in_any_batch_and_on_any_rank
         other, slope = gradients(objective, batches)
         assert other == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(slope, gradient, rtol=1e-3, atol=1e-6)
+
+
+class LargestLogits(TorchDispatchMode):
+    """Bytes of the largest result of an operation with `columns` columns, the transposed output
+    matrix of `width` rows apart."""
+
+    def __init__(self, columns: int, width: int) -> None:
+        super().__init__()
+        self.columns, self.width, self.size = columns, width, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for each in tree_leaves(found):
+            if isinstance(each, Tensor) and each.shape[-1:] == (self.columns,):
+                if each.shape[0] == self.width:
+                    continue
+                self.size = max(self.size, each.numel() * each.itemsize)
+        return found
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("packing", [False, True])
+def test_logits_in_parts_give_the_same_loss_and_gradient_and_stay_within_the_budget(
+    data: Path, frozen: bool, packing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = completions(data, corruption={"name": "random"}, packing=packing)
+    objective.module.double()
+    objective.policy.network.head.weight.requires_grad_(not frozen)
+    batch = objective.batch(0, 0, 1)
+    columns = objective.text.vocab[1] - objective.text.vocab[0]
+    found, sizes = [], []
+    for rows in (2**20, 3):
+        monkeypatch.setattr(logits_budget, "LOGITS_BUDGET", rows * columns * 8)
+        with LargestLogits(columns, SIZES["d_model"]) as largest:
+            found.append(gradients(objective, [batch]))
+        sizes.append(largest.size)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-12)
+    assert sizes[1] <= 3 * columns * 8 < sizes[0] / 4
 
 
 @torch.no_grad()
