@@ -171,7 +171,10 @@ def _recompute(
         steps.append(what.spread(low @ weight, ctx.dtype))
         for scale, side in zip(what.scales, rows, strict=True):
             part = scale / what.temperature
-            of_weight.add_((low.T @ side).to(wide), alpha=part)
+            if low.dtype == wide:
+                of_weight.addmm_(low.T, side, alpha=part)
+            else:
+                of_weight.add_((low.T @ side).to(wide), alpha=part)
             if of_bias is not None:
                 of_bias.add_(step.sum(0), alpha=part)
     of_x = torch.cat(steps, 1).flatten(0, 1)
