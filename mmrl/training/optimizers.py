@@ -94,7 +94,8 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
 def _groups(named: dict[str, nn.Parameter], settings: RunConfig) -> list[dict[str, Any]]:
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in named.items():
-        decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
+        shape = getattr(parameter, "ds_shape", parameter.shape)  # of one that ZeRO-3 divides
+        decay = settings.weight_decay if len(shape) >= 2 else 0.0
         rate = settings.learning_rate * _scale(name, settings.learning_rate_scales)
         groups.setdefault((rate, decay), []).append(parameter)
     return [{"params": p, "lr": r, "weight_decay": d} for (r, d), p in groups.items()]

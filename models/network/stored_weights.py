@@ -4,6 +4,7 @@ A network whose weights are not read yet is on the meta device and holds where t
 (`Network.stored`). Processes that share one copy of it then each read their own rows.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,6 @@ class StoredWeights:
         """
         return self._find(name, slice(None)).to(self.dtype)
 
-    @torch.no_grad()
     def copy_rows(self, name: str, rows: slice, target: Tensor) -> None:
         """Copy some rows of a tensor; arguments and errors as in `read`.
 
@@ -51,7 +51,27 @@ class StoredWeights:
             rows: which.
             target: where to; what it holds is rounded to `dtype`, whatever its own dtype is.
         """
-        tensor = self._find(name, rows)
+        self._copy(self._find(name, rows), target)
+
+    def copy_elements(self, name: str, shape: torch.Size, start: int, target: Tensor) -> None:
+        """Copy elements of a flattened tensor; otherwise as `copy_rows`.
+
+        Args:
+            name: of the tensor.
+            shape: of it.
+            start: the first element.
+            target: [n], where to; n may be 0.
+        """
+        if not target.numel():
+            return
+        width = math.prod(shape[1:])
+        first, last = start // width, -(-(start + target.numel()) // width)
+        found = self._find(name, slice(first, last)).reshape(-1)
+        skipped = start - first * width
+        self._copy(found[skipped : skipped + target.numel()], target)
+
+    @torch.no_grad()
+    def _copy(self, tensor: Tensor, target: Tensor) -> None:
         # mostly no second tensor is made: thousands of these would leave holes in the heap
         target.copy_(tensor if target.dtype == self.dtype else tensor.to(self.dtype))
 

@@ -51,7 +51,9 @@ class Setting:
     """Whether an adapter is put on every linear layer of the blocks."""
     deferred: bool = True
     """Whether processes that share a model read their parts; false reads all, then shards it."""
-    ways: list[str] = field(default_factory=lambda: ["cpu2.yaml", "fsdp2_cpu2.yaml"])
+    ways: list[str] = field(
+        default_factory=lambda: ["cpu2.yaml", "fsdp2_cpu2.yaml", "zero3_cpu2.yaml"]
+    )
     """Files of configs/accelerate, each for processes on the CPU of this machine."""
     checkpoint: str = ""
     """Directory of the checkpoint; empty writes one of random weights."""
@@ -127,12 +129,11 @@ def write_checkpoint(s: Setting, directory: Path) -> None:
 
 def load(s: Setting, checkpoint: Path) -> list[torch.nn.Module]:
     """Load as a run does: the models this process then holds its part of."""
-    from accelerate import Accelerator
-
+    from mmrl.runtime.launch import join_processes
     from mmrl.runtime.sharding import build_sharding
     from mmrl.training.trainable import freeze_copy, train_parts
 
-    accelerator = Accelerator(cpu=True)
+    accelerator = join_processes()
     sharding, lora = build_sharding(accelerator), LoraConfig() if s.lora else None
     network = load_model(checkpoint, s.dtype, deferred=s.deferred and sharding.reads_shards)
     model = ModelConfig(path=str(checkpoint), lora=lora, attn_implementation="sdpa")
@@ -144,7 +145,9 @@ def load(s: Setting, checkpoint: Path) -> list[torch.nn.Module]:
 
 def count_bytes(model: torch.nn.Module) -> int:
     """Bytes of a model's parameters that this process holds."""
-    local = [getattr(p, "_local_tensor", p) for p in model.parameters()]
+    from mmrl.runtime.sharding.tensors import held_part
+
+    local = [getattr(held_part(p), "_local_tensor", held_part(p)) for p in model.parameters()]
     return sum(tensor.numel() * tensor.element_size() for tensor in local)
 
 

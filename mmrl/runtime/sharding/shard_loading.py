@@ -1,19 +1,22 @@
-"""Reading the weights of sharded networks: each process its rows of every tensor, from the files.
+"""Reading the weights of sharded networks: each process its part of every tensor, from the files.
 
 The whole model is in the memory of no process: before it is sharded the network is on the meta
 device, see `models.network.stored_weights`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
 from models.network.network import Network
+from models.network.stored_weights import StoredWeights
+
+Read = Callable[[StoredWeights, str, nn.Parameter], nn.Parameter]
+"""Returns a parameter like one on the meta device, with this process's part of a tensor."""
 
 
-@torch.no_grad()
 def read_shards(model: nn.Module, device: torch.device) -> None:
     """Read this process's part of the networks in a model whose weights are not read yet.
 
@@ -22,19 +25,30 @@ def read_shards(model: nn.Module, device: torch.device) -> None:
             not on the meta device stay as they are.
         device: of the shards.
     """
+
+    def read(stored: StoredWeights, name: str, parameter: nn.Parameter) -> nn.Parameter:
+        sharded = isinstance(parameter, DTensor)
+        rows = find_rows(parameter) if sharded else slice(None)
+        held = parameter.to_local() if sharded else parameter
+        local = torch.empty_like(held, device=device if sharded else stored.device)
+        stored.copy_rows(name, rows, local)
+        return _replace(parameter, local)
+
+    replace_unread(model, read)
+
+
+@torch.no_grad()
+def replace_unread(model: nn.Module, read: Read) -> None:
+    """Replace each parameter on the meta device of the networks in a model; tied weights stay one
+    parameter."""
     for network in [module for module in model.modules() if isinstance(module, Network)]:
         if network.stored is None:
             continue
-        read: dict[Tensor, nn.Parameter] = {}  # tied weights are one parameter
+        done: dict[Tensor, nn.Parameter] = {}
         for name, module, own, parameter in list_unread(network):
-            if parameter not in read:
-                sharded = isinstance(parameter, DTensor)
-                rows = find_rows(parameter) if sharded else slice(None)
-                held = parameter.to_local() if sharded else parameter
-                local = torch.empty_like(held, device=device if sharded else network.device)
-                network.stored.copy_rows(name, rows, local)
-                read[parameter] = _replace(parameter, local)
-            module._parameters[own] = read[parameter]
+            if parameter not in done:
+                done[parameter] = read(network.stored, name, parameter)
+            module._parameters[own] = done[parameter]
         network.stored = None
 
 

@@ -28,6 +28,7 @@ from mmrl.runtime.sharding.pace import keep_pace
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.sharding import MASTER, Sharding
 from mmrl.runtime.sharding.tensors import collect, held_part, take_part, write_part
+from mmrl.runtime.sharding.zero_loading import divide_parameters
 from models.network.core import Block
 from models.network.vision import Vision
 
@@ -143,28 +144,31 @@ class Zero2(Sharding):
 class Zero3(Zero2):
     """Every process holds its part of weights, gradients and moments."""
 
-    gathers = True
+    gathers = reads_shards = True
 
     def __init__(self, accelerator: Accelerator) -> None:
         super().__init__(accelerator)
         self.frozen: list[Any] = []
 
     def shard(self, model: nn.Module, trained: bool = True) -> None:
-        """Refuse a model that cannot be sharded; shard one that is not trained.
+        """Leave this process its part of every parameter; read those of one that is not loaded yet.
 
         Raises:
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
         super().shard(model, trained)
-        if not trained:
-            import deepspeed
+        plugin = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
+        zero = dict(plugin["zero_optimization"])
+        zero.pop("offload_optimizer", None)  # one that is not trained has none
+        settings = self._settings(zero)
+        if trained:
+            divide_parameters(model, settings)
+            return
+        import deepspeed
 
-            own_parameters(model)
-            plugin = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
-            zero = dict(plugin["zero_optimization"])
-            zero.pop("offload_optimizer", None)  # it has none
-            settings = self._settings(zero)
-            self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
+        own_parameters(model)
+        divide_parameters(model, settings)
+        self.frozen.append(deepspeed.initialize(model=model, config=settings)[0])
 
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
