@@ -1,7 +1,7 @@
 """Host memory of each process while a checkpoint is loaded, in several ways of sharding.
 
     python scripts/bench/loading.py width=1024 layers=8
-    python scripts/bench/loading.py ways=fsdp2_cpu2.yaml stored=bfloat16 reference=true
+    python scripts/bench/loading.py ways=[fsdp2.yaml] stored=bfloat16 reference=true
 
 A JSON line for each way, with a number for each process: the peak above what the process had before
 it loaded, over the size of the weights in the dtype they are loaded in. `private` is memory that
@@ -52,9 +52,11 @@ class Setting:
     deferred: bool = True
     """Whether processes that share a model read their parts; false reads all, then shards it."""
     ways: list[str] = field(
-        default_factory=lambda: ["cpu2.yaml", "fsdp2_cpu2.yaml", "zero3_cpu2.yaml"]
+        default_factory=lambda: ["multi_gpu.yaml", "fsdp2.yaml", "zero3.yaml", "zero3_offload.yaml"]
     )
-    """Files of configs/accelerate, each for processes on the CPU of this machine."""
+    """Files of configs/accelerate."""
+    processes: int = 2
+    """Processes of each, on the CPU of this machine."""
     checkpoint: str = ""
     """Directory of the checkpoint; empty writes one of random weights."""
     output: str = ""
@@ -70,6 +72,7 @@ if __name__ == "__main__":  # before the seconds that torch takes
 
 import psutil  # noqa: E402
 import torch  # noqa: E402
+from launch_form import write_launch_form  # noqa: E402
 from setting import circumstances  # noqa: E402
 
 from mmrl.model_config import LoraConfig, ModelConfig  # noqa: E402
@@ -169,7 +172,7 @@ def measure(s: Setting, way: str) -> dict[str, Any]:
         write_checkpoint(small, Path(folder, "small"))
         words = {**vars(s), "output": folder}
         arguments = [f"{key}={value}" for key, value in words.items() if key != "ways"]
-        settings = str(ROOT / "configs" / "accelerate" / way)
+        settings = str(write_launch_form(way, s.processes, Path(folder)))
         launcher = ("-m", "accelerate.commands.launch", "--config_file", settings)
         command = [sys.executable, *launcher, __file__, *arguments]
         subprocess.run(command, check=True, cwd=ROOT)

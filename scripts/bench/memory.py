@@ -126,24 +126,6 @@ def run_settings(s: Setting, folder: Path, processes: int) -> RLConfig:
     return load_config(RLConfig, words)
 
 
-def write_launch(s: Setting, way: str, folder: Path) -> Path:
-    """A file of configs/accelerate for the processes of this machine, on its CPU without a GPU."""
-    import torch
-    import yaml
-
-    settings = yaml.safe_load((ROOT / f"configs/accelerate/{way}.yaml").read_text())
-    number = 1 if way == "one_process" else s.processes
-    settings |= {"num_processes": number}
-    if not torch.accelerator.is_available():
-        settings |= {"use_cpu": True, "gpu_ids": ",".join(["-1"] * max(2, number))}
-    if "parallelism_config" in settings:
-        sizes = {"dp_replicate_size": 2, "dp_shard_size": number // 2}
-        settings["parallelism_config"] = {f"parallelism_config_{k}": n for k, n in sizes.items()}
-    path = folder / f"{way}.yaml"
-    path.write_text(yaml.safe_dump(settings))
-    return path
-
-
 def estimate_way(s: Setting, launch: Path, folder: Path) -> Peaks:
     """Estimated MiB of each phase."""
     from mmrl.model_config import known_config
@@ -235,20 +217,24 @@ def main() -> None:
     if s.folder:
         watch_run(s, Path(s.folder))
         return
+    import torch
+    from launch_form import write_launch_form
+    from setting import circumstances
+
     for way in s.ways:
         with TemporaryDirectory() as place:
             folder = Path(place)
             write_policy(s, folder)
-            launch = write_launch(s, way, folder)
+            number = 1 if way == "one_process" else s.processes
+            on_cpu = not torch.accelerator.is_available()
+            launch = write_launch_form(f"{way}.yaml", number, folder, on_cpu)
             estimated = estimate_way(s, launch, folder)
             measured = measure_way(s, launch, folder)
         highest = max(estimated.values()), max(measured.values())
-        from setting import circumstances
-
         line = {
             "bench": "memory",
             "way": way,
-            "processes": 1 if way == "one_process" else s.processes,
+            "processes": number,
             "estimated_mib": round(highest[0]),
             "measured_mib": round(highest[1]),
             "ratio": round(highest[0] / highest[1], 3),

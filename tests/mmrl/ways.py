@@ -16,24 +16,9 @@ from typing import Any
 import yaml
 
 from mmrl.runtime import logits_budget
-from tests.mmrl.runs import ACCELERATE, launcher, module_process, world_in
+from scripts.bench.launch_form import write_launch_form
+from tests.mmrl.runs import launcher, module_process, world_in
 from tests.mmrl.sharded_runs import reinforce
-
-
-def write_cpu_form(name: str, processes: int, folder: Path) -> Path:
-    """A file of `configs/accelerate` for some processes on the CPU, otherwise as it is.
-
-    Two groups share a copy each where a file has groups.
-    """
-    settings = yaml.safe_load((ACCELERATE / name).read_text())
-    settings |= {"use_cpu": True, "num_processes": processes}
-    settings["gpu_ids"] = ",".join(["-1"] * max(2, processes // settings["num_machines"]))
-    if "parallelism_config" in settings:
-        sizes = {"dp_replicate_size": 2, "dp_shard_size": processes // 2}
-        settings["parallelism_config"] = {f"parallelism_config_{k}": n for k, n in sizes.items()}
-    path = folder / f"{Path(name).stem}_{processes}.yaml"
-    path.write_text(yaml.safe_dump(settings))
-    return path
 
 
 def find_port() -> int:
@@ -47,7 +32,7 @@ def find_port() -> int:
 
 def launch(name: str, processes: int, folder: Path, words: list[str]) -> list[Any]:
     """Start a run on each node of a launch configuration; nodes meet on the loopback address."""
-    path = write_cpu_form(name, processes, folder)
+    path = write_launch_form(name, processes, folder)
     nodes = yaml.safe_load(path.read_text())["num_machines"]
     *head, last = launcher(path)
     place = ["--main_process_ip", "127.0.0.1", "--main_process_port", str(find_port())]

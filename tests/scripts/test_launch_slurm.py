@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.bench.launch_form import write_launch_form
 from tests.mmrl.runs import ROOT, command_line, metrics, write_world
-from tests.mmrl.ways import find_port, write_cpu_form
+from tests.mmrl.ways import find_port
 
 SCRIPT = ROOT / "scripts" / "launch_slurm.sh"
 SRUN = """#!/usr/bin/env bash
@@ -52,7 +53,7 @@ def test_two_nodes_of_a_job_train_together_and_keep_a_checkpoint_when_they_are_w
     tmp_path: Path,
 ) -> None:
     world = write_world(tmp_path / "world")
-    settings, output = write_cpu_form("two_nodes/fsdp2.yaml", 2, tmp_path), tmp_path / "run"
+    settings, output = write_launch_form("two_nodes/fsdp2.yaml", 2, tmp_path), tmp_path / "run"
     words = ["-m", "mmrl.rl", *command_line(world, output), "max_steps=40", "save_steps=0"]
     log, deadline = tmp_path / "job.log", time.monotonic() + 200
     with log.open("wb") as file:

@@ -18,8 +18,11 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from mmrl.model_config import LoraConfig, ModelConfig
+from mmrl.runtime.deepspeed_launch import leave_out_kernels
 from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding.shard_loading import read_shards
+from mmrl.runtime.sharding.tensors import held_part
+from mmrl.runtime.sharding.zero_loading import divide_parameters
 from mmrl.training.trainable import train_parts
 from models import load_model
 from models.loading import save_model
@@ -177,6 +180,42 @@ def test_a_copy_reads_the_weights_again_and_adds_its_head(saved: Path) -> None:
         return ValueNetwork(copy_backbone(network), head)
 
     assert_parts(build)
+
+
+def test_a_slice_of_elements_is_that_of_the_flattened_tensor(saved: Path) -> None:
+    stored, whole = load_model(saved, deferred=True).stored, load_model(saved).state_dict()
+    for name in ("embed.weight", "norm.weight"):
+        tensor, numbers = whole[name], whole[name].numel()
+        for start, size in ((0, numbers), (0, 1), (5, 7), (numbers - 3, 3), (17, 9), (numbers, 0)):
+            part = torch.empty(size, dtype=torch.bfloat16)
+            stored.copy_elements(name, tensor.shape, start, part)
+            assert torch.equal(part, tensor.flatten()[start : start + size].bfloat16())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pieces", [1, 3, 64])
+def test_the_slices_of_zero3_are_those_of_the_whole_model(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
+) -> None:
+    pytest.importorskip("deepspeed")
+    leave_out_kernels()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    settings = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    model = adapted(load_model(saved, "bfloat16"), saved, seed=5)
+    whole = {name: p.detach() for name, p in model.named_parameters()}
+    for rank in range(pieces) if pieces < 10 else (0, 40, pieces - 1):
+        with acting_as(rank, pieces):
+            network = adapted(load_model(saved, "bfloat16", deferred=True), saved, seed=5)
+            divide_parameters(network, settings)
+            assert network.stored is None
+            found = {name: held_part(p) for name, p in network.named_parameters()}
+            assert all(p.numel() == 0 for p in network.parameters())
+        assert found.keys() == whole.keys()
+        for name, tensor in whole.items():
+            size = -(-tensor.numel() // pieces)
+            own = tensor.flatten()[rank * size : (rank + 1) * size]
+            assert found[name].numel() == size and found[name].dtype == tensor.dtype, name
+            assert torch.equal(found[name][: own.numel()], own), name
 
 
 def test_a_tensor_is_read_by_its_rows_alone(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
