@@ -175,7 +175,8 @@ def measure(s: Setting, way: str) -> dict[str, Any]:
         settings = str(write_launch_form(way, s.processes, Path(folder)))
         launcher = ("-m", "accelerate.commands.launch", "--config_file", settings)
         command = [sys.executable, *launcher, __file__, *arguments]
-        subprocess.run(command, check=True, cwd=ROOT)
+        # DeepSpeed writes to the standard output
+        subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
         found = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("[0-9].json"))]
     network = load_model(s.checkpoint, s.dtype, deferred=True)
     size = sum(p.numel() * p.element_size() for p in network.parameters()) * (1 + s.reference)
