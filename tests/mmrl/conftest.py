@@ -1,7 +1,7 @@
 """Numbers of the public code at tiny size and their network, a tiny policy, a few images."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,36 +37,33 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     return write_world(tmp_path_factory.mktemp("world"))
 
 
-@pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two processes, each with a copy of the model."""
-    both = Pair(tmp_path_factory.mktemp("pair"), "cpu2.yaml")
-    yield both
-    both.close()
+def launch_pair(name: str, settings: str, says: str) -> Callable:
+    """A fixture of two processes that one file of `configs/accelerate` launches."""
+
+    @pytest.fixture(scope="session", name=name)
+    def launched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+        both = Pair(tmp_path_factory.mktemp(name), settings)
+        yield both
+        both.close()
+
+    launched.__doc__ = says
+    return launched
 
 
-@pytest.fixture(scope="session")
-def sharing_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two processes that share one copy of the model (FSDP2)."""
-    both = Pair(tmp_path_factory.mktemp("sharing_pair"), "fsdp2_cpu2.yaml")
-    yield both
-    both.close()
-
-
-@pytest.fixture(scope="session")
-def zero2_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two processes that share gradients and moments (DeepSpeed ZeRO-2)."""
-    both = Pair(tmp_path_factory.mktemp("zero2_pair"), "zero2_cpu2.yaml")
-    yield both
-    both.close()
-
-
-@pytest.fixture(scope="session")
-def zero3_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two processes that share one copy of the model (DeepSpeed ZeRO-3)."""
-    both = Pair(tmp_path_factory.mktemp("zero3_pair"), "zero3_cpu2.yaml")
-    yield both
-    both.close()
+pair = launch_pair("pair", "cpu2.yaml", "Two processes, each with a copy of the model.")
+sharing_pair = launch_pair(
+    "sharing_pair", "fsdp2_cpu2.yaml", "Two processes that share one copy of the model (FSDP2)."
+)
+zero2_pair = launch_pair(
+    "zero2_pair",
+    "zero2_cpu2.yaml",
+    "Two processes that share gradients and moments (DeepSpeed ZeRO-2).",
+)
+zero3_pair = launch_pair(
+    "zero3_pair",
+    "zero3_cpu2.yaml",
+    "Two processes that share one copy of the model (DeepSpeed ZeRO-3).",
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Batch sizes that a run finds itself: the largest that fit, without a trace."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,16 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "try_gradient", gradient)
 
 
+@pytest.fixture
+def run(world: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
+    """A run that finds its sizes: its `trainer`, its `task`, and `settle`, which finds them."""
+    config = run_config(world, tmp_path, **AUTO)
+    trainer, task = trainer_of(config), Task("shapes", config.tasks["shapes"])
+    folder = RunDirectory(tmp_path)
+    settle = partial(settle_batch_sizes, config, {"shapes": task}, trainer, folder)
+    return SimpleNamespace(trainer=trainer, task=task, settle=settle)
+
+
 def refusing(most: int, trial: Any) -> Any:
     """A trial that runs out of memory in the middle above a size."""
 
@@ -63,60 +74,48 @@ def test_a_run_that_finds_its_sizes_equals_the_run_with_these_sizes(
 
 
 def test_a_trial_leaves_weights_moments_gradients_and_draws_as_they_were(
-    world: SimpleNamespace, tmp_path: Path, limited: None
+    run: SimpleNamespace, limited: None
 ) -> None:
-    config = run_config(world, tmp_path, **AUTO)
-    trainer = trainer_of(config)
-    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
-    before = {n: p.detach().clone() for n, p in trainer.trained.named_parameters()}
+    before = {n: p.detach().clone() for n, p in run.trainer.trained.named_parameters()}
     drawn = torch.get_rng_state()
-    settle_batch_sizes(config, tasks, trainer, RunDirectory(tmp_path))
-    assert trainer.micro_batch_size == 2 and tasks["shapes"].config.rollout_batch_size == 4
-    for name, parameter in trainer.trained.named_parameters():
+    run.settle()
+    assert run.trainer.micro_batch_size == 2 and run.task.config.rollout_batch_size == 4
+    for name, parameter in run.trainer.trained.named_parameters():
         assert torch.equal(parameter, before[name]) and parameter.grad is None
-    assert not trainer.optimizer.state and trainer.step == 0
+    assert not run.trainer.optimizer.state and run.trainer.step == 0
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
 def test_a_resumed_run_takes_the_sizes_it_found_without_a_trial(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = run_config(world, tmp_path, **AUTO)
-    trainer = trainer_of(config)
-    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     known = {"processes": 1, "rollout_batch_size": {"shapes": 3}}
     (tmp_path / FILE).write_text(json.dumps({**known, "per_device_train_batch_size": 1}))
     monkeypatch.setattr(batch_trial, "_find", lambda *_: pytest.fail("a trial"))
-    trainer.step = 2
-    settle_batch_sizes(config, tasks, trainer, RunDirectory(tmp_path))
-    assert trainer.micro_batch_size == 1 and tasks["shapes"].config.rollout_batch_size == 3
+    run.trainer.step = 2
+    run.settle()
+    assert run.trainer.micro_batch_size == 1 and run.task.config.rollout_batch_size == 3
 
 
 def test_a_cpu_is_filled_by_the_estimate_alone(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = run_config(world, tmp_path, **AUTO)
-    trainer = trainer_of(config)
-    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     memory = SimpleNamespace(available=1, total=2**34)
     monkeypatch.setattr(batch_trial.psutil, "virtual_memory", lambda: memory)
-    settle_batch_sizes(config, tasks, trainer, RunDirectory(tmp_path))
-    assert trainer.micro_batch_size == 1 and tasks["shapes"].config.rollout_batch_size == 1
+    run.settle()
+    assert run.trainer.micro_batch_size == 1 and run.task.config.rollout_batch_size == 1
     memory.available = 2**40
-    tasks["shapes"].config.rollout_batch_size = "auto"
-    settle_batch_sizes(config, tasks, trainer, RunDirectory(tmp_path))
-    assert trainer.micro_batch_size == 8 and tasks["shapes"].config.rollout_batch_size == 8
+    run.task.config.rollout_batch_size = "auto"
+    run.settle()
+    assert run.trainer.micro_batch_size == 8 and run.task.config.rollout_batch_size == 8
 
 
 def test_where_nothing_fits_the_setting_is_named(
-    world: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = run_config(world, tmp_path, **AUTO)
-    trainer = trainer_of(config)
-    tasks = {name: Task(name, options) for name, options in config.tasks.items()}
     monkeypatch.setattr(batch_trial, "_rollout_trial", lambda *_: refusing(0, lambda _: None))
     with pytest.raises(ConfigError, match="tasks.shapes.rollout_batch_size is 'auto'"):
-        settle_batch_sizes(config, tasks, trainer, RunDirectory(tmp_path))
+        run.settle()
 
 
 @pytest.mark.parametrize("value", ["largest", 0])
