@@ -5,6 +5,7 @@ on the same device and the reserve of the allocator come on top.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from mmrl.preflight.state_memory import (
     add_checkpoints,
     count_model,
     count_moments,
+    gather_share,
     gather_units,
     hold_state,
     peak_of_loading,
@@ -68,7 +70,9 @@ def estimate(
         for name, p in network.named_parameters()
     ]
     tensors.append(("parts", network.count_parts() * size - _saved(config, network), 0.0))
-    model = count_model(tensors, config.optimizer, size, adapter * 4)
+    found = choose(config, dtype=config.model.dtype)
+    share = gather_share(found.bf16, found.torch_compile, size)
+    model = replace(count_model(tensors, config.optimizer, size, adapter * 4), gathered=share)
     needs = hold_state(model, placement)
     sharded = placement.way in ("fsdp2", "zero3")
     parts, away = placement.shards if sharded else 1, placement.weights_apart

@@ -1,6 +1,7 @@
 """Device memory and disk of a supervised run of a policy, estimated from sizes alone."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from mmrl.preflight.state_memory import (
     add_checkpoints,
     count_model,
     count_moments,
+    gather_share,
     hold_state,
     peak_of_loading,
     peak_of_step,
@@ -82,13 +84,15 @@ def estimate_memory(
         network: without weights, its trained parts chosen.
         placement: how processes share the model.
     """
-    bf16 = choose(config).bf16
+    found = choose(config)
+    bf16, lora = found.bf16, getattr(options, "lora", None) is not None
     narrow = BYTES[options.dtype] if bf16 else 4
     tensors = [
         (name, p.numel() * (4 if p.requires_grad else narrow), p.numel() * 4 * p.requires_grad)
         for name, p in network.named_parameters()
     ]
-    model = count_model(tensors, config.optimizer, 4)
+    share = gather_share(bf16, found.torch_compile, narrow if lora else 4)
+    model = replace(count_model(tensors, config.optimizer, 4), gathered=share)
     needs = hold_state(model, placement)
     if config.ema_decay:
         parts = placement.shards if placement.way in ("fsdp2", "zero3") else 1
@@ -97,7 +101,6 @@ def estimate_memory(
     needs.add("loading", peak_of_loading(model, placement, not options.model))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
-    lora = getattr(options, "lora", None) is not None
     copied = config.async_save and config.save_steps > 0
     add_checkpoints(needs, model, placement, model.trained if lora else model.weights, copied)
     return needs

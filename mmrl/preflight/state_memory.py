@@ -98,6 +98,8 @@ class ModelBytes:
         largest: of one trained tensor.
         blocks: number of blocks.
         pages: whether moments are in pages that move to the host.
+        gathered: share of the bytes of a block that are gathered; half where float32 is gathered in
+            bfloat16.
     """
 
     weights: float
@@ -111,6 +113,12 @@ class ModelBytes:
     largest: float = 0.0
     blocks: int = 1
     pages: bool = False
+    gathered: float = 1.0
+
+    @property
+    def gathered_block(self) -> float:
+        """Bytes of a block when it is gathered."""
+        return self.block * self.gathered
 
 
 def count_model(
@@ -154,6 +162,17 @@ def count_model(
     )
 
 
+def gather_share(bf16: bool, compiled: bool, size: int) -> float:
+    """Share of the bytes of a block that FSDP2 gathers, see `mmrl.runtime.sharding.fsdp2`.
+
+    Args:
+        bf16: whether the run is under autocast.
+        compiled: whether its blocks are compiled.
+        size: bytes of a number of its weights.
+    """
+    return 0.5 if bf16 and not compiled and size == 4 else 1.0
+
+
 def count_moments(optimizer: str, numbers: float, size: int, embedding: bool = False) -> float:
     """Bytes that an optimiser keeps for a tensor.
 
@@ -195,10 +214,11 @@ def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -
         whole: whether all of them are gathered for a phase of rollouts.
     """
     if placement.way == "fsdp2" and whole:
-        return model.weights + max(model.outer, model.block)
+        saved = (model.block - model.gathered_block) * model.blocks
+        return model.weights - saved + max(model.outer, model.gathered_block)
     if placement.way == "fsdp2":
         # the buffer of a unit is kept until the next one has arrived
-        return model.outer + 2 * model.block + max(model.outer, model.block)
+        return model.outer + 2 * model.gathered_block + max(model.outer, model.gathered_block)
     return model.weights if placement.way == "zero3" else 0.0
 
 
@@ -218,12 +238,12 @@ def peak_of_update(model: ModelBytes, placement: Placement, kept: float, working
     copies = 3 if placement.device == "cpu" else 2
     return max(
         kept + working + 2 * model.outer,  # gathered again for the backward pass
-        kept + model.outer + model.head + 2 * model.block,
+        kept + model.outer + model.head + 2 * model.gathered_block,
         kept * (1 - 1 / model.blocks)  # the first block to be reduced, the next one gathered
         + model.outer
         + model.head / 2
-        + model.block
-        + copies * model.trained_block,
+        + model.gathered_block
+        + (copies - 1 + model.gathered) * model.trained_block,  # float32 is reduced
         copies * model.trained_outer,  # reduced last
     )
 

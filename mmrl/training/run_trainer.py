@@ -68,7 +68,8 @@ class RunTrainer(ABC, Generic[Config]):
     def __init__(self, config: Config, accelerator: Accelerator, dtype: str = "float32") -> None:
         self.settings, self.accelerator = config, accelerator
         self.config: Config = follow_device(config, accelerator, dtype)
-        self.sharding = build_sharding(accelerator)
+        half = bool(self.config.bf16) and not self.config.torch_compile
+        self.sharding = build_sharding(accelerator, half)
         self.step, self.window, self.skipped = 0, MetricWindow(), 0
 
     @abstractmethod

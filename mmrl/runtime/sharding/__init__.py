@@ -13,12 +13,18 @@ from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.runtime.sharding.zero import Zero2, Zero3
 
 
-def build_sharding(accelerator: Accelerator) -> Sharding:
-    """The way that the accelerate configuration of this launch asks for."""
+def build_sharding(accelerator: Accelerator, half: bool = False) -> Sharding:
+    """The way that the accelerate configuration of this launch asks for.
+
+    Args:
+        accelerator: of this process.
+        half: whether models run under bfloat16 autocast and blocks are not compiled, so that
+            weights may be gathered in bfloat16.
+    """
     plugin = accelerator.deepspeed_plugin
     if plugin is not None:
         return Zero3(accelerator) if plugin.zero_stage == 3 else Zero2(accelerator)
-    return FSDP2(accelerator) if is_sharded(accelerator) else Sharding(accelerator)
+    return FSDP2(accelerator, half) if is_sharded(accelerator) else Sharding(accelerator)
 
 
 def reads_shards(accelerator: Accelerator) -> bool:

@@ -8,6 +8,10 @@ whole on a device only while it computes. With a `parallelism_config`, each grou
 torch's `fully_shard` is called here rather than by `accelerator.prepare`, which shards nothing on
 the CPU and allows no second, frozen model. Gradients are reduced after every micro-batch: what
 accelerate would keep until the last one are gradients of the whole model.
+
+A run in bfloat16 gathers the float32 weights of blocks in bfloat16, as autocast would convert them
+for every product. What autocast leaves in float32 is gathered as it is: the weights of norms, and
+everything outside the blocks. Gradients are summed over processes in float32.
 """
 
 from __future__ import annotations
@@ -18,9 +22,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate import Accelerator
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.optim import Optimizer
 
 from mmrl.config import ConfigError
@@ -31,15 +42,30 @@ from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_togethe
 from mmrl.runtime.sharding.shard_loading import read_shards
 from mmrl.runtime.sharding.sharding import Sharding
 from models.network.core import Block
+from models.network.norm import RMSNorm
 
 if TYPE_CHECKING:
     from models import Policy
 
 
+HALF = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+"""Of blocks under autocast, whose inputs are float32."""
+
+
 class FSDP2(Sharding):
-    """Processes share one copy of the model, or one per node, by `fully_shard`."""
+    """Processes share one copy of the model, or one per node, by `fully_shard`.
+
+    Args:
+        accelerator: of this process.
+        half: whether blocks gather their weights in bfloat16. Not with compiled blocks: the norms
+            are then units of their own, which would split every block.
+    """
 
     shards = gathers = reads_shards = True
+
+    def __init__(self, accelerator: Accelerator, half: bool = False) -> None:
+        super().__init__(accelerator)
+        self.half = half
 
     def shard(
         self, model: nn.Module, trained: bool = True, leave: Sequence[nn.Parameter] = ()
@@ -67,16 +93,21 @@ class FSDP2(Sharding):
             for module in model.modules():
                 if hasattr(module, "computes_on"):
                     module.computes_on = device
-        for unit in [*blocks, model]:
+        split = partial(
+            fully_shard,
+            mesh=mesh,
             # also the outermost unit, whose weights a forward without backward would leave gathered
             # and which would then miss the next optimiser step
-            fully_shard(
-                unit,
-                mesh=mesh,
-                reshard_after_forward=True,
-                offload_policy=offload,
-                ignored_params=set(leave),
-            )
+            reshard_after_forward=True,
+            offload_policy=offload,
+            ignored_params=set(leave),
+        )
+        half = self.half and all(p.dtype != torch.float64 for p in model.parameters())
+        for block in blocks:
+            if half:
+                split([module for module in block.modules() if isinstance(module, RMSNorm)])
+            split(block, mp_policy=HALF if half else MixedPrecisionPolicy())
+        split(model)
         read_shards(model, torch.device("cpu") if launch.offload else device)
 
     def shard_policy(

@@ -1,0 +1,25 @@
+"""Sizes of what ways of sharding hold, from sizes of tensors."""
+
+from dataclasses import replace
+
+from mmrl.preflight.placement import Placement
+from mmrl.preflight.state_memory import count_model, gather_share, gather_units, peak_of_update
+
+TENSORS = [("embed.weight", 40.0, 40.0)]
+TENSORS += [(f"blocks.{n}.mlp.up.weight", 100.0, 100.0) for n in range(4)]
+
+
+def test_fsdp2_gathers_half_of_a_float32_block_under_autocast_and_nothing_less_outside() -> None:
+    place = Placement("fsdp2", 8, 8, 8, device="cuda")
+    model = count_model(TENSORS, "adamw", 4)
+    assert gather_share(True, False, 4) == 0.5
+    assert gather_share(True, True, 4) == gather_share(False, False, 4) == 1
+    assert gather_share(True, False, 2) == 1, "weights in bfloat16 are gathered as they are"
+    half = replace(model, gathered=0.5)
+    assert gather_units(model, place) == 40 + 2 * 100 + 100
+    assert gather_units(half, place) == 40 + 2 * 50 + 50
+    assert gather_units(model, place, whole=True) == 440 + 100
+    assert gather_units(half, place, whole=True) == 240 + 50
+    # the block at the end of the backward pass, its gradient in bfloat16, and what is reduced
+    assert peak_of_update(model, place, 0, 0) == 40 + 3 * 100
+    assert peak_of_update(half, place, 0, 0) == 40 + 50 + 50 + 100
