@@ -11,6 +11,7 @@ import torch
 from mmrl.model_config import LoraConfig, ModelConfig
 from mmrl.preflight.memory import count_weights
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, MMADA_8B
+from mmrl.preflight.state_memory import gather_share
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task, completion_length
@@ -64,8 +65,15 @@ class Case:
 
     @cached_property
     def weights(self) -> float:
-        """Bytes of all weights, as they are stored, gathered and read."""
+        """Bytes of all weights, as they are stored and read."""
         return float(BYTES[self.config.model.dtype] * count_weights(self.raw))
+
+    @property
+    def gathered(self) -> float:
+        """Bytes of all weights as FSDP2 gathers them: float32 of blocks in bfloat16."""
+        size, core = BYTES[self.config.model.dtype], self.core
+        outer = size * core.vocab_size * core.hidden_size * (1 if core.tied_head else 2)
+        return outer + (self.weights - outer) * gather_share(True, False, size)
 
     @cached_property
     def trained(self) -> float:

@@ -240,7 +240,7 @@ def count_traffic(s: Setting, case: Case, way: str, n: int, once: bool = False) 
     Args:
         s: assumptions.
         case: of the run.
-        way: `DDP`, `ZeRO-2`, `sharded` (FSDP2, ZeRO-3).
+        way: `DDP`, `ZeRO-2`, `ZeRO-3`, `FSDP2`.
         n: devices that share the model.
         once: whether sampling gathers the weights once, and not in every forward pass.
     """
@@ -254,11 +254,12 @@ def count_traffic(s: Setting, case: Case, way: str, n: int, once: bool = False) 
         changed = case.trained if case.adapter is None else case.trained / 2
         return Traffic(update=updates * part * (micro * case.trained + changed))
     gathers = 1 if once else batches * work.forwards["rollout"]
+    weights = case.gathered if way == "FSDP2" else case.weights
     return Traffic(
-        part * case.weights * gathers,
-        part * case.weights * micro * work.forwards["scoring"],
+        part * weights * gathers,
+        part * weights * micro * work.forwards["scoring"],
         # forward and backward each gather the weights
-        part * (2 * case.weights + case.trained) * micro * work.forwards["update"],
+        part * (2 * weights + case.trained) * micro * work.forwards["update"],
     )
 
 
@@ -292,8 +293,9 @@ def traffic_rows(s: Setting, case: Case) -> Iterator[list[str]]:
     ways = {
         "DDP": ("DDP", False),
         "ZeRO-2": ("ZeRO-2", False),
-        "FSDP2 or ZeRO-3, by block": ("sharded", False),
-        "FSDP2, whole for each rollout phase": ("sharded", True),
+        "ZeRO-3": ("ZeRO-3", False),
+        "FSDP2, by block": ("FSDP2", False),
+        "FSDP2, whole for each rollout phase": ("FSDP2", True),
     }
     for name, (way, once) in ways.items():
         cells = []
@@ -309,8 +311,9 @@ def time_rows(s: Setting, case: Case) -> Iterator[list[str]]:
     yield ["way", "GPUs", "rollout", "scoring", "update", "step", "rollouts per second", "limit"]
     ways = {
         "DDP": ("DDP", False),
-        "FSDP2 or ZeRO-3, by block": ("sharded", False),
-        "FSDP2, whole for each rollout phase": ("sharded", True),
+        "ZeRO-3": ("ZeRO-3", False),
+        "FSDP2, by block": ("FSDP2", False),
+        "FSDP2, whole for each rollout phase": ("FSDP2", True),
     }
     for name, (way, once) in ways.items():
         for n in DEVICES if way == "DDP" else DEVICES[1:]:
@@ -319,7 +322,7 @@ def time_rows(s: Setting, case: Case) -> Iterator[list[str]]:
             seconds, limits = {}, []
             for phase, own in computed.items():
                 collectives = moved[phase] / bus(s, n)
-                hidden = way == "sharded" and not (once and phase == "rollout")
+                hidden = way != "DDP" and not (once and phase == "rollout")
                 seconds[phase] = max(own, collectives) if hidden else own + collectives
                 if collectives > own:
                     limits.append(f"{phase}: gathering")
