@@ -6,10 +6,9 @@
 All processes get SIGKILL together, at random moments over the steps of the run; the first of every
 four times while a checkpoint is being written. After each kill all checkpoints must be complete.
 One JSON line says whether metrics and weights at the end are those of the run that was left alone;
-the exit status is 1 where they are not.
+the exit status is 1 where they are not. It is printed, and added to `runs/bench/killed_runs.jsonl`.
 """
 
-import json
 import os
 import random
 import signal
@@ -19,12 +18,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from results import FOLDER, circumstances, report  # noqa: E402
 
 from mmrl.config.command import Usage, read_settings  # noqa: E402
 
@@ -52,6 +53,8 @@ class Setting:
     """How often it is killed."""
     seed: int = 0
     """Seed of the moments."""
+    results: str | None = FOLDER
+    """Folder whose `killed_runs.jsonl` gets the line, null for none."""
 
 
 def launch(setting: Setting, output: Path) -> subprocess.Popen[bytes]:
@@ -183,9 +186,7 @@ def measure(setting: Setting, folder: Path) -> dict[str, object]:
         sys.exit(f"error: the run is not resumed: {last_words(killed)}")
     steps = [line["step"] for line in read_lines(killed) if "learning_rate" in line]
     return {
-        "accelerate": setting.accelerate or "one process",
-        "run": setting.run,
-        "steps": setting.steps,
+        "way": Path(setting.accelerate).name or "one process",
         "kills": done,
         "interrupted_writes": interrupted_writes,
         "resumed_at": resumed,
@@ -200,7 +201,8 @@ def main() -> int:
     setting = read_settings(usage, sys.argv[1:])
     with TemporaryDirectory() as folder:
         found = measure(setting, Path(folder))
-    print(json.dumps(found))
+    about = {"bench": "killed_runs", **circumstances(), "config": asdict(setting)}
+    report({**about, **found}, setting.results)
     right = all(found[key] for key in ("every_step_once", "same_metrics", "same_weights"))
     return 0 if right and found["kills"] == setting.kills else 1
 

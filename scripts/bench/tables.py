@@ -40,6 +40,15 @@ COLUMNS = {
     ),
     "rollout": ("config.mask_policy", "tokens_per_s.ours", "ratio", "peak_share", "same_canvases"),
     "update": ("config.mask_policy", "tokens_per_s.ours", "ratio", "peak_share", "loss_difference"),
+    "killed_runs": (
+        "way",
+        "config.steps",
+        "kills",
+        "interrupted_writes",
+        "every_step_once",
+        "same_metrics",
+        "same_weights",
+    ),
     "text_sampling": ("cache", "window", "tokens_per_s", "ratio", "same_tokens"),
 }
 """Keys that are shown, with dots between those of nested objects; of other benchmarks all that
