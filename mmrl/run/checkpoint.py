@@ -26,6 +26,7 @@ LAST = "last-checkpoint"
 """Name of a checkpoint that was uploaded with `hub_strategy=checkpoint`."""
 _ASIDE = ".partial"
 _REPLACED = ".replaced"
+_REMOVED = ".removed"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -162,13 +163,15 @@ def prune_checkpoints(
     if folder.is_dir():
         recover_checkpoints(folder)
         for entry in folder.iterdir():
-            if entry.name.endswith((_ASIDE, _REPLACED)):
+            if entry.name.endswith((_ASIDE, _REPLACED, _REMOVED)):
                 shutil.rmtree(entry, ignore_errors=True)
     steps = checkpoint_steps(folder)
     later, earlier = [n for n in steps if n > step], [n for n in steps if n <= step]
     surplus = [n for n in (earlier[:-keep] if keep else []) if n != best]
     for n in [*later, *surplus]:
-        shutil.rmtree(folder / str(n))
+        removed = folder / f"{n}{_REMOVED}"
+        (folder / str(n)).rename(removed)  # a kill must not leave a part of it under its name
+        shutil.rmtree(removed)
         logger.info("removed checkpoint %d", n)
 
 

@@ -36,6 +36,24 @@ def test_the_checkpoint_just_written_stays_and_those_of_a_left_course_go(tmp_pat
     assert checkpoint_steps(folder) == [3, 4]
 
 
+def test_a_kill_while_checkpoints_are_removed_leaves_no_part_of_one_under_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoints(tmp_path, 1, 2, 3, 7)
+
+    def kill(path: Path, *_: object, **__: object) -> None:
+        next(Path(path).iterdir()).unlink()
+        raise KeyboardInterrupt
+
+    for left in ([1, 2, 3], [2, 3]):  # the one of an abandoned run, then the surplus one
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("shutil.rmtree", kill)
+            prune_checkpoints(folder, step=3, keep=2)
+        assert checkpoint_steps(folder) == left
+        prune_checkpoints(folder, step=9)
+    assert sorted(path.name for path in folder.iterdir()) == ["2", "3"]
+
+
 def test_without_a_limit_every_checkpoint_up_to_the_step_stays(tmp_path: Path) -> None:
     folder = checkpoints(tmp_path, 1, 2, 3)
     prune_checkpoints(folder, step=2)
