@@ -41,6 +41,7 @@ from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import read_pairs
 from mmrl.objectives.text_rows import AnswerLayouts, load_examples
 from mmrl.objectives.text_source import UNCHECKED, Source
+from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
 from mmrl.training.trainable import require_gradients, train_parts
 from models.families import llada, llada_v
@@ -71,6 +72,11 @@ class Completions:
         self.policy = outline_start(config, vq)
         layouts = AnswerLayouts(self.policy, config)
         self.text, self.source = layouts.text, Source(config, layouts, seed)
+        if isinstance(vision := self.policy.network.vision, Vision):
+            kinds = {bool(example.images) for example in self.source.examples}
+            trained = any(parameter.requires_grad for parameter in vision.parameters())
+            mixed = config.streaming or len(kinds) > 1
+            check_images("objective.data", config.data, mixed, trained)
         self.eval_examples: list[Example] = []
         if config.eval_data:
             held_out = load_examples(config, layouts, config.eval_data, config.eval_split)

@@ -18,7 +18,7 @@ from mmrl.preflight.reward_probe import offline
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from mmrl.runtime.deepspeed_launch import check_value_backbone
+from mmrl.runtime.deepspeed_launch import check_images, check_value_backbone
 from mmrl.runtime.launch import check_launch
 from mmrl.samplers import check_blocks
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH
@@ -50,6 +50,11 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     for task in tasks.values():
         check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
         check_columns(task)
+        if config.model.vq is None:  # a vision tower reads them
+            kinds = {bool(prompt.image_sizes) for prompt in task.prompts}
+            trained = config.model.lora is None or config.model.train_vision_tower
+            trained = trained or bool(config.model.modules_to_train)
+            check_images(f"tasks.{task.name}.prompts", task.config.prompts, len(kinds) > 1, trained)
     return tasks
 
 

@@ -96,3 +96,27 @@ def check_value_backbone(backbone: str) -> None:
         allowed = "shared with DeepSpeed, which trains one model"
         advice = "Launch with configs/accelerate/fsdp2.yaml for a value model that is a copy."
         check(backbone == "shared", "algorithm.value.backbone", backbone, allowed, advice)
+
+
+def check_images(key: str, value: object, mixed: bool, trained: bool) -> None:
+    """Refuse data of which one process may show images to a tower while another reads words alone.
+
+    DeepSpeed reduces gradients in the order in which a backward pass reaches them and gathers
+    weights in the order in which modules compute, and both orders depend on whether there are
+    images: sums would be wrong, or processes would wait for each other.
+
+    Args:
+        key: of the setting that names the data.
+        value: of it.
+        mixed: whether some rows have images and others none.
+        trained: whether the tower or its projector is.
+
+    Raises:
+        ConfigError: the data are mixed, and the launch has several processes.
+    """
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if uses_deepspeed() and several:
+        stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
+        allowed = f"rows that all have images, or none, with zero_stage {stage} and a vision tower"
+        advice = "Launch with configs/accelerate/fsdp2.yaml, or make a task of each kind."
+        check(not (mixed and (trained or stage == "3")), key, value, allowed, advice)

@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,10 @@ def reinforce(world: Path, output: Path, kind: str) -> None:
     )
 
 
-def supervise(world: Path, output: Path, batch_size: int) -> None:
-    """Four steps on two rows each, of which one process may see and the other read words alone."""
-    data = str(world / "mixed.jsonl")
+def supervise(world: Path, output: Path, batch_size: int, rows: str) -> None:
+    """Four steps on two rows each; of `mixed` rows one process may see and the other read words
+    alone."""
+    data = str(world / f"{rows}.jsonl")
     objective = {
         "name": "text",
         "data": data,
@@ -118,12 +120,14 @@ def supervise(world: Path, output: Path, batch_size: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The runs of every process of a pair; arguments: folder of the world, folder for the runs."""
-    run_all(Path(arguments[0]), Path(arguments[1]))
+    """The runs of every process of a pair; arguments: folder of the world, folder for the runs, and
+    the rows of supervised runs."""
+    run_all(Path(arguments[0]), Path(arguments[1]), arguments[2:])
     return 0
 
 
-def run_all(world: Path, output: Path, batch_size: int = 1) -> None:
+def run_all(world: Path, output: Path, rows: Sequence[str], batch_size: int = 1) -> None:
     for kind in SETTINGS:
         reinforce(world, output / kind, kind)
-    supervise(world, output / "sft", batch_size)
+    for name in rows:
+        supervise(world, output / name, batch_size, name)

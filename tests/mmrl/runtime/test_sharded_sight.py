@@ -1,5 +1,6 @@
 """A model that sees, sharded over two processes: nobody waits, both learn as one process does."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,21 +9,33 @@ from mmrl.data.stream import stream_rows
 from tests.mmrl import sharded_sight
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics
-from tests.mmrl.runtime.test_sharded import close, equal_metrics
+from tests.mmrl.runtime.test_sharded import PAIRS, close, equal_metrics
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def runs(sharing_pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """All runs of `sharded_sight`: `one` process and `two` that share the model."""
-    world = tmp_path_factory.mktemp("world")
-    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A world, and all runs of `sharded_sight` of one process."""
+    world, one = tmp_path_factory.mktemp("world"), tmp_path_factory.mktemp("one")
     sharded_sight.write(world)
-    sharing_pair.begin("tests.mmrl.sharded_sight", [str(world), str(two)])
-    sharded_sight.run_all(world, one, batch_size=2)
-    sharing_pair.end()
-    return SimpleNamespace(one=one, two=two)
+    sharded_sight.run_all(world, one, ["mixed", "sight"], batch_size=2)
+    return SimpleNamespace(world=world, one=one)
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def runs(
+    alone: SimpleNamespace,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> SimpleNamespace:
+    """The runs of `one` process, and those of `two` that share the model in some way."""
+    both: Pair = request.getfixturevalue(PAIRS[request.param])
+    two: Path = tmp_path_factory.mktemp("two")
+    rows = "mixed" if request.param == "fsdp2" else "sight"  # DeepSpeed refuses mixed rows
+    both.begin("tests.mmrl.sharded_sight", [str(alone.world), str(two), rows])
+    both.end()
+    return SimpleNamespace(one=alone.one, two=two, rows=rows)
 
 
 @pytest.mark.parametrize("kind", sharded_sight.SETTINGS)
@@ -35,14 +48,19 @@ def test_questions_and_words_are_learned_together_as_in_one_process(
     assert len(updates) == 2 and updates[-1]["sight/kl"] > 0
 
 
-def test_a_process_that_reads_words_alone_trains_beside_one_that_sees(
-    runs: SimpleNamespace,
-) -> None:
+def test_one_process_of_mixed_rows_reads_words_alone_while_the_other_sees() -> None:
     rows = list(stream_rows(0, range(8), 8))
     shown = [row % 2 == 0 for row in rows]  # rows with a picture and without take turns
     assert any(mine != yours for mine, yours in zip(shown[::2], shown[1::2], strict=True))
+
+
+def test_supervised_rows_with_images_and_without_are_learned_as_in_one_process(
+    runs: SimpleNamespace,
+) -> None:
     learned = ("loss", "grad_norm", "eval/loss")
-    for left, right in zip(metrics(runs.one / "sft"), metrics(runs.two / "sft"), strict=True):
+    for left, right in zip(
+        metrics(runs.one / runs.rows), metrics(runs.two / runs.rows), strict=True
+    ):
         expected = {key: left[key] for key in learned if key in left}
         assert {key: right[key] for key in expected} == pytest.approx(expected, rel=1e-3)
-    close(runs.one / "sft" / "final", runs.two / "sft" / "final", 1e-5)
+    close(runs.one / runs.rows / "final", runs.two / runs.rows / "final", 1e-5)

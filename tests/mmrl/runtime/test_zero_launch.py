@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,11 @@ from accelerate.commands.launch import launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env
 
 from mmrl.config import ConfigError
+from mmrl.objectives import text
+from mmrl.objectives.text_config import CompletionConfig
 from mmrl.preflight.run_checks import check_run
 from mmrl.runtime.launch import check_launch
+from tests.mmrl import sharded_sight
 from tests.mmrl.runs import ACCELERATE, run_config
 
 KEYS = {
@@ -129,6 +133,40 @@ def test_a_value_model_that_is_a_copy_is_refused_before_prompts_are_read(
     config = run_config(world, world.policy, algorithm=algorithm)
     with pytest.raises(ConfigError, match="backbone is 'copy'.*shared.*fsdp2.yaml"):
         check_run(config)
+
+
+@pytest.mark.parametrize(
+    ("stage", "processes", "trained", "refused"),
+    [("2", 2, True, True), ("2", 2, False, False), ("3", 2, False, True), ("3", 1, True, False)],
+)
+def test_images_in_some_rows_alone_are_refused_where_processes_would_not_agree(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+    processes: int,
+    trained: bool,
+    refused: bool,
+) -> None:
+    launch(monkeypatch, f"zero{stage}.yaml", WORLD_SIZE=str(processes))
+    sharded_sight.write(tmp_path)
+    for rows in ("mixed", "sight"):
+        place = {"model": str(tmp_path / "policy"), "data": str(tmp_path / f"{rows}.jsonl")}
+        tuned = {"modules_to_train": ["vision.projector" if trained else "blocks.0"]}
+        config = CompletionConfig(**place, **tuned, max_length=500)
+        monkeypatch.setattr(text, "load_start", load_nothing)
+        caught = pytest.raises(ConfigError if refused and rows == "mixed" else Loaded)
+        with caught as error:
+            text.Completions(config, 0, 1)
+        if error.type is ConfigError:
+            assert "mixed.jsonl'; it must be rows that all have images" in str(error.value)
+
+
+class Loaded(Exception):
+    """A model would be loaded."""
+
+
+def load_nothing(*_: object) -> None:
+    raise Loaded
 
 
 def test_the_settings_for_gpus_are_those_of_two_cpu_processes() -> None:
