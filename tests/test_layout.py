@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib.util
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +21,16 @@ SKIPPED_FOLDERS = {".hypothesis", ".git", ".venv", "runs", "build", "__pycache__
 def own_files(*suffixes: str, under: str = ".") -> list[Path]:
     """Files of the project below `under`, without environments, runs and caches."""
     found = []
-    for path in sorted((ROOT / under).rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden_cache = any(part.endswith(("_cache", ".egg-info")) for part in parts)
-        if hidden_cache or SKIPPED_FOLDERS.intersection(parts):
-            continue
-        if path.is_file() and path.suffix in suffixes:
-            found.append(path)
-    return found
+    for folder, folders, names in os.walk(ROOT / under):
+        # in place: an environment has 80,000 files
+        folders[:] = [
+            name
+            for name in folders
+            if name not in SKIPPED_FOLDERS and not name.endswith(("_cache", ".egg-info"))
+        ]
+        kept = (Path(folder, name) for name in names if name not in SKIPPED_FOLDERS)
+        found += [path for path in kept if path.suffix in suffixes]
+    return sorted(found)
 
 
 def running_code(node: ast.AST, functions: bool = True) -> Iterator[ast.AST]:

@@ -87,6 +87,7 @@ def test_questions_about_shapes_are_scored_by_tag_and_by_form(
     assert "avg@2" in said and "existence" in said and "NFE" in said
 
 
+@pytest.mark.slow
 def test_an_interrupted_benchmark_continues_with_the_same_numbers(
     sight: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_the_plan_of_a_mixed_run_says_what_each_task_writes(
     assert said.count("of 64 response positions each") == 1
 
 
+@pytest.mark.slow
 def test_a_mixed_run_is_the_same_on_two_processes(
     world: SimpleNamespace, prompts: dict[str, str], pair: Pair, tmp_path: Path
 ) -> None:

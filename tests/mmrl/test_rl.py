@@ -203,6 +203,7 @@ def completions(run: Path, step: int) -> list[dict]:
     return pq.read_table(path).to_pylist()
 
 
+@pytest.mark.slow
 def test_two_processes_train_on_the_same_uncertain_tokens_as_one(
     world: SimpleNamespace, pair: Pair, tmp_path: Path
 ) -> None:

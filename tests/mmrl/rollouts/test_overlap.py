@@ -135,11 +135,11 @@ def test_a_run_is_the_same_with_and_without_overlap(world: SimpleNamespace, tmp_
                 task=task,
                 overlap_rewards=overlap,
                 eval_steps=2,
-                max_steps=3,
+                max_steps=2,
             )
         )
     lines = metrics(tmp_path / "with")
-    assert lines == metrics(tmp_path / "without") and len(lines) == 6
+    assert lines == metrics(tmp_path / "without") and len(lines) == 4
     assert sum(line.get("rewards/uneven/failures", 0) for line in lines) > 0
     assert same_weights(tmp_path / "with" / "final", tmp_path / "without" / "final")
 

@@ -231,6 +231,7 @@ def test_a_run_with_a_judge_trains(
     assert any("eval/shapes/judge" in line for line in metrics(run))
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_run_of_one(
     world: SimpleNamespace, pair: Pair, tmp_path: Path, url: str
 ) -> None:

@@ -91,12 +91,21 @@ def test_a_row_of_a_batch_is_what_it_is_alone(
 
 
 @promise
-@given(CANVASES, SAMPLERS, st.integers(0, 9))
-def test_equal_seeds_give_equal_canvases(canvas: Canvas, config: SamplerConfig, seed: int) -> None:
-    for draw in (lambda: generators(len(canvas), seed), lambda: Generator().manual_seed(seed)):
-        one, two = (sample(POLICY, canvas, config, draw()) for _ in range(2))
-        assert torch.equal(one.canvas.tokens, two.canvas.tokens)
-        assert torch.equal(one.logprobs, two.logprobs)
+@given(CANVASES, SAMPLERS, st.integers(0, 9), st.booleans())
+def test_equal_seeds_give_equal_canvases(
+    canvas: Canvas, config: SamplerConfig, seed: int, by_row: bool
+) -> None:
+    one, two = (
+        sample(
+            POLICY,
+            canvas,
+            config,
+            generators(len(canvas), seed) if by_row else Generator().manual_seed(seed),
+        )
+        for _ in range(2)
+    )
+    assert torch.equal(one.canvas.tokens, two.canvas.tokens)
+    assert torch.equal(one.logprobs, two.logprobs)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
