@@ -34,14 +34,13 @@ from torch.distributed.fsdp import (
 )
 from torch.optim import Optimizer
 
-from mmrl.config import ConfigError
 from mmrl.runtime.interrupt import hold_stops
 from mmrl.runtime.launch import read_launch
 from mmrl.runtime.sharding.pace import keep_pace
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.shard_loading import read_shards
+from mmrl.runtime.sharding.shardable import find_blocks
 from mmrl.runtime.sharding.sharding import Sharding
-from models.network.core import Block
 from models.network.norm import RMSNorm
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ class FSDP2(Sharding):
         Raises:
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
-        blocks = [module for module in model.modules() if isinstance(module, Block)]
-        _check_model(model, blocks)
+        blocks = find_blocks(model, "FSDP")
         launch, device = read_launch(), self.accelerator.device
         mesh = init_device_mesh(device.type, (launch.processes,))
         if launch.replicas > 1:
@@ -159,18 +157,3 @@ def _sample_whole(model: nn.Module, ragged: bool) -> Iterator[None]:
         for unit in units:
             unit.reshard()
             unit.set_reshard_after_forward(True, recurse=False)
-
-
-def _check_model(model: nn.Module, blocks: Sequence[nn.Module]) -> None:
-    if not blocks:
-        raise ConfigError(
-            f"distributed_type is FSDP in the accelerate configuration and"
-            f" {type(model).__name__} has no block of the masked-token core to shard. Launch it"
-            " with --config_file configs/accelerate/multi_gpu.yaml."
-        )
-    if not all(parameter.is_floating_point() for parameter in model.parameters()):
-        raise ConfigError(
-            "quantization_config is given and distributed_type is FSDP in the accelerate"
-            " configuration: weights of 4 bits are not sharded. Launch it with --config_file"
-            " configs/accelerate/multi_gpu.yaml."
-        )

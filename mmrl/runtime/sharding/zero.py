@@ -22,14 +22,13 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mmrl.config import ConfigError
 from mmrl.runtime.interrupt import hold_stops
 from mmrl.runtime.sharding.pace import keep_pace
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
+from mmrl.runtime.sharding.shardable import find_blocks
 from mmrl.runtime.sharding.sharding import MASTER, Sharding
-from mmrl.runtime.sharding.tensors import collect, held_part, take_part, write_part
+from mmrl.runtime.sharding.tensors import held_part, mark_fragment, take_part, write_part
 from mmrl.runtime.sharding.zero_loading import divide_parameters
-from models.network.core import Block
 from models.network.vision import Vision
 
 if TYPE_CHECKING:
@@ -58,18 +57,7 @@ class Zero2(Sharding):
         Raises:
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
-        if not any(isinstance(module, Block) for module in model.modules()):
-            raise ConfigError(
-                f"distributed_type is DEEPSPEED in the accelerate configuration and"
-                f" {type(model).__name__} has no block of the masked-token core to shard. Launch it"
-                " with --config_file configs/accelerate/multi_gpu.yaml."
-            )
-        if not all(parameter.is_floating_point() for parameter in model.parameters()):
-            raise ConfigError(
-                "quantization_config is given and distributed_type is DEEPSPEED in the accelerate"
-                " configuration: weights of 4 bits are not sharded. Launch it with --config_file"
-                " configs/accelerate/multi_gpu.yaml."
-            )
+        find_blocks(model, "DEEPSPEED")
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]
@@ -301,19 +289,17 @@ class EngineOptimizer:
             zero.averaged_gradients[n] = zero.all_grad_tensors[n] = None
 
     def state_dict(self) -> dict[str, Any]:
-        """State as in one process, of whole tensors on the main process; all processes call this.
-
-        Moments of a parameter that has had no gradient are zero.
-        """
+        """State as in one process, of the pieces of tensors that this process has: `gather_whole`
+        gives the whole ones."""
         places = [p for group in self.groups for p in group]
-        state, main = {}, self.engine.global_rank == 0
+        state = {}
         for place, parameter in enumerate(places):
             fragment = self._locate(parameter)
             values = dict(self.state.get(fragment.flat, {}))
             if parameter.dtype in (torch.bfloat16, torch.float16):
                 values[MASTER] = fragment.flat.detach()
             state[place] = {
-                name: self._collect(parameter, fragment, value, main)
+                name: _cut(parameter, fragment, value)
                 if isinstance(value, Tensor) and value.ndim
                 else torch.tensor(float(value))
                 for name, value in values.items()
@@ -355,14 +341,6 @@ class EngineOptimizer:
             elif value is not None:
                 own[name] = torch.tensor(float(value))  # of steps
 
-    def _collect(
-        self, parameter: Tensor, fragment: Fragment, value: Tensor, keep: bool
-    ) -> Tensor | None:
-        piece = value[fragment.offset : fragment.offset + fragment.size]
-        shape = getattr(parameter, "ds_shape", parameter.shape)
-        whole = collect(piece, fragment.start, shape)
-        return whole.cpu() if keep else None
-
     def _locate(self, parameter: Tensor) -> Fragment:
         zero, process, owner = self.zero, self.engine.global_rank, parameter
         if self.engine.zero_optimization_partition_weights():
@@ -385,6 +363,11 @@ class EngineOptimizer:
             for n, group in enumerate(self.zero.round_robin_bit16_groups)
             for parameter, offset in zip(group, self.zero.round_robin_bit16_offsets[n], strict=True)
         }
+
+
+def _cut(parameter: Tensor, fragment: Fragment, value: Tensor) -> Tensor:
+    piece = value[fragment.offset : fragment.offset + fragment.size]
+    return mark_fragment(piece, fragment.start, getattr(parameter, "ds_shape", parameter.shape))
 
 
 def own_parameters(model: nn.Module) -> None:
