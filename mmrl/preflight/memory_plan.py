@@ -8,6 +8,7 @@ from mmrl.preflight.state_memory import RESIDENT, Needs
 
 NOTES = {
     "buckets": "  copies of gradients that are reduced",
+    "kept gradients": "  this process's part, kept from step to step",
     "value": "  value model with gradients and moments",
     "loading": "  beside the weights, while they are loaded",
     "update": "  activations of a micro-batch, gathered weights, gradients that are reduced",

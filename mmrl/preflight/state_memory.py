@@ -8,7 +8,12 @@ Sizes in, sizes out; nothing here knows a run. What is not resident is counted a
   gloo, between CPUs, reduces another copy of that.
 - A checkpoint is a copy of the state in the memory of the main process's host, which a thread
   writes while training goes on.
-- ZeRO keeps a float32 copy of its part of the trained weights, and reduces gradients by buckets.
+- ZeRO keeps a float32 copy of its part of the trained weights. Gradients of a backward pass are
+  collected in a bucket before they are reduced in a copy: of `BUCKET` numbers on a GPU, on a CPU
+  as much of it as is used. The optimiser steps on one tensor of all gradients, which is a copy.
+- ZeRO-3 keeps that bucket and its part of the gradients from step to step, and what it gathers of
+  up to `LIVE` numbers until the end of the backward pass. With an offloaded optimiser the host has
+  these gradients twice.
 """
 
 import re
@@ -18,11 +23,14 @@ from typing import Any, NamedTuple
 
 from mmrl.preflight.placement import Placement
 
+BUCKET, LIVE = 5e8, 1e9
+"""Numbers: `reduce_bucket_size` of DeepSpeed, and its `stage3_max_live_parameters`."""
 RESIDENT = (
     "weights",
     "adapter",
     "optimiser",
     "buckets",
+    "kept gradients",
     "reference",
     "average",
     "value",
@@ -98,6 +106,7 @@ class ModelBytes:
         largest: of one trained tensor.
         blocks: number of blocks.
         pages: whether moments are in pages that move to the host.
+        size: bytes of a number of the weights.
         gathered: share of the bytes of a block that are gathered; half where float32 is gathered in
             bfloat16.
     """
@@ -113,6 +122,7 @@ class ModelBytes:
     largest: float = 0.0
     blocks: int = 1
     pages: bool = False
+    size: int = 4
     gathered: float = 1.0
 
     @property
@@ -159,6 +169,7 @@ def count_model(
         largest=max((each[2] for each in listed), default=0.0),
         blocks=number,
         pages=optimizer.startswith("paged"),
+        size=size,
     )
 
 
@@ -196,13 +207,23 @@ def hold_state(model: ModelBytes, placement: Placement) -> Needs:
     sharded = way in ("fsdp2", "zero3")
     needs.add("weights", model.weights / (parts if sharded else 1), weights_away)
     divided = 1 if way == "whole" else parts
-    needs.add("gradients", model.trained / divided, state_away)
+    gradients = "kept gradients" if way == "zero3" else "gradients"
+    twice = way == "zero3" and placement.offload_optimizer
+    needs.add(gradients, model.trained / divided * (1 + twice), state_away)
     needs.add("optimiser", model.moments / divided, state_away or model.pages)
     if way in ("zero2", "zero3"):
         needs.add("optimiser", model.trained / parts, state_away)
+    if way == "zero3":
+        needs.add("buckets", _bucket(model, placement))
     if placement.buckets:
         needs.add("buckets", model.trained)
     return needs
+
+
+def _bucket(model: ModelBytes, placement: Placement) -> float:
+    """Bytes of the bucket in which ZeRO collects gradients."""
+    size = BUCKET * model.size
+    return min(size, model.trained) if placement.device == "cpu" else size
 
 
 def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -> float:
@@ -219,7 +240,7 @@ def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -
     if placement.way == "fsdp2":
         # the buffer of a unit is kept until the next one has arrived
         return model.outer + 2 * model.gathered_block + max(model.outer, model.gathered_block)
-    return model.weights if placement.way == "zero3" else 0.0
+    return min(model.weights, LIVE * model.size) if placement.way == "zero3" else 0.0
 
 
 def peak_of_update(model: ModelBytes, placement: Placement, kept: float, working: float) -> float:
@@ -231,10 +252,15 @@ def peak_of_update(model: ModelBytes, placement: Placement, kept: float, working
         kept: activations that the backward pass needs.
         working: what is beside them at the end of the forward pass.
     """
-    if placement.way in ("whole", "zero2"):
+    if placement.way == "whole":
         return kept + max(working, model.head)
-    if placement.way == "zero3":
-        return kept + max(working, model.head) + model.weights
+    if placement.way in ("zero2", "zero3"):
+        reduced = min(BUCKET * model.size, model.trained)
+        left = kept * (1 - reduced / model.trained) if model.trained else 0.0  # when it is full
+        peak = max(kept + max(working, model.head), left + reduced)
+        if placement.way == "zero3":
+            return peak + gather_units(model, placement)
+        return peak + _bucket(model, placement)
     copies = 3 if placement.device == "cpu" else 2
     return max(
         kept + working + 2 * model.outer,  # gathered again for the backward pass
@@ -250,8 +276,12 @@ def peak_of_update(model: ModelBytes, placement: Placement, kept: float, working
 
 def peak_of_step(model: ModelBytes, placement: Placement) -> float:
     """Bytes beside the resident ones in a step of AdamW: on a GPU a number per trained weight, as
-    all tensors are updated at once, elsewhere of the largest tensor."""
+    all tensors are updated at once, elsewhere of the largest tensor. ZeRO's are one tensor, for
+    which torch needs two more beside its gradient; an offloaded step is fused."""
     divided = 1 if placement.way == "whole" else placement.shards
+    if placement.way in ("zero2", "zero3"):
+        part = 0.0 if placement.offload_optimizer else model.trained / divided
+        return part * (3 if placement.device == "cpu" else 2)
     return (model.largest if placement.device == "cpu" else model.trained) / divided
 
 
@@ -270,7 +300,7 @@ def add_checkpoints(
     state, apart = model.trained + model.moments, placement.device != "cpu"
     if copied:
         needs.add("snapshot", saved + state, apart)
-    elif placement.way != "whole" or apart:
+    else:
         needs.add("saving", max(saved, state), apart)
 
 
@@ -282,9 +312,10 @@ def peak_of_loading(model: ModelBytes, placement: Placement, drawn: bool = False
         placement: how processes share it.
         drawn: whether the weights are new and not read from a checkpoint.
     """
-    if placement.way == "fsdp2" and not drawn:
-        return 0.0  # each process reads its rows alone
-    if placement.way == "whole":
-        # DDP sends the weights of the first process by buffers of 250 MiB
-        return min(model.weights, 250 * 2**20) if placement.world_size > 1 else 0.0
-    return model.weights if placement.way != "zero2" else model.trained
+    if placement.way in ("zero2", "zero3"):
+        whole = drawn and placement.way == "zero3"  # the weights, before they are divided
+        return max(model.trained / placement.shards, model.weights if whole else 0.0)
+    if placement.way == "fsdp2":
+        return model.weights if drawn else 0.0  # each process reads its rows alone
+    # DDP sends the weights of the first process by buffers of 250 MiB
+    return min(model.weights, 250 * 2**20) if placement.world_size > 1 else 0.0

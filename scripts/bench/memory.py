@@ -52,11 +52,20 @@ class Setting:
     """Sizes; `key=value` on the command line changes them."""
 
     ways: list[str] = field(
-        default_factory=lambda: ["one_process", "multi_gpu", "fsdp2", "fsdp2_offload", "hsdp"]
+        default_factory=lambda: [
+            "one_process",
+            "multi_gpu",
+            "fsdp2",
+            "fsdp2_offload",
+            "zero2",
+            "zero3",
+            "zero3_offload",
+            "hsdp",
+        ]
     )
     """Files of configs/accelerate."""
     processes: int = 2
-    """Processes of all ways but `one_process`; `hsdp` needs 4."""
+    """Processes of all ways but `one_process`; `hsdp` has twice as many."""
     width: int = 768
     """Width of the network, a multiple of 64; its MLPs are three times as wide."""
     layers: int = 12
@@ -71,8 +80,9 @@ class Setting:
     """Rank of an adapter; 0 trains all weights."""
     beta: float = 0.0
     """Weight of the KL to a reference policy."""
-    options: list[str] = field(default_factory=list)
-    """Further settings of the run, `key=value` each."""
+    options: list[str] = field(default_factory=lambda: ["async_save=false"])
+    """Further settings of the run, `key=value` each; which phases hold a copy that a thread writes
+    depends on the disk."""
     folder: str = ""
     """Where a launched process finds the policy and leaves its peaks; empty starts them."""
 
@@ -160,10 +170,11 @@ def watch_run(s: Setting, folder: Path) -> None:
 
     from mmrl import rl
     from mmrl.runtime import activity
+    from mmrl.runtime.deepspeed_launch import uses_deepspeed
 
     for name in ("preflight.run_checks", "training.rl_progress", "training.start"):
         import_module(f"mmrl.{name}")  # before memory is read
-    for name in ("peft", "transformers", "models"):
+    for name in ("peft", "transformers", "models", *(["deepspeed"] if uses_deepspeed() else [])):
         import_module(name)
 
     shown: list[activity.Display] = []
@@ -225,7 +236,7 @@ def main() -> None:
         with TemporaryDirectory() as place:
             folder = Path(place)
             write_policy(s, folder)
-            number = 1 if way == "one_process" else s.processes
+            number = {"one_process": 1, "hsdp": 2 * s.processes}.get(way, s.processes)
             on_cpu = not torch.accelerator.is_available()
             launch = write_launch_form(f"{way}.yaml", number, folder, on_cpu)
             estimated = estimate_way(s, launch, folder)
