@@ -386,9 +386,9 @@ def hardware_rows() -> list[Any]:
 @pytest.mark.parametrize(("name", "size"), hardware_rows())
 def test_the_memory_of_recipes_is_what_the_dry_run_estimates(name: str, size: float) -> None:
     from mmrl.preflight.memory import estimate
-    from mmrl.preflight.placement import Placement
     from mmrl.preflight.public_sizes import sizes
     from mmrl.rollouts.tasks import Task
+    from mmrl.runtime.placement import Placement
 
     config = load_config(RLConfig, [f"config=configs/rl/{name}.yaml"])
     tasks = [Task(key, options) for key, options in config.tasks.items()]

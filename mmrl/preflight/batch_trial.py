@@ -28,10 +28,10 @@ from accelerate.utils import gather_object
 
 from mmrl.config import ConfigError
 from mmrl.preflight.memory import estimate
-from mmrl.preflight.placement import Placement, read_placement
 from mmrl.randomness import generator
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.runtime.activity import activity
+from mmrl.runtime.placement import Placement, read_placement
 from mmrl.samplers import sample
 from mmrl.types import Rollout
 

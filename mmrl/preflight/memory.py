@@ -12,7 +12,6 @@ import torch
 
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.model_config import image_tokens
-from mmrl.preflight.placement import ALONE, Placement
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B
 from mmrl.preflight.state_memory import (
     ModelBytes,
@@ -30,6 +29,7 @@ from mmrl.preflight.state_memory import (
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
+from mmrl.runtime.placement import ALONE, Placement
 from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainable import trained_in_full

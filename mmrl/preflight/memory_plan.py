@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from mmrl.preflight.disk import format_size
-from mmrl.preflight.placement import Placement
 from mmrl.preflight.state_memory import RESIDENT, Needs
+from mmrl.runtime.placement import Placement
 
 NOTES = {
     "buckets": "  copies of gradients that are reduced",

@@ -14,7 +14,6 @@ from mmrl.model_config import families, known_config, own_vq
 from mmrl.preflight.disk import VQ_BYTES, describe_disk
 from mmrl.preflight.memory import count_weights, estimate, find_block_size
 from mmrl.preflight.memory_plan import describe_memory
-from mmrl.preflight.placement import read_placement
 from mmrl.preflight.probe_config import SAMPLES
 from mmrl.preflight.public_sizes import BYTES, sizes
 from mmrl.preflight.reward_probe import format_probes
@@ -28,6 +27,7 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
 from mmrl.runtime.launch import count_processes
+from mmrl.runtime.placement import read_placement
 from mmrl.training.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
 from models.families import get_family

@@ -12,7 +12,6 @@ from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
 from mmrl.preflight.disk import CODE_BYTES, VQ_BYTES, describe_disk
 from mmrl.preflight.memory_plan import describe_memory
-from mmrl.preflight.placement import ALONE, Placement
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
 from mmrl.preflight.state_memory import (
     Needs,
@@ -26,6 +25,7 @@ from mmrl.preflight.state_memory import (
     peak_of_update,
 )
 from mmrl.runtime.computation import choose
+from mmrl.runtime.placement import ALONE, Placement
 from mmrl.sft_config import SFTConfig
 from mmrl.training.trainable import ADAPTER, train_parts
 from models.families import get_family

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from mmrl.config import to_yaml
 from mmrl.objectives import find_objective
 from mmrl.objectives.start_config import StartConfig
-from mmrl.preflight.placement import read_placement
 from mmrl.preflight.reward_probe import offline
 from mmrl.preflight.sft_memory import describe_needs
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
 from mmrl.runtime.launch import check_launch, count_processes
+from mmrl.runtime.placement import read_placement
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import trained_counts
 from models.network.network import Network

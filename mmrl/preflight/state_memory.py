@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mmrl.preflight.placement import Placement
+from mmrl.runtime.placement import Placement
 
 BUCKET, LIVE = 5e8, 1e9
 """Numbers: `reduce_bucket_size` of DeepSpeed, and its `stage3_max_live_parameters`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
-from mmrl.preflight.placement import use_launch
+from mmrl.preflight.planned_launch import use_launch
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.run.hub_upload import UploadError
 from mmrl.runtime.divergence import DivergenceError

@@ -5,7 +5,6 @@ The launcher passes its configuration file on as environment variables. They are
 """
 
 import os
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -45,38 +44,6 @@ _ADVICE = {
     "ACCELERATE_MIXED_PRECISION": "bf16=auto of the run, or bf16=true, decides instead.",
 }
 _FILE = "Launch with --config_file configs/accelerate/fsdp2.yaml, which shards the model by FSDP2"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What the launcher has started, from the variables that it sets.
-
-    Attributes:
-        processes: of the run, on all nodes.
-        nodes: machines that they are on.
-        fsdp: whether they share copies of the model by FSDP2.
-        replicas: copies of the model, each shared by `processes / replicas`; 1 without FSDP2.
-        offload: whether the shares are in host memory.
-    """
-
-    processes: int = 1
-    nodes: int = 1
-    fsdp: bool = False
-    replicas: int = 1
-    offload: bool = False
-
-
-def read_launch() -> Launch:
-    """Read the launch of this process; sizes that do not fit it are for `check_launch`."""
-    processes, local = count_processes(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    fsdp, mesh = _flag("ACCELERATE_USE_FSDP"), _flag("ACCELERATE_USE_PARALLELISM_CONFIG")
-    return Launch(
-        processes,
-        max(1, processes // local),
-        fsdp,
-        _parallel_size("DP_REPLICATE_SIZE") if fsdp and mesh else 1,
-        fsdp and _flag("FSDP_OFFLOAD_PARAMS"),
-    )
 
 
 def join_processes(timeout: timedelta | None = None, **options: Any) -> Accelerator:
@@ -142,7 +109,7 @@ def _check_optimizer(optimizer: str) -> None:
         allowed = "adamw or sgd where the model is sharded"
         fits = optimizer in ("adamw", "sgd")
         check(fits, "optimizer", optimizer, allowed, f"{reason}: {advice}")
-    # a dry run may plan for another machine, see `mmrl.preflight.placement.use_launch`
+    # a dry run may plan for another machine, see `mmrl.preflight.planned_launch`
     planned = os.environ.get("ACCELERATE_USE_CPU", "true").lower() == "false"
     pages = planned or torch.cuda.is_available()
     allowed = "adamw, adamw_8bit or sgd without a GPU of CUDA"

@@ -140,8 +140,9 @@ def estimate_way(s: Setting, launch: Path, folder: Path) -> Peaks:
     """Estimated MiB of each phase."""
     from mmrl.model_config import known_config
     from mmrl.preflight.memory import estimate
-    from mmrl.preflight.placement import read_placement, use_launch
+    from mmrl.preflight.planned_launch import use_launch
     from mmrl.rollouts.tasks import Task
+    from mmrl.runtime.placement import read_placement
 
     with use_launch(str(launch)):
         placement = read_placement()

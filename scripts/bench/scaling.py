@@ -74,8 +74,8 @@ from public_runs import Case, build_cases  # noqa: E402
 
 from mmrl.algorithms.forwards import count_forwards  # noqa: E402
 from mmrl.preflight.memory import estimate  # noqa: E402
-from mmrl.preflight.placement import Placement  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
+from mmrl.runtime.placement import Placement  # noqa: E402
 from models.network.flops import count_backward, count_forward, row_sizes  # noqa: E402
 
 WAYS: dict[str, Callable[[int], Placement]] = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mmrl.preflight.placement import Placement
 from mmrl.randomness import generator
+from mmrl.runtime.placement import Placement
 from mmrl.samplers import SamplerConfig, sample
 from models.network.flops import PassSize, measure_pass
 from tests.mmrl.text_canvases import LENGTH, POLICY, canvas_of

@@ -35,7 +35,7 @@ from torch.distributed.fsdp import (
 from torch.optim import Optimizer
 
 from mmrl.runtime.interrupt import hold_stops
-from mmrl.runtime.launch import read_launch
+from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.pace import keep_pace
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.shard_loading import read_shards
@@ -80,13 +80,13 @@ class FSDP2(Sharding):
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
         blocks = find_blocks(model, "FSDP")
-        launch, device = read_launch(), self.accelerator.device
-        mesh = init_device_mesh(device.type, (launch.processes,))
-        if launch.replicas > 1:
-            shape = launch.replicas, launch.processes // launch.replicas
+        place, device = read_placement(), self.accelerator.device
+        mesh = init_device_mesh(device.type, (place.world_size,))
+        if place.replicas > 1:
+            shape = place.replicas, place.shards
             mesh = init_device_mesh(device.type, shape, mesh_dim_names=("replicate", "shard"))
         offload = OffloadPolicy()
-        if launch.offload:
+        if place.offload_weights:
             offload = CPUOffloadPolicy(pin_memory=device.type != "cpu")
             for module in model.modules():
                 if hasattr(module, "computes_on"):
@@ -106,7 +106,7 @@ class FSDP2(Sharding):
                 split([module for module in block.modules() if isinstance(module, RMSNorm)])
             split(block, mp_policy=HALF if half else MixedPrecisionPolicy())
         split(model)
-        read_shards(model, torch.device("cpu") if launch.offload else device)
+        read_shards(model, torch.device("cpu") if place.offload_weights else device)
 
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True

@@ -13,7 +13,6 @@ from huggingface_hub import constants
 
 from mmrl.model_config import ModelConfig, image_tokens, known_config
 from mmrl.preflight.memory import adapter_size, estimate
-from mmrl.preflight.placement import Placement
 from mmrl.preflight.plan import describe
 from mmrl.preflight.public_sizes import MMADA_8B
 from mmrl.preflight.run_checks import check_geometry, check_model
@@ -21,6 +20,7 @@ from mmrl.preflight.state_memory import Needs
 from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
+from mmrl.runtime.placement import Placement
 from mmrl.training.micro_batches import split_parts
 from models.families import FAMILIES
 from models.network.core import MaskedTokenModel

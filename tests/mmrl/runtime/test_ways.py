@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrl.runtime.launch import Launch, read_launch
+from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
 from tests.mmrl import ways
 from tests.mmrl.runtime.test_sharded import close, equal_metrics
@@ -64,9 +64,9 @@ def test_a_run_is_the_same_in_every_way_of_launching_it(
         close(alone / folder, several / folder)
 
 
-def test_the_launch_is_read_from_what_the_launcher_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_launch() == Launch()
-    for name, value in {
+def test_the_placement_is_read_from_what_the_launcher_has_set() -> None:
+    assert read_placement({}, device="cpu").replicas == 1
+    variables = {
         "WORLD_SIZE": "16",
         "LOCAL_WORLD_SIZE": "8",
         "ACCELERATE_USE_FSDP": "true",
@@ -74,9 +74,10 @@ def test_the_launch_is_read_from_what_the_launcher_has_set(monkeypatch: pytest.M
         "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
         "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": "2",
         "PARALLELISM_CONFIG_DP_SHARD_SIZE": "8",
-    }.items():
-        monkeypatch.setenv(name, value)
-    assert read_launch() == Launch(16, 2, True, 2, True)
+    }
+    place = read_placement(variables, device="cpu")
+    assert (place.way, place.world_size, place.shards, place.replicas) == ("fsdp2", 16, 8, 2)
+    assert place.per_host == 8 and place.offload_weights and place.offload_optimizer
 
 
 def test_rollouts_have_whole_weights_where_they_take_half_of_the_smallest_device() -> None:

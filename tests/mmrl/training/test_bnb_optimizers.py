@@ -10,9 +10,9 @@ from mmrl import rl
 from mmrl.config import ConfigError
 from mmrl.model_config import known_config
 from mmrl.preflight.memory import estimate
-from mmrl.preflight.placement import Placement
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.launch import check_launch
+from mmrl.runtime.placement import Placement
 from tests.mmrl.runs import metrics, rollouts, run_config, same_weights, trainer_of
 
 pytest.importorskip("bitsandbytes")

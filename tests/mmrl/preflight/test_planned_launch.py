@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.preflight.placement import Placement, read_placement, use_launch
+from mmrl.preflight.planned_launch import use_launch
 from mmrl.runtime.launch import check_launch
+from mmrl.runtime.placement import Placement, read_placement
 from tests.mmrl.runs import ACCELERATE
 
 FILES = sorted(path.relative_to(ACCELERATE).as_posix() for path in ACCELERATE.rglob("*.yaml"))

@@ -1,14 +1,10 @@
 """Where a launch places the tensors of a run: on devices, whole or in parts, or in host memory."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
-
-from mmrl.config import ConfigError
 
 Way = Literal["whole", "fsdp2", "zero2", "zero3"]
 
@@ -39,6 +35,11 @@ class Placement:
     memory: float | None = None
 
     @property
+    def replicas(self) -> int:
+        """Copies of a model that is sharded, one for each group of processes."""
+        return self.world_size // self.shards
+
+    @property
     def buckets(self) -> bool:
         """Whether gradients are reduced in copies of all of them, as DDP does."""
         return self.way == "whole" and self.world_size > 1
@@ -58,9 +59,8 @@ class Placement:
         names = {"fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
         if self.way == "whole":
             return f"{count}, each with the whole model"
-        copies = self.world_size // self.shards
         text = f"{count}, {names[self.way]} among {self.shards}"
-        text += f", {copies} replicas" if copies > 1 else ""
+        text += f", {self.replicas} replicas" if self.replicas > 1 else ""
         kinds = {"weights": self.offload_weights, "optimiser": self.offload_optimizer}
         kept = " and ".join(name for name, offloaded in kinds.items() if offloaded)
         return text + (f", {kept} in host memory" if kept else "")
@@ -115,65 +115,6 @@ def read_placement(
             offload_weights=weights,
         )
     return place()
-
-
-@contextmanager
-def use_launch(path: str | None) -> Iterator[None]:
-    """Set the environment variables inside the context that `accelerate launch --config_file PATH`
-    would set; None sets nothing.
-
-    Raises:
-        ConfigError: there is no such file, or accelerate does not accept it.
-    """
-    before = dict(os.environ)
-    try:
-        if path is not None:
-            os.environ.update(read_config_file(path))
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def read_config_file(path: str) -> dict[str, str]:
-    """The environment variables of a process that accelerate launches with a configuration file.
-
-    Raises:
-        ConfigError: there is no such file, or accelerate does not accept it.
-    """
-    from accelerate.commands import launch
-    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
-
-    if not Path(path).is_file():
-        raise ConfigError(
-            f"launch_config is '{path}', which is no file. Name one, such as"
-            " configs/accelerate/fsdp2.yaml."
-        )
-    try:
-        words = ["--config_file", path, "--main_process_port", "0", "-m", "mmrl.rl"]
-        arguments, *_ = launch._validate_launch_command(
-            launch.launch_command_parser().parse_args(words)
-        )
-        if arguments.use_deepspeed:
-            arguments.deepspeed_fields_from_accelerate_config = ""  # set by the launcher's main
-            _, variables = prepare_deepspeed_cmd_env(arguments)
-        else:
-            variables = prepare_multi_gpu_env(arguments)
-    except (ValueError, TypeError, AttributeError, SystemExit) as error:
-        raise ConfigError(
-            f"launch_config is '{path}', which accelerate refuses: {error}"
-        ) from error
-    processes, machines = int(arguments.num_processes or 1), int(arguments.num_machines or 1)
-    variables |= {
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes // machines),
-        "ACCELERATE_USE_CPU": str(bool(arguments.cpu or arguments.use_cpu)),
-    }
-    if "CUDA_VISIBLE_DEVICES" in os.environ:  # the plan is made with the devices of this process
-        variables["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
-    else:
-        variables.pop("CUDA_VISIBLE_DEVICES", None)
-    return variables
 
 
 def _is_set(variables: Mapping[str, str], name: str, absent: str = "false") -> bool:

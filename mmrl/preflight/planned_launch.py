@@ -1,0 +1,67 @@
+"""Planning for another launch: the environment variables of an accelerate configuration."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mmrl.config import ConfigError
+
+
+@contextmanager
+def use_launch(path: str | None) -> Iterator[None]:
+    """Set the environment variables inside the context that `accelerate launch --config_file PATH`
+    would set; None sets nothing.
+
+    Raises:
+        ConfigError: there is no such file, or accelerate does not accept it.
+    """
+    before = dict(os.environ)
+    try:
+        if path is not None:
+            os.environ.update(read_config_file(path))
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def read_config_file(path: str) -> dict[str, str]:
+    """The environment variables of a process that accelerate launches with a configuration file.
+
+    Raises:
+        ConfigError: there is no such file, or accelerate does not accept it.
+    """
+    from accelerate.commands import launch
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+
+    if not Path(path).is_file():
+        raise ConfigError(
+            f"launch_config is '{path}', which is no file. Name one, such as"
+            " configs/accelerate/fsdp2.yaml."
+        )
+    try:
+        words = ["--config_file", path, "--main_process_port", "0", "-m", "mmrl.rl"]
+        arguments, *_ = launch._validate_launch_command(
+            launch.launch_command_parser().parse_args(words)
+        )
+        if arguments.use_deepspeed:
+            arguments.deepspeed_fields_from_accelerate_config = ""  # set by the launcher's main
+            _, variables = prepare_deepspeed_cmd_env(arguments)
+        else:
+            variables = prepare_multi_gpu_env(arguments)
+    except (ValueError, TypeError, AttributeError, SystemExit) as error:
+        raise ConfigError(
+            f"launch_config is '{path}', which accelerate refuses: {error}"
+        ) from error
+    processes, machines = int(arguments.num_processes or 1), int(arguments.num_machines or 1)
+    variables |= {
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes // machines),
+        "ACCELERATE_USE_CPU": str(bool(arguments.cpu or arguments.use_cpu)),
+    }
+    if "CUDA_VISIBLE_DEVICES" in os.environ:  # the plan is made with the devices of this process
+        variables["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+    else:
+        variables.pop("CUDA_VISIBLE_DEVICES", None)
+    return variables
