@@ -314,7 +314,9 @@ def peak_of_loading(model: ModelBytes, placement: Placement, drawn: bool = False
     """
     if placement.way in ("zero2", "zero3"):
         whole = drawn and placement.way == "zero3"  # the weights, before they are divided
-        return max(model.trained / placement.shards, model.weights if whole else 0.0)
+        # float32 weights of the engine, and zeros in the place of gradients
+        engine = 2 * model.trained / placement.shards
+        return max(engine, model.weights if whole else 0.0)
     if placement.way == "fsdp2":
         return model.weights if drawn else 0.0  # each process reads its rows alone
     # DDP sends the weights of the first process by buffers of 250 MiB
