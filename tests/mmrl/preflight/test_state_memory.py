@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from mmrl.preflight.placement import Placement
 from mmrl.preflight.state_memory import count_model, gather_share, gather_units, peak_of_update
+from mmrl.runtime.placement import Placement
 
 TENSORS = [("embed.weight", 40.0, 40.0)]
 TENSORS += [(f"blocks.{n}.mlp.up.weight", 100.0, 100.0) for n in range(4)]
