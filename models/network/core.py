@@ -51,9 +51,11 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate(x), self.up(x)
-        if torch.compiler.is_compiling() or not gate.requires_grad:
+        if torch.compiler.is_compiling():
             return self.down(F.silu(gate) * up)
-        return self.down(_GatedProduct.apply(gate, up))
+        if gate.requires_grad or up.requires_grad:
+            return self.down(_GatedProduct.apply(gate, up))
+        return self.down(F.silu(gate, inplace=True).mul_(up))
 
 
 class _GatedProduct(torch.autograd.Function):
@@ -93,8 +95,15 @@ class Block(nn.Module):
         stored: tuple[KVCache | TokenCache, int] | None = None,
     ) -> Tensor:
         attended = self.attn(self.attn_norm(x), rope, mask, index, stored)
-        x = (x if index is None else gather(x, index)) + attended
-        return x + self.mlp(self.mlp_norm(x))
+        x = add(attended, x if index is None else gather(x, index))
+        return add(self.mlp(self.mlp_norm(x)), x)
+
+
+def add(new: Tensor, x: Tensor) -> Tensor:
+    """x + new, in the memory of `new` where nothing goes backward: fresh memory costs more than the
+    sum."""
+    fresh = torch.is_grad_enabled() or new.dtype != x.dtype  # autocast adds in the wider of them
+    return x + new if fresh else new.add_(x)
 
 
 class MaskedTokenModel(Network):
