@@ -11,7 +11,8 @@ import torch
 from eval.eval_config import EvalConfig
 from mmrl.model_config import image_tokens, known_config, own_vq
 from mmrl.preflight.disk import VQ_BYTES, format_size
-from mmrl.preflight.memory import count_logits, count_weights
+from mmrl.preflight.logits_memory import count_logits
+from mmrl.preflight.memory import count_weights
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B, find_sizes
 from models.families import get_family
 from models.task_names import EDITS, writes_images
@@ -60,7 +61,7 @@ def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, flo
     logits, caches = [], []
     for sampler, length in config.rows().values():
         positions = length or image_tokens(config.model, raw)
-        logits.append(count_logits(sampler, config.batch_size, positions, columns))
+        logits.append(count_logits(network, sampler, config.batch_size, positions, columns))
         source = positions if config.task in EDITS else 0
         row = network.count_cached(config.model.max_prompt_length + source + positions)
         caches.append(0 if sampler.cache == "none" else config.batch_size * row * size)

@@ -12,11 +12,14 @@ import torch
 
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.model_config import image_tokens
+from mmrl.preflight.logits_memory import count_logits, hold_logits
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B
 from mmrl.preflight.state_memory import (
+    CastBytes,
     ModelBytes,
     Needs,
     add_checkpoints,
+    count_casts,
     count_model,
     count_moments,
     gather_share,
@@ -31,7 +34,6 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
-from mmrl.samplers import SamplerConfig
 from mmrl.training.trainable import trained_in_full
 from models.families import get_family
 from models.network.core import MaskedTokenModel
@@ -86,15 +88,20 @@ def estimate(
     own = _value(config, network, adapter)
     moments = count_moments(config.optimizer, own / size, size)
     needs.add("value", (own * (3 if placement.buckets else 2) + moments) / parts, away)
-    micro = [_update(config, network, raw, task) for task in tasks]
     rows = config.micro_batch_size(placement.world_size)
-    kept, working = (max(each) * rows for each in zip(*micro, strict=True))
+    micro = [_update(config, network, raw, task, rows) for task in tasks]
+    kept, working = (max(each) for each in zip(*micro, strict=True))
+    copies = CastBytes(0.0, 0.0, 0.0)
+    narrow = placement.way == "fsdp2" and share < 1  # gathered in bfloat16
+    if found.bf16 and size == 4 and not narrow:
+        copies = count_casts(tensors, model, config.model.gradient_checkpointing)
+    kept, working = kept + copies.kept, working + copies.working
     sampling = max(_sampling(config, network, raw, task, placement.world_size) for task in tasks)
     needs.add("loading", peak_of_loading(model, placement))
     whole = plan_rollout_weights(config, model, placement) == "whole"
     if whole and placement.way == "fsdp2":  # what is not trained is never sharded
         needs.add("weights", (model.weights - full) * (1 - 1 / placement.shards), away)
-    needs.add("sampling", sampling + gather_units(model, placement, whole))
+    needs.add("sampling", sampling + copies.sampling + gather_units(model, placement, whole))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
     saved = adapter * 4 + full if lora is not None else model.weights
@@ -144,13 +151,12 @@ def _value(config: RLConfig, network: Network, adapter: int) -> float:
 
 
 def _update(
-    config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task
+    config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task, rows: int
 ) -> tuple[float, float]:
-    """Bytes of activations per rollout of a micro-batch: those kept for the backward pass, and
-    those beside them at the end of the forward pass."""
+    """Bytes of activations of a micro-batch: those kept for the backward pass, and those beside
+    them at the end of the forward pass."""
     model, algorithm = config.model, task.algorithm
     response, columns = _response_shape(config, network, raw, task)
-    logits = 4.0 * response * columns
     size = 2 if choose(config, dtype=model.dtype).bf16 else BYTES[model.dtype]
     images = _image_positions(config, raw, task, network.vision)
     block_size = find_block_size(network)
@@ -160,7 +166,8 @@ def _update(
     passes = passes_per_rollout(algorithm, task.config.sampler.steps, response, block_size)
     held = 1 if algorithm.pass_by_pass else min(config.passes_at_once, passes)
     sides = algorithm.guidance.sides
-    return sides * held * (kept + logits), sides * max(working, 3 * logits)
+    logits, beside = hold_logits(network, rows * response, columns, held, sides)
+    return sides * held * rows * kept + logits, max(sides * rows * working, beside)
 
 
 def find_block_size(network: Network) -> int | None:
@@ -195,21 +202,8 @@ def _sampling(
     _, working = network.count_activations(length + 3, False, size)
     sides = rows * sampler.guidance.sides
     cached = 0 if sampler.cache == "none" else network.count_cached(length) * size
-    logits = count_logits(sampler, rows, response, columns)
+    logits = count_logits(network, sampler, rows, response, columns)
     return max(sides * working, logits) + sides * cached
-
-
-def count_logits(sampler: SamplerConfig, rows: int, response: int, columns: int) -> float:
-    """Bytes of the logits in a step of a sampler, and of what is computed from them.
-
-    Args:
-        sampler: its settings.
-        rows: sampled at once, without unconditional twins.
-        response: positions of each.
-        columns: of its vocabulary.
-    """
-    rows *= sampler.guidance.sides
-    return rows * 4 * 4.0 * min(response, sampler.block_size or response) * columns
 
 
 def _response_shape(

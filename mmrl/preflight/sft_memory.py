@@ -11,11 +11,14 @@ from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
 from mmrl.preflight.disk import CODE_BYTES, VQ_BYTES, describe_disk
+from mmrl.preflight.logits_memory import hold_logits
 from mmrl.preflight.memory_plan import describe_memory
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
 from mmrl.preflight.state_memory import (
+    CastBytes,
     Needs,
     add_checkpoints,
+    count_casts,
     count_model,
     count_moments,
     gather_share,
@@ -98,6 +101,11 @@ def estimate_memory(
         parts = placement.shards if placement.way in ("fsdp2", "zero3") else 1
         needs.add("average", model.trained / parts, placement.weights_apart)
     kept, working = _activations(config, options, network, 2 if bf16 else 4)
+    wide = [each for each in tensors if each[2] or narrow == 4]
+    copies = CastBytes(0.0, 0.0, 0.0)
+    if bf16 and not (placement.way == "fsdp2" and share < 1):  # else gathered in bfloat16
+        copies = count_casts(wide, model, options.gradient_checkpointing)
+    kept, working = kept + copies.kept, working + copies.working
     needs.add("loading", peak_of_loading(model, placement, not options.model))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
@@ -113,10 +121,9 @@ def _activations(
     kept, and those beside them."""
     tokens, scored, columns = _row_shape(options, network)
     kept, working = network.count_activations(tokens, options.gradient_checkpointing, size)
-    # of a position that is scored: logits, their float32 copy, softmax and gradient
-    working = max(working, scored * columns * 4.0 * 4)
     rows = config.per_device_train_batch_size
-    return kept * rows, working * rows
+    logits = hold_logits(network, rows * scored, columns)
+    return kept * rows, max(working * rows, sum(logits))
 
 
 def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:

@@ -184,6 +184,36 @@ def gather_share(bf16: bool, compiled: bool, size: int) -> float:
     return 0.5 if bf16 and not compiled and size == 4 else 1.0
 
 
+class CastBytes(NamedTuple):
+    """Bytes of the bfloat16 copies of float32 weights that autocast makes: kept for the backward
+    pass, beside these in an update, and in a forward pass without gradient."""
+
+    kept: float
+    working: float
+    sampling: float
+
+
+def count_casts(
+    tensors: Iterable[tuple[str, float, float]], model: ModelBytes, recompute: bool
+) -> CastBytes:
+    """Copies of the weights of matrix products; see `torch.autocast`.
+
+    Autocast keeps those of trained weights until the forward pass ends. A product keeps its copy
+    for the backward pass, unless its block is computed again there.
+
+    Args:
+        tensors: name, bytes of the float32 weight, and bytes of its gradient, 0 where not trained.
+        model: sizes of the network.
+        recompute: whether blocks are computed again.
+    """
+    read = [(weight / 2, trained > 0) for name, weight, trained in tensors if "embed" not in name]
+    trained = sum(size for size, own in read if own)
+    sampling = max(trained, max((size for size, _ in read), default=0.0))
+    if recompute:
+        return CastBytes(0.0, max(trained, model.block / 2), sampling)
+    return CastBytes(sum(size for size, _ in read), 0.0, sampling)
+
+
 def count_moments(optimizer: str, numbers: float, size: int, embedding: bool = False) -> float:
     """Bytes that an optimiser keeps for a tensor.
 
