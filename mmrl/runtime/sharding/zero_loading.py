@@ -36,6 +36,7 @@ def _read_slice(
     divider: Any, stored: StoredWeights, name: str, parameter: nn.Parameter
 ) -> nn.Parameter:
     """A divided parameter, with the attributes that DeepSpeed's `_partition_param` sets."""
+    from deepspeed.accelerator import get_accelerator
     from deepspeed.runtime.zero.partition_parameters import PartitionedParamStatus
 
     one = torch.empty(1, dtype=parameter.dtype, device=divider.local_device)
@@ -46,7 +47,7 @@ def _read_slice(
     start = divided.ds_zero_partition_rank * size
     part: Any = torch.zeros(size, dtype=parameter.dtype, device=divider.remote_device)
     if divider.pin_memory:
-        part = part.pin_memory()
+        part = get_accelerator().pin_memory(part)
     stored.copy_elements(name, parameter.shape, start, part[: max(0, parameter.numel() - start)])
     part.ds_numel, part.final_location = size, None
     part.status = PartitionedParamStatus.AVAILABLE
