@@ -57,7 +57,7 @@ class FSDP2(Sharding):
     Args:
         accelerator: of this process.
         half: whether blocks gather their weights in bfloat16. Not with compiled blocks: the norms
-            are then units of their own, which would split every block.
+            are then separate units, which would split every block.
     """
 
     shards = gathers = reads_shards = True

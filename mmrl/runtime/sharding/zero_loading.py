@@ -47,7 +47,8 @@ def _read_slice(
     start = divided.ds_zero_partition_rank * size
     part: Any = torch.zeros(size, dtype=parameter.dtype, device=divider.remote_device)
     if divider.pin_memory:
-        part = get_accelerator().pin_memory(part)
+        device: Any = get_accelerator()
+        part = device.pin_memory(part)
     stored.copy_elements(name, parameter.shape, start, part[: max(0, parameter.numel() - start)])
     part.ds_numel, part.final_location = size, None
     part.status = PartitionedParamStatus.AVAILABLE
