@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 
+from eval.diversity import build_metrics
 from eval.eval_config import BENCHMARKS, EvalConfig, SamplerRow
 from eval.evaluation import Batch, list_rows, sample_batch, score_batches
 from eval.policy_queries import bind_policy, check_queries, check_queries_unsharded
@@ -49,6 +50,7 @@ _FREE = {
     "device",
     "rewards",
     "max_failures",
+    "diversity",
     "dry_run",
     "compare_to",
     "grid_images",
@@ -142,6 +144,7 @@ def _sample_and_score(
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
         scorer.check(prompts)
+    diversity = build_metrics(config.diversity, "diversity") if main else []
     with activity("loading the model"):
         place = {"device": device, "deferred": sharding.reads_shards}
         policy = load_policy(**policy_options(config.model), **place)
@@ -165,7 +168,8 @@ def _sample_and_score(
     batches: dict[str, list[Batch]] = {label: [] for label in settings}
     for unit in units:
         batches[unit.label].append(store.read(unit.name))
-    scored = {label: score_batches(rows, some, scorer) for label, some in batches.items()}
+    each = config.completions_per_prompt
+    scored = {k: score_batches(rows, v, scorer, diversity, each) for k, v in batches.items()}
     return Results(scored, batches, len(prompts) - len(kept))
 
 

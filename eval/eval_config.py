@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from eval.diversity import check_metrics
 from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
@@ -99,6 +100,12 @@ class EvalConfig:
     )
     """What scores the completions: entries as in a task of `mmrl.rl`. Of texts, the first reward is
     the accuracy."""
+    diversity: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"name": "tokens"}],
+        metadata={"holds": "eval.diversity:DIVERSITY"},
+    )
+    """How the difference between the completions of a prompt is measured; empty measures nothing.
+    Changing it samples nothing again."""
     max_failures: float = 0.0
     """Failed scores allowed, see `rewards.scoring.scorer`."""
     seed: int = 0
@@ -154,6 +161,7 @@ class EvalConfig:
             seen.append(same_checkpoint(path))
 
     def _check_rewards(self) -> None:
+        check_metrics(self.diversity, self.task, "diversity")
         if self.rewards:
             check_entries(self.rewards)
         elif not writes_images(self.task):

@@ -16,7 +16,9 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from PIL import Image
 
-from eval.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, mean_by_tag
+from eval.diversity.measured import Diversity, measure
+from eval.diversity.metric import Completions, DiversityMetric, list_tokens
+from eval.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.data.prompts import spread
 from mmrl.randomness import generator
 from mmrl.runtime.activity import activity, advance
@@ -41,6 +43,7 @@ class Batch:
             end-of-text option that stops early takes as many as its slowest row, so only one row
             at a time shows the cost of a single sample.
         seconds: spent sampling.
+        tokens: of each completion, see `Completions`; empty in batches stored without them.
     """
 
     completions: list[str | Image.Image]
@@ -48,6 +51,7 @@ class Batch:
     positions: int
     forwards: int
     seconds: float
+    tokens: list[list[int]] = field(default_factory=list)
 
 
 @dataclass
@@ -55,23 +59,34 @@ class Evaluation:
     """Completions of prompts (`num_samples` of each, prompt by prompt) and their raw scores.
 
     `items` has the items of each sample of the rewards that have them, [] where one failed; see
-    `rewards.registry.interface.Itemised`.
+    `rewards.registry.interface.Itemised`. `diversity` is that of the completions of each prompt.
     """
 
     prompts: list[Prompt]
     completions: list[str | Image.Image]
     scores: dict[str, list[float]]
     items: dict[str, list[list[Item]]] = field(default_factory=dict)
+    diversity: Diversity = field(default_factory=Diversity)
 
     def metrics(self) -> dict[str, float]:
-        """`<reward>`, `<reward>/<tag>` and, beside each, its standard error `…/stderr`."""
+        """`<reward>`, `<reward>/<tag>` and, beside each, its standard error `…/stderr`; and
+        `diversity/<value>`."""
         values: dict[str, float] = {}
         for key, scores in self.scores.items():
             for row, cell in mean_by_tag(self.prompts, scores).items():
                 if row not in (OVER_TAGS, UNTAGGED):
                     name = key if row == OVER_PROMPTS else f"{key}/{row}"
                     values |= {name: cell["mean"], f"{name}/stderr": cell["stderr"]}
-        return values
+        return values | self.diversity.metrics()
+
+    def diversity_tables(self) -> dict[str, Table]:
+        """`diversity/<value>` by tag, of what is known of the completions of any prompt."""
+        tables = {}
+        for key, values in self.diversity.groups.items():
+            if values:
+                prompts = self.prompts[:: len(self.prompts) // len(values)]
+                tables[f"diversity/{key}"] = mean_by_tag(prompts, values)
+        return {key: table for key, table in tables.items() if table}
 
 
 def evaluate(
@@ -83,6 +98,7 @@ def evaluate(
     batch_size: int = 64,
     num_samples: int = 1,
     length: int | None = None,
+    diversity: Sequence[DiversityMetric] = (),
 ) -> Evaluation:
     """Sample completions of prompts and score them.
 
@@ -95,24 +111,27 @@ def evaluate(
         batch_size: rows sampled at once; changes speed and memory only.
         num_samples: completions per prompt.
         length: response positions; None takes those of the prompts' task.
+        diversity: what is measured of the completions of each prompt.
 
     Raises:
         RewardError: a reward failed more often than the scorer allows.
         Interrupted: see `mmrl.runtime.interrupt.leave_together`; between two denoising steps.
     """
-    rows, completions = list_rows(prompts, num_samples), []
+    rows, completions, tokens = list_rows(prompts, num_samples), [], []
     pending = None if scorer is None else scorer.begin(len(rows))
     with activity("samples", len(rows)), policy.sampling(True):
         for first in range(0, len(rows), batch_size):
             some = rows[first : first + batch_size]
             batch = sample_batch(policy, some, sampler, seed, length)
             completions += batch.completions
+            tokens += batch.tokens
             if pending is not None:
                 pending.add(_samples(some, batch.completions))
             advance(len(some))
     with activity("waiting for rewards"):
         scores = {} if pending is None else pending.scores().components
-    return Evaluation([prompt for prompt, _ in rows], completions, scores)
+    found = measure(diversity, Completions(completions, tokens), num_samples)
+    return Evaluation([prompt for prompt, _ in rows], completions, scores, diversity=found)
 
 
 def list_rows(prompts: Sequence[Prompt], num_samples: int) -> list[tuple[Prompt, int]]:
@@ -136,7 +155,8 @@ def sample_batch(
     seconds = time.perf_counter() - started
     positions = int(rollout.canvas.response[0].sum())
     completions = list(policy.decode(rollout.canvas, prompts))
-    return Batch(completions, lengths, positions, rollout.forwards, seconds)
+    tokens = list_tokens(rollout.canvas)
+    return Batch(completions, lengths, positions, rollout.forwards, seconds, tokens)
 
 
 def effective_lengths(rollout: Rollout) -> list[int]:
@@ -149,20 +169,27 @@ def effective_lengths(rollout: Rollout) -> list[int]:
 
 
 def score_batches(
-    rows: Sequence[tuple[Prompt, int]], batches: Sequence[Batch], scorer: Scorer | None
+    rows: Sequence[tuple[Prompt, int]],
+    batches: Sequence[Batch],
+    scorer: Scorer | None,
+    diversity: Sequence[DiversityMetric] = (),
+    num_samples: int = 1,
 ) -> Evaluation:
-    """Score the completions of all rows; errors of `evaluate`."""
+    """Score the completions of all rows, `num_samples` of each prompt; errors of `evaluate`."""
     completions = [completion for batch in batches for completion in batch.completions]
     prompts, samples = [prompt for prompt, _ in rows], _samples(rows, completions)
+    stored = all(batch.tokens for batch in batches)
+    tokens = [row for batch in batches for row in batch.tokens] if stored else []
+    found = measure(diversity, Completions(completions, tokens), num_samples)
     if scorer is None:
-        return Evaluation(prompts, completions, {})
+        return Evaluation(prompts, completions, {}, diversity=found)
     itemised = {term.key: term.reward for term in scorer.terms if isinstance(term.reward, Itemised)}
     for reward in itemised.values():
         reward.record = []
     with activity("scoring"):
         scores = scorer.score(samples).components
     items = {key: _items(samples, reward.record or []) for key, reward in itemised.items()}
-    return Evaluation(prompts, completions, scores, items)
+    return Evaluation(prompts, completions, scores, items, found)
 
 
 def _items(
@@ -202,4 +229,5 @@ def gather_evaluation(
         for place, completion in enumerate(part.completions, start=mine.start)
     ]
     scores = {key: gather_object(values) for key, values in part.scores.items()}
-    return Evaluation(list(prompts), gather_object(kept), scores)
+    found = part.diversity.gather()
+    return Evaluation(list(prompts), gather_object(kept), scores, diversity=found)

@@ -27,6 +27,7 @@ def report(config: EvalConfig, results: Results) -> Report:
     """The scores by tag of each reward."""
     [evaluation] = results.evaluations.values()
     tables = {k: mean_by_tag(evaluation.prompts, v) for k, v in evaluation.scores.items()}
+    tables |= evaluation.diversity_tables()
     samples = [
         {"id": prompt.id, **finite_scores(evaluation, n)}
         for n, prompt in enumerate(evaluation.prompts)
@@ -38,7 +39,13 @@ def report(config: EvalConfig, results: Results) -> Report:
     if correct:
         shares = ", ".join(f"{key} {share:.3f}" for key, share in correct.items())
         parts.append(f"share of prompts with an image that scores 1: {shares}\n")
-    content = {"tables": tables, **({"categories": questions} if questions else {})}
+    entropies = evaluation.diversity.entropies()
+    parts += [f"{name} of all images: {value:.3f}\n" for name, value in entropies.items()]
+    content = {
+        "tables": tables,
+        "entropies": entropies,
+        **({"categories": questions} if questions else {}),
+    }
     content |= {"prompts_with_correct": correct} if correct else {}
     return Report("\n".join(parts), tables, {**content, "samples": samples})
 
@@ -65,4 +72,7 @@ def format_tags(tables: Mapping[str, Table]) -> str:
         cells = [table.get(row) for table in tables.values()]
         shown = [f"{c['mean']:.3f} ± {c['stderr']:.3f}" if c else "-" for c in cells]
         lines[row] = [*shown, str(next(int(c["n"]) for c in cells if c))]
-    return format_table("", [*((key, 18) for key in tables), ("n", 8)], lines, 20) + "\n"
+    return (
+        format_table("", [*((key, max(18, len(key) + 2)) for key in tables), ("n", 8)], lines, 20)
+        + "\n"
+    )

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eval.eval_config import EvalConfig
+from eval.evaluation import Evaluation
+from eval.means import OVER_PROMPTS
 from eval.results import Report, Results, finite_scores, format_table
 from eval.text_scores import Groups, Row, cost_row, group_places, score_groups, score_row
 from mmrl.types import Prompt
@@ -49,7 +51,8 @@ def report(config: EvalConfig, results: Results) -> Report:
         forwards = [(batch.forwards, len(batch.lengths)) for batch in batches]
         seconds = math.fsum(batch.seconds for batch in batches)
         cost = cost_row(lengths, batches[0].positions, forwards, seconds)
-        rows[label] = score_row(prompts, evaluation.scores, number) | cost
+        scores = score_row(prompts, evaluation.scores, number) | diversity_row(evaluation)
+        rows[label] = scores | cost
         groups[label] = score_groups(prompts, evaluation.scores, number, config.group_by)
         samples[label] = [
             {
@@ -69,6 +72,15 @@ def report(config: EvalConfig, results: Results) -> Report:
         "samples": samples,
     }
     return Report(format_rows(rows, results.left_out, groups), rows, content)
+
+
+def diversity_row(evaluation: Evaluation) -> Row:
+    """`diversity/<value>/mean` and `/stderr`, over the prompts with several completions."""
+    return {
+        f"{key}/{name}": table[OVER_PROMPTS][name]
+        for key, table in evaluation.diversity_tables().items()
+        for name in ("mean", "stderr")
+    }
 
 
 def format_rows(

@@ -20,6 +20,8 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
+from eval.diversity.measured import measure
+from eval.diversity.metric import Completions, list_tokens
 from mmrl.randomness import generator
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
@@ -196,10 +198,13 @@ def score_groups(groups: Groups) -> RolloutBatch:
         }
     )
     length = rollout.canvas.tokens.shape[1]
+    completions = [sample.completion for sample in groups.samples]
+    made = Completions(completions, list_tokens(rollout.canvas))
+    metrics |= measure(task.diversity, made, task.config.num_generations).gather().metrics()
     return RolloutBatch(
         groups.prompts,
         rollout,
-        [sample.completion for sample in groups.samples],
+        completions,
         earned.rewards,
         earned.advantages,
         groups.names,

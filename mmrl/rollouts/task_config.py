@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from eval.diversity import check_metrics
 from mmrl.algorithms import load_algorithm
 from mmrl.config import check, check_choice
 from mmrl.data.data_config import DataConfig
@@ -66,6 +67,12 @@ class TaskConfig:
         default_factory=list, metadata={"holds": "rewards:REWARDS"}
     )
     """Rewards of evaluations; empty takes `rewards`."""
+    diversity: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"name": "tokens"}],
+        metadata={"holds": "eval.diversity:DIVERSITY"},
+    )
+    """How the difference between the rollouts of a prompt is measured, for the metrics; empty
+    measures nothing."""
     max_failures: float = 0.0
     """Failed scores allowed: below 1 a share of a process's samples of a step, otherwise a number
     per run."""
@@ -131,6 +138,7 @@ class TaskConfig:
         for key in ("rewards", "eval_rewards"):
             if getattr(self, key):
                 check_entries(getattr(self, key), f"{where}.{key}")
+        check_metrics(self.diversity, self.task, f"{where}.diversity")
         for key in ("assistant_prefill", "eval_assistant_prefill"):
             fits = not (getattr(self, key) and writes_images(self.task))
             allowed = f"empty, {self.task} makes images"

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from eval.diversity import DiversityMetric, build_metrics
 from eval.policy_queries import bind_policy
 from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
@@ -153,6 +154,11 @@ class Task:
         return Scorer(self.config.eval_rewards, self.config.max_failures)
 
     @cached_property
+    def diversity(self) -> list[DiversityMetric]:
+        """What is measured of the completions of a prompt."""
+        return build_metrics(self.config.diversity, f"tasks.{self.name}.diversity")
+
+    @cached_property
     def accuracy_terms(self) -> list[Term]:
         """The rewards of training that say whether a completion is correct."""
         return [term for term in self.scorer.terms if term.key in self.config.accuracy_keys]
@@ -167,6 +173,7 @@ class Task:
         self.scorer.check(self.prompts)
         self.eval_scorer.check(self.eval_prompts)
         self._check_chunks()
+        _ = self.diversity  # its checkpoints, if there are any, are read here
         return self.scorer, self.eval_scorer
 
     def bind_policy(self, policy: Policy, seed: int) -> None:

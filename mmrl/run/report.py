@@ -19,6 +19,7 @@ CURVES = {
     "Reward": r"^(.*/)?reward$",
     "Rewards by component": r"^(.*/)?rewards/[^/]+/mean$",
     "Held-out score": r"^eval/[^/]+/[^/]+$",
+    "Diversity of the rollouts of a prompt": r"^((?!eval/).*/)?diversity/[^/]+$",
     "Zero-variance groups": r"^(.*/)?frac_reward_zero_std$",
     "Clipped ratios": r"^(.*/)?clip_ratio/.*_mean$",
     "KL": r"^(.*/)?(kl|approx_kl)$",

@@ -48,6 +48,7 @@ FREE = (
     "per_device_train_batch_size",
     "model.attn_implementation",
     "model.gradient_checkpointing",
+    "tasks.*.diversity",
     "tasks.*.eval_*",
     "tasks.*.rollout_batch_size",
     "tasks.*.max_failures",

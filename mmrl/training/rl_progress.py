@@ -108,6 +108,7 @@ class RLProgress(Progress):
             seed=self.config.seed,
             batch_size=task.config.rollouts_at_once,
             length=task.eval_length,
+            diversity=[] if scorer is None else task.diversity,
         )
 
     def _show(self, name: str, result: Evaluation, seconds: float) -> Mapping[str, float]:
