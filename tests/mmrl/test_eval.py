@@ -237,14 +237,16 @@ def test_a_length_ends_before_the_first_end_token() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["sharing_pair", "zero3_pair"])
 def test_two_processes_that_share_a_model_give_the_numbers_of_one(
-    world: SimpleNamespace, prompts: str, sharing_pair: Pair, tmp_path: Path
+    world: SimpleNamespace, prompts: str, way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
+    both: Pair = request.getfixturevalue(way)
     own = "rewards=[{name: tests/mmrl/test_eval.py:even, key: parity}, {name: math}]"
     uneven = ["num_samples=1", "batch_size=3", "settings=[{}]", own]
-    sharing_pair.begin("mmrl.eval", [*words(world, prompts, two), *uneven])
+    both.begin("mmrl.eval", [*words(world, prompts, two), *uneven])
     assert main([*words(world, prompts, one), *uneven]) == 0
-    printed = "".join(sharing_pair.end())
+    printed = "".join(both.end())
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
     assert {tuple(s["scores"]) for s in numbers(one)["samples"]["static"]} == {("parity", "math")}

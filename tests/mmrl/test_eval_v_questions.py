@@ -111,14 +111,16 @@ def test_an_interrupted_benchmark_continues_with_the_same_numbers(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["sharing_pair", "zero3_pair"])
 def test_two_processes_that_share_a_model_give_the_numbers_of_one(
-    sight: SimpleNamespace, sharing_pair: Pair, tmp_path: Path
+    sight: SimpleNamespace, way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
+    both: Pair = request.getfixturevalue(way)
     uneven = ["num_samples=1", "batch_size=3"]
-    sharing_pair.begin("mmrl.eval_v", [*words(sight, two), *uneven])
+    both.begin("mmrl.eval_v", [*words(sight, two), *uneven])
     assert main([*words(sight, one), *uneven]) == 0
-    printed = "".join(sharing_pair.end())
+    printed = "".join(both.end())
     assert numbers(two) == numbers(one) and printed.count("written to") == 1
 
 
