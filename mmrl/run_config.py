@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LambdaLR
 
-TRACKERS = ("tensorboard", "wandb")
+TRACKERS = ("tensorboard", "trackio", "wandb")
 BNB_OPTIMIZERS = ("adamw_8bit", "paged_adamw", "paged_adamw_8bit")
 """AdamW of bitsandbytes."""
 MAX_LEARNING_RATE = 1e6
@@ -123,7 +123,7 @@ class RunConfig:
     """Continue although settings that shape the run differ from those of the checkpoint."""
     report_to: list[str] = field(default_factory=list)
     """Trackers beside metrics.jsonl, for metrics and samples: tensorboard (into `tensorboard/` of
-    the run directory), wandb."""
+    the run directory), trackio (a local data base, see TRACKIO_DIR), wandb."""
     ddp_timeout: float = 1800
     """Seconds without progress of any process, such as in a reward that hangs, after which the run
     ends and says which process hangs in which call; also the timeout of collectives. Loading and

@@ -261,7 +261,7 @@ def test_tables_of_methods_rewards_and_extras_are_complete() -> None:
     }
     assert presets <= rows["methods"]
     assert set(REWARDS) <= rows["reference/rewards"]
-    assert set(extras()) - {"tensorboard", "wandb"} <= rows["reference/packages"]
+    assert set(extras()) - {"tensorboard", "trackio", "wandb"} <= rows["reference/packages"]
     for page in ("README.md", "docs/reference/packages.md"):
         assert not [name for name in dependencies() if name not in TEXT[page]], page
     from mmrl.samplers import RULES

@@ -238,6 +238,7 @@ def test_samplers_estimators_and_algorithms_know_no_model_and_no_reward(part: st
 
 def test_no_module_needs_what_only_an_extra_brings_to_be_imported() -> None:
     optional = {"open_clip", "torchvision", "math_verify", "qwen_vl_utils", "diffusers", "wandb"}
+    optional |= {"trackio"}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for package in PACKAGES

@@ -75,9 +75,12 @@ class Progress:
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
             # wandb writes into the current folder by default
-            place = {"dir": str(self.run.path), "name": self.run.path.name}
+            wandb = {"dir": str(self.run.path), "name": self.run.path.name}
+            resume = "allow" if self.begun else "never"
+            trackio = {"name": self.run.path.name, "resume": resume, "embed": False}
+            options = {"wandb": wandb, "trackio": trackio}
             settings = {k: json.dumps(v, default=str) for k, v in to_plain(self.config).items()}
-            self.accelerator.init_trackers("mmrl", settings, {"wandb": place})
+            self.accelerator.init_trackers("mmrl", settings, options)
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
         steps = self.config.profile_steps if self.config.profile else None

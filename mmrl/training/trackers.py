@@ -1,14 +1,16 @@
-"""What trackers beside `metrics.jsonl` see of a run's samples: TensorBoard and Weights & Biases.
+"""What trackers beside `metrics.jsonl` see of a run's samples: TensorBoard, Trackio, W&B.
 
 Images are one grid, as in `samples/`. Texts are shown with their prompts and scores, verbatim:
 what a model wrote is never read as markup.
 """
 
 import textwrap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
+from PIL import Image
 
 from eval.evaluation import Evaluation
 from eval.results import draw_grid
@@ -27,21 +29,54 @@ def log_samples(
         result: prompts, completions and scores.
         count: largest number of samples, spread over all.
     """
-    if count < 1:
+    if count < 1 or not result.completions:
         return
-    image = draw_grid(result, count)
+    image, rows = draw_grid(result, count), _rows(result, count)
     for tracker in accelerator.trackers:
-        in_tensorboard = tracker.name == "tensorboard"
-        if image is not None and in_tensorboard:
-            tracker.log_images({name: np.asarray(image)[None]}, step, dataformats="NHWC")
-        elif image is not None:
-            tracker.log_images({name: [image]}, step)
-        elif in_tensorboard:
-            blocks = map(_format_block, _rows(result, count))
-            tracker.log({name: "\n\n---\n\n".join(blocks)}, step)
+        show_image, show_texts = _SHOW[tracker.name]
+        if image is not None:
+            show_image(tracker, name, image, step)
         else:
-            rows = [list(row.values()) for row in _rows(result, count)]
-            tracker.log_table(name, ["prompt", "completion", *result.scores], rows, step=step)
+            show_texts(tracker, name, rows, step)
+
+
+def _tensorboard_image(tracker: Any, name: str, image: Image.Image, step: int) -> None:
+    tracker.log_images({name: np.asarray(image)[None]}, step, dataformats="NHWC")
+
+
+def _tensorboard_texts(tracker: Any, name: str, rows: list[dict[str, Any]], step: int) -> None:
+    tracker.log({name: "\n\n---\n\n".join(map(_format_block, rows))}, step)
+
+
+def _trackio_image(tracker: Any, name: str, image: Image.Image, step: int) -> None:
+    import trackio
+
+    tracker.log({name: trackio.Image(image)}, step)
+
+
+def _trackio_texts(tracker: Any, name: str, rows: list[dict[str, Any]], step: int) -> None:
+    import trackio
+
+    cells = [{k: _code(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows]
+    data = [list(row.values()) for row in cells]
+    tracker.log({name: trackio.Table(columns=list(rows[0]), data=data)}, step)
+
+
+def _wandb_image(tracker: Any, name: str, image: Image.Image, step: int) -> None:
+    tracker.log_images({name: [image]}, step)
+
+
+def _wandb_texts(tracker: Any, name: str, rows: list[dict[str, Any]], step: int) -> None:
+    data = [list(row.values()) for row in rows]
+    tracker.log_table(name, list(rows[0]), data, step=step)
+
+
+_SHOW: Mapping[str, tuple[Callable[..., None], Callable[..., None]]] = {
+    "tensorboard": (_tensorboard_image, _tensorboard_texts),
+    "trackio": (_trackio_image, _trackio_texts),
+    "wandb": (_wandb_image, _wandb_texts),
+}
+"""What shows an image and what shows texts, by tracker."""
 
 
 def _rows(result: Evaluation, count: int) -> list[dict[str, Any]]:

@@ -1,7 +1,10 @@
-"""What TensorBoard and Weights & Biases are shown of a run."""
+"""What TensorBoard, Trackio and Weights & Biases are shown of a run."""
 
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +23,7 @@ from mmrl.rl import train
 from mmrl.training.trackers import log_samples
 from mmrl.types import Prompt
 from tests.mmrl import supervised_runs
-from tests.mmrl.runs import metrics, run_config
+from tests.mmrl.runs import ROOT, command_line, metrics, run_config
 
 NASTY = "</code><script>alert(1)</script>\n```\n# no heading"
 
@@ -110,6 +113,74 @@ def test_wandb_shows_the_same_images_and_texts_in_the_run_directory(
     [drawn] = media.glob("images/samples/*.png")
     colors = Image.open(drawn).convert("RGB").getcolors(100_000) or []
     assert (255, 0, 0) in {color for _, color in colors}
+
+
+TRACKED = """
+import json, sys
+from pathlib import Path
+from accelerate import Accelerator
+from mmrl import rl
+from mmrl.training.trackers import log_samples
+from tests.mmrl.training.test_trackers import texts
+
+def forbid(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        raise RuntimeError(f"connects to {arguments[1]}")
+
+sys.addaudithook(forbid)
+words = sys.argv[1:]
+assert rl.main(words) == 0
+assert rl.main([*words, "max_steps=2", "resume_from_checkpoint=auto"]) == 0
+accelerator = Accelerator(cpu=True, log_with=["trackio"])
+accelerator.init_trackers("words", {}, {"trackio": {"name": "words"}})
+log_samples(accelerator, "samples/words", 3, texts(), count=4)
+accelerator.end_training()
+from trackio.sqlite_storage import SQLiteStorage
+read = SQLiteStorage.get_logs
+found = {p: {r: read(p, r) for r in SQLiteStorage.get_runs(p)} for p in ("mmrl", "words")}
+config = SQLiteStorage.get_run_config("mmrl", "run")
+print(json.dumps({**found, "config": config}, default=str))
+"""
+
+
+def test_trackio_shows_metrics_settings_and_samples_without_any_network(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    run, store = tmp_path / "run", tmp_path / "trackio"
+    words = [
+        *command_line(world, run),
+        "report_to=[trackio]",
+        "max_steps=1",
+        "save_steps=1",
+        "eval_steps=1",
+        f"tasks.shapes.eval_prompts={world.held_out}",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", TRACKED, *words],
+        env={**os.environ, "TRACKIO_DIR": str(store), "CUDA_VISIBLE_DEVICES": ""},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    [said] = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    found = json.loads(said)
+    [(name, lines)] = found["mmrl"].items()
+    assert name == "run", "a resumed run goes on in the run that began it"
+    rewards = {line["step"]: line["reward"] for line in lines if "reward" in line}
+    own = {line["step"]: line["reward"] for line in metrics(run) if "reward" in line}
+    assert rewards == pytest.approx(own) and len(own) == 2
+    assert any("diversity/tokens" in line for line in lines)
+    assert json.loads(found["config"]["max_steps"]) in (1, 2)
+    grids = [line["step"] for line in lines if "samples/eval_shapes" in line]
+    assert {0, 1} <= set(grids)
+    with Image.open(next(store.rglob("*.png"))) as grid:
+        assert grid.width > 32
+    [table] = [line["samples/words"] for line in found["words"]["words"]]
+    shown = json.dumps(table)
+    assert "question 2" in shown
+    assert json.dumps("    </code><script>")[1:-1] in shown, "a block of code, not markup"
 
 
 def test_a_tracker_that_is_not_installed_is_refused_with_the_command_that_installs_it(
