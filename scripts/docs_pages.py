@@ -33,6 +33,7 @@ COMMANDS = {
     "eval": "mmrl.eval",
     "eval_v": "mmrl.eval_v",
     "probe": "mmrl.probe",
+    "demo": "mmrl.demo.__main__",
     "server": "rewards.server.__main__",
 }
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from PIL import Image, ImageDraw  # noqa: E402
+from PIL import Image  # noqa: E402
 
 from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
@@ -34,6 +34,7 @@ from mmrl.model_config import (  # noqa: E402
     policy_options,
 )
 from mmrl.randomness import generator  # noqa: E402
+from mmrl.run.denoising_frames import painted  # noqa: E402
 from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, check_blocks, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TASK = "text_to_image"
-GREY, EDGE = (228, 228, 228), (204, 204, 204)
 CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
 TINY_VQ = str(CHECKPOINTS / "magvit")
 
@@ -178,24 +178,17 @@ def _sampled(
         decoded = list(policy.decode(rollout.canvas, some))
         for row in range(min(len(chunk), filmed - len(frames))):
             small = scale(decoded[row], config.cell)
-            steps = range(-1, config.steps)
-            frames.append([painted(small, rollout, row, step) for step in steps])
+            frames.append(frames_of(small, rollout, row, config.steps))
         images += decoded
     return images, frames
 
 
-def painted(image: Image.Image, rollout: Rollout, row: int, step: int) -> Image.Image:
-    """The image with every cell written after `step` painted grey."""
+def frames_of(image: Image.Image, rollout: Rollout, row: int, steps: int) -> list[Image.Image]:
+    """A row of a rollout before the first step and after each."""
     canvas = rollout.canvas
-    height, width = canvas.grid or (1, 1)
-    written = rollout.written_at[row][canvas.response[row]].view(height, width)
-    shown = image.copy()
-    draw = ImageDraw.Draw(shown)
-    for y, x in (written > step).nonzero().tolist():
-        box = (x * image.width // width, y * image.height // height)
-        end = ((x + 1) * image.width // width - 1, (y + 1) * image.height // height - 1)
-        draw.rectangle((*box, *end), fill=GREY, outline=EDGE)
-    return shown
+    written = rollout.written_at[row][canvas.response[row]].tolist()
+    grid = canvas.grid or (1, 1)
+    return [painted(image, written, grid, step) for step in range(-1, steps)]
 
 
 def by_prompt(rows: Sequence[T], config: Config) -> list[Sequence[T]]:

@@ -15,6 +15,7 @@ from eval.eval_config import TEXT_TASKS, VISION_TASKS
 from eval.eval_config import load_settings as load_benchmark
 from mmrl.config import load_config
 from mmrl.config.help import about, overview
+from mmrl.demo.demo_config import DemoConfig
 from mmrl.preflight.probe_config import ProbeConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
@@ -30,6 +31,7 @@ SETTINGS = {
     "mmrl.rl": RLConfig,
     "mmrl.sft": SFTConfig,
     "mmrl.probe": ProbeConfig,
+    "mmrl.demo": DemoConfig,
     "rewards.server": ServerConfig,
 }
 EXECUTABLE = ("mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "mmrl.probe")

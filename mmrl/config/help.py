@@ -71,7 +71,7 @@ def commands(root: Path) -> str:
     Args:
         root: folder of the packages; of a checkout, scripts and generators are listed too.
     """
-    modules = [*root.glob("mmrl/*.py"), *root.glob("rewards/*/__main__.py")]
+    modules = [*root.glob("mmrl/*.py"), *root.glob("[mr]*/*/__main__.py")]
     scripts = [
         path.relative_to(root)
         for pattern in ("scripts/*.py", "scripts/bench/*.py", "datasets/*/*.py")

@@ -9,6 +9,7 @@ from PIL import Image
 from eval.results import source_image
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
+from mmrl.types import Rollout
 
 
 def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBatch) -> None:
@@ -16,7 +17,9 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
 
     Columns as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
     distinguishes prompts of equal text; edits have their source image under `image`. An image is
-    stored as Hugging Face's image feature does, `{bytes, path}`.
+    stored as Hugging Face's image feature does, `{bytes, path}`. How a completion was written is in
+    `tokens`, `written_at` and `logprobs`, lists over its positions, and for images in `grid`, their
+    height and width in tokens.
     """
     rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
     if not run.is_main:
@@ -36,10 +39,22 @@ def _row(step: int, batch: RolloutBatch, i: int) -> dict[str, Any]:
         "prompt": batch.prompts[i].text,
         **({} if source is None else {"image": _stored(source)}),
         "completion": _stored(batch.completions[i]),
+        **_trace(batch.rollout, i),
         **{key: scores[i] for key, scores in batch.scores.items()},
         "reward": float(batch.rewards[i]),
         "advantage": float(batch.advantages[i]),
     }
+
+
+def _trace(rollout: Rollout, i: int) -> dict[str, Any]:
+    canvas = rollout.canvas
+    counted = canvas.scorable[i]
+    written = {
+        "tokens": canvas.tokens[i][counted].tolist(),
+        "written_at": rollout.written_at[i][counted].tolist(),
+        "logprobs": rollout.logprobs[i][counted].tolist(),
+    }
+    return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}
 
 
 def _stored(completion: str | Image.Image) -> Any:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from mmrl.run.denoising_frames import EDGE, GREY
 from mmrl.run.image_grid import GAP, LINE, draw_heading
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "generate_images.py"
@@ -24,7 +25,7 @@ def test_the_demo_writes_a_grid_and_an_animation_of_every_step(tmp_path: Path) -
         for frame in range(5):
             animation.seek(frame)
             colors = animation.convert("RGB").getcolors(maxcolors=100_000)
-            masked = sum(n for n, color in colors if color in (demo.GREY, demo.EDGE))
+            masked = sum(n for n, color in colors if color in (GREY, EDGE))
             shares.append(masked / sum(n for n, _ in colors))
     assert shares[0] > 0.5 and shares[-1] < 0.1
     assert shares == sorted(shares, reverse=True)

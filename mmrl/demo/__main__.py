@@ -1,0 +1,36 @@
+"""A page in the browser: draw, write and ask step by step, and compare runs.
+
+    python -m mmrl.demo
+    python -m mmrl.demo runs="[runs/quickstart,runs/text_arithmetic]"
+    python -m mmrl.demo checkpoints="[Gen-Verse/MMaDA-8B-MixCoT]" vq=showlab/magvitv2 dtype=bfloat16
+
+It reads run directories and checkpoints, trains nothing, and is served to this machine only. Needs
+the extra `demo`.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from mmrl.config import load_config
+from mmrl.config.command import HELP, Usage, exit_status, run_command
+from mmrl.demo.demo_config import DemoConfig
+
+USAGE = Usage("python -m mmrl.demo", __doc__, DemoConfig)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve the page until Ctrl-C; return the exit status."""
+
+    def work() -> None:
+        config = load_config(DemoConfig, arguments)
+        from mmrl.demo.page import serve
+
+        serve(config)
+
+    if any(word in HELP for word in arguments):
+        return run_command(USAGE, arguments, work)
+    return exit_status(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,94 @@
+"""The checkpoints that the page offers: those of the settings, and those of run directories."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from mmrl.config import check, merge
+from mmrl.demo.demo_config import TINY_VQ, DemoConfig
+from mmrl.demo.run_files import find_runs, read_settings
+from mmrl.model_config import ModelConfig, families, known_file, policy_options
+from mmrl.run.checkpoint import checkpoint_steps
+from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
+
+if TYPE_CHECKING:
+    from models import Policy
+
+
+def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
+    """Settings of every checkpoint by its path.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    listed = {path: _model(config, path) for path in config.checkpoints}
+    for run in find_runs(config.runs).values():
+        listed |= {model.path: model for model in _of_run(config, run)}
+    advice = "Name directories or hub ids."
+    check(bool(listed), "checkpoints", config.checkpoints, "at least one", advice)
+    return listed
+
+
+def able_to(task: str, checkpoints: Mapping[str, ModelConfig]) -> list[str]:
+    """Names of the checkpoints whose family has a task."""
+    return [
+        name
+        for name, model in checkpoints.items()
+        if any(task in family.LAYOUTS for family in families(model))
+    ]
+
+
+def _model(config: DemoConfig, path: str) -> ModelConfig:
+    holds = known_file(path, f"{SUBFOLDER}/config.json") is not None
+    vq = PUBLIC_VQ if holds and config.vq == TINY_VQ else config.vq
+    size, length = config.image_size, config.max_prompt_length
+    base = ModelConfig(path=path, vq=vq, image_size=size, max_prompt_length=length)
+    return replace(base, dtype=config.dtype)
+
+
+def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
+    """The checkpoints of a run, with its settings of the model, the last one first."""
+    steps = reversed(checkpoint_steps(run / "checkpoints"))
+    places = [run / "final", *(run / "checkpoints" / str(step) for step in steps)]
+    try:
+        model = merge(ModelConfig, read_settings(run)["model"])
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return  # a directory without readable settings still has its curves
+    for place in places:
+        known = any((place / f).is_file() for f in ("config.json", "adapter_config.json"))
+        if known:
+            yield replace(model, path=str(place), lora=None, dtype=config.dtype)
+
+
+class Checkpoints:
+    """Policies by name, loaded when they are first used."""
+
+    def __init__(self, models: Mapping[str, ModelConfig], device: str, held: int) -> None:
+        self.models, self.device, self.held = models, device, held
+        self._policies: OrderedDict[str, Policy] = OrderedDict()
+        self._lock = Lock()
+
+    def load(self, name: str) -> Policy:
+        """The policy of a name.
+
+        Raises:
+            ConfigError: no such name.
+            FileNotFoundError, ValueError: see `load_policy`.
+        """
+        from mmrl.runtime.device import find_device
+        from models import load_policy
+
+        check(name in self.models, "checkpoint", name, "one of the list")
+        with self._lock:
+            if name not in self._policies:
+                while len(self._policies) >= self.held:
+                    self._policies.popitem(last=False)
+                options = policy_options(self.models[name])
+                self._policies[name] = load_policy(**options, device=find_device(self.device))
+            self._policies.move_to_end(name)
+            return self._policies[name]

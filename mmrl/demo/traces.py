@@ -1,0 +1,108 @@
+"""A completion with the order in which it was written: sampled here, or recorded by a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from mmrl.config import check, merge
+from mmrl.randomness import generator
+from mmrl.samplers import SamplerConfig, check_sampler, sample
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from mmrl.types import Prompt
+    from models import Policy
+
+MOST_STEPS, MOST_POSITIONS = 4096, 65536
+"""What a trace may have; larger ones would fill the page."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One completion, position by position.
+
+    Attributes:
+        completion: finished text or image.
+        written_at: [n] the step that wrote each response position, from 0; of a text up to its end.
+        logprobs: [n] log-prob of each token under the sampler when it was written.
+        tokens: [n] their texts; empty for an image.
+        steps: denoising steps.
+        grid: height and width of an image in tokens, None for a text.
+        blocks: [n] block of each position, from 0; empty where there is one block.
+        forwards: forward passes.
+        seconds: of sampling.
+    """
+
+    completion: str | Image.Image
+    written_at: list[int]
+    logprobs: list[float]
+    tokens: list[str]
+    steps: int
+    grid: tuple[int, int] | None = None
+    blocks: tuple[int, ...] = ()
+    forwards: int = 0
+    seconds: float = 0.0
+
+
+def read_sampler(settings: Mapping[str, Any], more: str = "") -> SamplerConfig:
+    """A sampler from single settings and a line `key=value key=value` of others.
+
+    Raises:
+        ConfigError: an unknown setting, a wrong value, or a rule that cannot run.
+    """
+    words = more.split()
+    for word in words:
+        check("=" in word, "more settings", word, "key=value, separated by spaces")
+    config = merge(SamplerConfig, dict(settings), OmegaConf.from_dotlist(words), where="sampler")
+    check_sampler(config)
+    check(config.steps <= MOST_STEPS, "sampler.steps", config.steps, f"at most {MOST_STEPS}")
+    return config
+
+
+def sample_trace(
+    policy: Policy, prompt: Prompt, config: SamplerConfig, seed: int, length: int | None = None
+) -> Trace:
+    """Sample one completion; equal seeds and settings give equal draws for every checkpoint.
+
+    Raises:
+        ValueError: see `Policy.canvas` and `sample`.
+    """
+    began = time.perf_counter()
+    canvas = policy.canvas([prompt], length)
+    rollout = sample(policy, canvas, config, [generator(seed, "demo", prompt.text)])
+    seconds = time.perf_counter() - began
+    done = rollout.canvas
+    counted = done.scorable[0]
+    ids = done.tokens[0][counted].tolist()
+    size = done.block_size or config.block_size
+    blocks = done.response_blocks
+    first = [] if size is None else [n // size for n in range(len(ids))]
+    return Trace(
+        completion=policy.decode(done, [prompt])[0],
+        written_at=rollout.written_at[0][counted].tolist(),
+        logprobs=rollout.logprobs[0][counted].tolist(),
+        tokens=[] if done.grid else token_texts(policy.tokenizer, ids),
+        steps=1 + max(config.steps - 1, int(rollout.written_at.max())),
+        grid=done.grid,
+        blocks=tuple(first if blocks is None else blocks[0][counted].tolist()),
+        forwards=rollout.forwards,
+        seconds=seconds,
+    )
+
+
+def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The text of each token; the parts of a split character are shown as replacement signs."""
+    return [str(tokenizer.decode([token])) for token in ids]
+
+
+def differing(trace: Trace, other: Trace) -> list[int]:
+    """Positions at which two texts hold different tokens; where one has ended, all the rest."""
+    longest = max(len(trace.tokens), len(other.tokens))
+    pairs = ((trace.tokens[n : n + 1], other.tokens[n : n + 1]) for n in range(longest))
+    return [n for n, (mine, theirs) in enumerate(pairs) if mine != theirs]

@@ -1,0 +1,75 @@
+"""Which checkpoints and runs the page offers."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mmrl.config import ConfigError
+from mmrl.demo.__main__ import main
+from mmrl.demo.checkpoints import Checkpoints, able_to, find_checkpoints
+from mmrl.demo.demo_config import DemoConfig
+from mmrl.demo.run_files import find_runs
+from tests.mmrl.runs import VQ
+
+
+def write_run(world: SimpleNamespace, run: Path) -> None:
+    """A run directory with settings and two checkpoints, links to the policy of the tests."""
+    (run / "checkpoints").mkdir(parents=True)
+    for place in ("final", "checkpoints/2"):
+        (run / place).symlink_to(world.policy)
+    (run / "config.yaml").write_text(f"model: {{path: gone, vq: '{VQ}', image_size: 32}}\n")
+
+
+def test_runs_are_found_by_themselves_and_in_a_folder(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    write_run(world, tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "metrics.jsonl").touch()
+    (tmp_path / "no_run").mkdir()
+    both = [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert list(find_runs([str(tmp_path)])) == list(find_runs(both)) == both
+    assert find_runs([str(tmp_path / "gone")]) == {}
+
+
+def test_checkpoints_of_a_run_are_loaded_with_the_settings_of_the_run(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    write_run(world, run)
+    models = find_checkpoints(DemoConfig(checkpoints=[], runs=[str(run)]))
+    assert list(models) == [str(run / "final"), str(run / "checkpoints" / "2")]
+    assert {model.vq for model in models.values()} == {VQ}
+    assert able_to("text_to_image", models) == list(models)
+    offered = Checkpoints(models, "cpu", 1)
+    first, second = (offered.load(name) for name in models)
+    assert offered.load(list(models)[1]) is second and offered.load(list(models)[0]) is not first
+    with pytest.raises(ConfigError, match="checkpoint is 'gone'"):
+        offered.load("gone")
+
+
+def test_a_run_without_readable_settings_offers_no_checkpoints(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    write_run(world, tmp_path / "run")
+    for text in ("model: {pathz: 1}", "- a list", "{", "model: 3"):
+        (tmp_path / "run" / "config.yaml").write_text(text)
+        with pytest.raises(ConfigError, match="checkpoints is"):
+            find_checkpoints(DemoConfig(checkpoints=[], runs=[str(tmp_path)]))
+
+
+def test_wrong_settings_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, named in (("port=70000", "port"), ("loaded=0", "loaded"), ("portz=1", "portz")):
+        assert main([words]) == 1
+        assert named in capsys.readouterr().err
+    assert main(["checkpoints=[]", "runs=[]", "port=0"]) == 1
+    assert "checkpoints is []" in capsys.readouterr().err
+
+
+def test_without_gradio_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "gradio", None)
+    assert main(["port=0"]) == 1
+    assert "pip install -e '.[demo]'" in capsys.readouterr().err

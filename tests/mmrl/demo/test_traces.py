@@ -1,0 +1,108 @@
+"""What the page samples and colours, without the page."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mmrl.config import ConfigError
+from mmrl.demo.colors import logprob_color, position_colors, step_color, text_color
+from mmrl.demo.frames import describe, draw_frame
+from mmrl.demo.traces import Trace, differing, read_sampler, sample_trace
+from mmrl.run.denoising_frames import EDGE, GREY
+from mmrl.types import Prompt
+from models import Policy, load_policy
+
+DATASETS = Path(__file__).resolve().parents[3] / "datasets"
+
+
+@pytest.fixture(scope="module")
+def painter() -> Policy:
+    checkpoints = DATASETS / "shapes" / "checkpoints"
+    return load_policy(checkpoints / "mmada", vq=checkpoints / "magvit", max_prompt_length=24)
+
+
+@pytest.fixture(scope="module")
+def writer() -> Policy:
+    return load_policy(DATASETS / "text" / "checkpoints" / "llada", vq=None, max_prompt_length=32)
+
+
+def drawn(written_at: list[int], logprobs: list[float]) -> Trace:
+    """A red image of four cells."""
+    image = Image.new("RGB", (8, 8), (255, 0, 0))
+    return Trace(image, written_at, logprobs, [], max(written_at) + 1, (2, 2))
+
+
+def cell(image: Image.Image, n: int) -> tuple[int, ...]:
+    """The colour in the middle of a cell of four."""
+    half = image.width // 2
+    found = image.getpixel((n % 2 * half + half // 2, n // 2 * half + half // 2))
+    assert isinstance(found, tuple)
+    return found
+
+
+def test_a_frame_shows_what_is_written_after_a_step_and_the_rest_in_grey() -> None:
+    trace = drawn([0, 2, 1, 1], [0.0] * 4)
+    for after, open_ in ((0, {0, 1, 2, 3}), (1, {1, 2, 3}), (2, {1}), (3, set())):
+        frame = draw_frame(trace, after, side=64)
+        assert frame.size == (64, 64)
+        colors = [cell(frame, n) for n in range(4)]
+        assert [color == GREY for color in colors] == [n in open_ for n in range(4)]
+        assert {color for color in colors if color != GREY} <= {(255, 0, 0)}
+    assert draw_frame(trace, 0, side=64).getpixel((0, 0)) == EDGE
+
+
+def test_cells_have_the_color_of_their_step_or_log_prob() -> None:
+    trace = drawn([0, 2, 1, 1], [0.0, -9.0, -1.5, -0.1])
+    frame = draw_frame(trace, 3, "step", side=64)
+    assert [cell(frame, n) for n in range(4)] == [step_color(n, 3) for n in (0, 2, 1, 1)]
+    frame = draw_frame(trace, 2, "log-prob", side=64)
+    expected = [logprob_color(0), GREY, logprob_color(-1.5), logprob_color(-0.1)]
+    assert [cell(frame, n) for n in range(4)] == expected
+    assert len(set(expected)) == 4
+
+
+def test_colors_end_where_log_probs_leave_their_range_and_texts_stay_readable() -> None:
+    assert logprob_color(-3.0) == logprob_color(-100.0) != logprob_color(-2.0)
+    assert step_color(0, 1) == step_color(0, 5)
+    assert text_color(step_color(0, 5)) == "#fff" and text_color(step_color(4, 5)) == "#000"
+    assert position_colors("result", [0, 1], [0.0, 0.0], 2) == [(255, 255, 255)] * 2
+
+
+def test_an_image_is_drawn_as_the_sampler_wrote_it(painter: Policy) -> None:
+    config = read_sampler({"name": "emerge", "steps": 6, "temperature": 0.5})
+    prompt = Prompt("0", "text_to_image", "a red circle")
+    trace = sample_trace(painter, prompt, config, seed=3)
+    assert isinstance(trace.completion, Image.Image) and trace.grid == (8, 8)
+    assert len(trace.written_at) == len(trace.logprobs) == 64 and trace.steps == 6
+    assert set(trace.written_at) <= set(range(6)) and max(trace.logprobs) <= 0
+    again = sample_trace(painter, prompt, config, seed=3)
+    assert (again.written_at, again.logprobs) == (trace.written_at, trace.logprobs)
+    assert sample_trace(painter, prompt, config, seed=4).logprobs != trace.logprobs
+    assert "64 positions in 6 steps" in describe(trace)
+
+
+def test_a_text_is_traced_token_by_token_up_to_its_end(writer: Policy) -> None:
+    settings = {"name": "static", "steps": 12, "temperature": 0.0}
+    prompt = Prompt("0", "text", "compute 4*4")
+    trace = sample_trace(writer, prompt, read_sampler(settings, "block_size=8"), 0, length=24)
+    assert isinstance(trace.completion, str) and trace.grid is None
+    assert trace.completion in "".join(trace.tokens)
+    assert len(trace.tokens) == len(trace.written_at) == len(trace.blocks) <= 24
+    assert list(trace.blocks) == [n // 8 for n in range(len(trace.tokens))]
+    last = [max(s for s, b in zip(trace.written_at, trace.blocks, strict=True) if b == block)
+            for block in sorted(set(trace.blocks))]  # fmt: skip
+    assert last == sorted(last)
+
+
+def test_texts_differ_where_their_tokens_do_and_after_the_end_of_the_shorter() -> None:
+    one, other = (Trace("", [], [], list(text), 1) for text in ("abcd", "axc"))
+    assert differing(one, other) == differing(other, one) == [1, 3]
+
+
+def test_settings_of_the_form_are_checked_like_those_of_a_file() -> None:
+    config = read_sampler({"name": "static", "steps": 4}, "top_k=5  eos=fill")
+    assert (config.top_k, config.eos, config.steps) == (5, "fill", 4)
+    for more, named in (("top_q=1", "top_q"), ("top_k", "top_k"), ("steps=99999", "steps")):
+        with pytest.raises(ConfigError, match=named):
+            read_sampler({"name": "static", "steps": 4}, more)
