@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError, import_extra
 from mmrl.config.command import write_out
+from mmrl.demo import compared, written
+from mmrl.demo.ask_tab import build_ask_tab
 from mmrl.demo.checkpoints import Checkpoints, find_checkpoints
 from mmrl.demo.demo_config import DemoConfig
 from mmrl.demo.draw_tab import build_draw_tab
+from mmrl.demo.run_files import find_runs
+from mmrl.demo.runs_tab import build_runs_tab
+from mmrl.demo.write_tab import build_write_tab
 
 HOST = "127.0.0.1"
 LARGEST_UPLOAD = "16mb"
@@ -42,7 +49,7 @@ def start(config: DemoConfig) -> tuple[str, Any]:
         os.environ[name] = "False" if name.startswith("GRADIO") else "1"
     gr = import_extra("gradio", "demo")
     checkpoints = Checkpoints(find_checkpoints(config), config.device, config.loaded)
-    page = build_page(checkpoints)
+    page = build_page(checkpoints, find_runs(config.runs))
     checkpoints.load(next(iter(checkpoints.models)))  # so that the first click does not wait
     try:
         _, address, _ = page.launch(
@@ -58,17 +65,22 @@ def start(config: DemoConfig) -> tuple[str, Any]:
             footer_links=[],
             app_kwargs={"middleware": [_own_hosts_only()]},
             theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-            css="footer {display: none !important}",
+            css=written.STYLE + compared.STYLE + "footer {display: none !important}",
         )
     except OSError as error:
         raise ConfigError(f"port is {config.port}, which is taken; take another, or 0.") from error
     return address, page
 
 
-def build_page(checkpoints: Checkpoints) -> Any:
+def build_page(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> Any:
     """The page with all its tabs."""
     gr = import_extra("gradio", "demo")
-    tabs = {"draw": lambda: build_draw_tab(checkpoints)}
+    tabs = {
+        "draw": lambda: build_draw_tab(checkpoints),
+        "write": lambda: build_write_tab(checkpoints, runs),
+        "ask": lambda: build_ask_tab(checkpoints),
+        "runs": lambda: build_runs_tab(runs),
+    }
     with gr.Blocks(title="mmrl", analytics_enabled=False, delete_cache=(3600, 3600)) as page:
         for name, build in tabs.items():
             with gr.Tab(name):

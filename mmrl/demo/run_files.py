@@ -48,11 +48,15 @@ def read_settings(run: Path) -> dict[str, Any]:
 
 
 def find_completions(run: Path) -> dict[str, Path]:
-    """Files of completions by `<task>, step <step>`, in order of task and step."""
-    name = re.compile(r"completions_(.+)_(\d+)\.parquet")
+    """Files of completions by `<task>, step <step>`, in order of task and step; those of held-out
+    prompts first, as `<task>, held out, step <step>`."""
+    name = re.compile(r"(completions|eval)_(.+)_(\d+)\.parquet")
     matched = ((name.fullmatch(path.name), path) for path in (run / "samples").glob("*.parquet"))
-    found = sorted((m[1], int(m[2]), path) for m, path in matched if m)
-    return {f"{task}, step {step}": path for task, step, path in found}
+    found = sorted((m[1] != "eval", m[2], int(m[3]), path) for m, path in matched if m)
+    return {
+        f"{task}{'' if rolled else ', held out'}, step {step}": path
+        for rolled, task, step, path in found
+    }
 
 
 def read_completions(path: Path) -> list[dict[str, Any]]:

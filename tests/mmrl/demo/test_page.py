@@ -85,6 +85,13 @@ def test_the_film_goes_back_and_its_positions_are_colored(browsed: Browsed) -> N
         last = source(browsed, "#drawn_0")
 
 
+def test_a_text_is_written_token_by_token(browsed: Browsed) -> None:
+    browsed.tab.click("button[role=tab]:has-text('write')")
+    browsed.tab.click("#write")
+    browsed.tab.wait_for_selector("#write_shown .tokens span", timeout=60_000)
+    assert "16" in browsed.tab.inner_text("#write_shown").replace("\n", "")
+
+
 def test_a_request_under_another_host_name_is_refused(browsed: Browsed) -> None:
     assert httpx.get(browsed.address).status_code == 200
     other = httpx.get(browsed.address, headers={"host": "example.org"})

@@ -1,0 +1,74 @@
+"""The tab ask: an image, a question, and the answer token by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PIL import Image
+
+from mmrl.demo.checkpoints import Checkpoints, able_to
+from mmrl.demo.colors import View
+from mmrl.demo.sampler_form import SamplerForm, build_form, shows_errors
+from mmrl.demo.trace_viewer import Viewer
+from mmrl.demo.traces import Trace, sample_trace
+from mmrl.types import Prompt
+
+TASK = "image_to_text"
+QUESTION = "how many circles are there?\nA. 1\nB. 2\nC. 3\nD. 4"
+
+
+def ask(
+    checkpoints: Checkpoints,
+    image: Image.Image | None,
+    question: str,
+    name: str,
+    length: int,
+    seed: int,
+    *sampler: Any,
+) -> Trace:
+    """The answer of a checkpoint to a question about an image.
+
+    Raises:
+        ValueError: see `sample_trace`; no image, or an empty question.
+    """
+    if image is None or not question.strip():
+        raise ValueError("image or question is empty; give both")
+    prompt = Prompt("0", TASK, question, images=[image.convert("RGB")])
+    config = SamplerForm.read(*sampler)
+    return sample_trace(checkpoints.load(name), prompt, config, int(seed), int(length))
+
+
+def build_ask_tab(checkpoints: Checkpoints) -> None:
+    """Lay out the tab in the current place of the page."""
+    import gradio as gr
+
+    able = able_to(TASK, checkpoints.models)
+    if not able:
+        gr.Markdown("None of the checkpoints answers questions about images.")
+        return
+    first = next((name for name in able if "question" in name), able[0])
+    with gr.Row():
+        image = gr.Image(
+            type="pil", sources=["upload"], format="png", height=280, label="image", elem_id="image"
+        )
+        with gr.Column():
+            question = gr.Textbox(QUESTION, label="question", lines=5)
+            name = gr.Dropdown(able, value=first, label="checkpoint")
+            length = gr.Number(24, label="positions", precision=0, minimum=1, maximum=4096)
+    form = build_form("static", 6, 0.0, "block_size=8 eos=stop")
+    button = gr.Button("Ask", variant="primary", elem_id="ask")
+    answer = gr.Textbox(label="answer", interactive=False, elem_id="answer")
+    viewer = Viewer("ask")
+
+    def run(shown: Any, text: str, chosen: str, n: float, how: View, *inputs: Any) -> Any:
+        *sampler, seed = inputs
+        trace = ask(checkpoints, shown, text, chosen, int(n), seed, *sampler)
+        return [trace.completion, *viewer.fill({chosen: trace}, how)]
+
+    button.click(
+        shows_errors(run),
+        [image, question, name, length, viewer.view, *form],
+        [answer, *viewer.outputs],
+        concurrency_id="model",
+        api_visibility="private",
+    )

@@ -1,0 +1,109 @@
+"""Several runs beside each other: curves, held-out scores by tag, differences of their settings."""
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmrl.config.settings import flatten
+from mmrl.demo.run_files import read_settings
+from mmrl.run.curves import Series, line_plot
+from mmrl.run.metrics_file import read_metrics
+from mmrl.run.report import CURVES, SUPERVISED, series
+
+FIGURES = {**CURVES, **SUPERVISED}
+"""Title of a group of metrics -> pattern of their names."""
+MOST_FIGURES = 24
+SCORE = r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"
+
+Lines = list[dict[str, Any]]
+
+
+def read_runs(runs: Mapping[str, Path]) -> dict[str, Lines]:
+    """The metrics of runs by their short name."""
+    return {name: read_metrics(path / "metrics.jsonl") for name, path in short(runs).items()}
+
+
+def short(runs: Mapping[str, Path]) -> dict[str, Path]:
+    """Runs by the names of their directories; by their paths where two have the same."""
+    names = [path.name for path in runs.values()]
+    return {
+        path.name if names.count(path.name) == 1 else whole: path for whole, path in runs.items()
+    }
+
+
+def overlay(runs: Mapping[str, Lines], titles: Sequence[str]) -> dict[str, list[Series]]:
+    """For each metric of the chosen groups, the curves of all runs that have it.
+
+    Args:
+        runs: lines of metrics by run.
+        titles: keys of `FIGURES`.
+    """
+    found: dict[str, list[Series]] = {}
+    for title in titles:
+        for place, (name, lines) in enumerate(runs.items()):
+            for metric in series(lines, FIGURES[title]):
+                curve = Series(name, metric.points, f"C{place}")
+                found.setdefault(metric.name, []).append(curve)
+    return found
+
+
+def draw_curves(runs: Mapping[str, Lines], titles: Sequence[str]) -> str:
+    """Figures of the chosen groups as HTML, a figure for each metric and a line for each run."""
+    figures = []
+    for metric, curves in list(overlay(runs, titles).items())[:MOST_FIGURES]:
+        safe = [Series(c.name.replace("$", r"\$"), c.points, c.color) for c in curves]
+        caption = f"<figcaption>{html.escape(metric)}</figcaption>"
+        figures.append(f"<figure>{caption}{line_plot(safe, x_label='step')}</figure>")
+    return f'<div class="curves">{"".join(figures)}</div>' if figures else "<p>No such metrics.</p>"
+
+
+def score_rows(runs: Mapping[str, Lines]) -> list[list[str]]:
+    """First and last held-out score by task, reward and tag, and a column for each run."""
+    names: dict[str, dict[str, str]] = {}
+    for run, lines in runs.items():
+        errors = {s.name: dict(s.points) for s in series(lines, r"^eval/.*/stderr$")}
+        for metric in series(lines, SCORE):
+            (_, first), (step, last) = metric.points[0], metric.points[-1]
+            error = errors.get(f"{metric.name}/stderr", {}).get(step)
+            shown = f"{first:.3f} → {last:.3f}" + ("" if error is None else f" ± {error:.3f}")
+            names.setdefault(metric.name, {})[run] = shown
+    rows = [[_label(name), *(found.get(run, "") for run in runs)] for name, found in names.items()]
+    return [["held-out score", *runs], *sorted(rows)] if rows else []
+
+
+def _label(metric: str) -> str:
+    _, task, reward, *tag = metric.split("/")
+    return f"{task}, {reward}: {tag[0] if tag else 'all prompts'}"
+
+
+def setting_rows(runs: Mapping[str, Path]) -> list[list[str]]:
+    """The settings in which runs differ: key, and the value of each run."""
+    flat = {name: dict(flatten(read_settings(path))) for name, path in short(runs).items()}
+    keys = dict.fromkeys(key for settings in flat.values() for key in settings)
+    rows = [[key, *(repr(s[key]) if key in s else "" for s in flat.values())] for key in keys]
+    differing = [row for row in rows if len(set(row[1:])) > 1]
+    return [["setting", *flat], *differing] if differing else []
+
+
+def table(rows: Sequence[Sequence[str]], empty: str) -> str:
+    """Rows as an HTML table, the first as its head; `empty` where there are none."""
+    if not rows:
+        return f"<p>{html.escape(empty)}</p>"
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows[1:]
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+STYLE = """
+.curves {display: grid; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); gap: 1rem}
+.curves figure {margin: 0; padding: .5rem; background: #fff; color: #000; border: 1px solid #ddd}
+.curves svg {width: 100%; height: auto}
+.completions {display: grid; grid-template-columns: repeat(auto-fill, minmax(180px, 1fr));
+ gap: .8rem}
+.completions > div {border: 1px solid #bbb; border-radius: 6px; padding: .5rem; font-size: .8rem;
+ overflow-wrap: anywhere}
+.completions pre {white-space: pre-wrap; max-height: 16em; overflow: auto}
+"""

@@ -1,0 +1,95 @@
+"""A rollout that a run recorded, as a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmrl.config import ConfigError
+from mmrl.demo.run_files import find_completions, open_stored, read_completions, read_settings
+from mmrl.demo.traces import MOST_POSITIONS, MOST_STEPS, Trace, token_texts
+from mmrl.run.metrics_file import is_number
+
+COLUMNS = ("tokens", "written_at", "logprobs")
+
+
+def open_rollout(run: Path, name: str, row: int) -> tuple[str, Trace]:
+    """Prompt with reward and advantage, and the trace, of one recorded completion.
+
+    Args:
+        run: directory of the run.
+        name: of the file, see `find_completions`.
+        row: in the file, from 0.
+
+    Raises:
+        ConfigError: no such file or row, or one that does not say how it was written.
+    """
+    files = find_completions(run)
+    if name not in files:
+        raise ConfigError(f"completions is {name!r}; choose one of the list.")
+    rows = read_completions(files[name])
+    if not 0 <= row < len(rows):
+        raise ConfigError(f"row is {row}; it must be from 0 to {len(rows) - 1}.")
+    found = rows[row]
+    scores = ", ".join(
+        f"{key} {found[key]:.3f}" for key in ("reward", "advantage") if is_score(found.get(key))
+    )
+    return f"{found['prompt']} ({scores})", recorded_trace(found, _tokenizer(run, found))
+
+
+def is_score(value: Any) -> bool:
+    """Whether a column of a row holds a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def recorded_trace(row: Mapping[str, Any], tokenizer: Any) -> Trace:
+    """The trace of a row of completions.
+
+    Args:
+        row: see `mmrl.training.completions`.
+        tokenizer: of the policy; None for an image.
+
+    Raises:
+        ConfigError: the row does not say how it was written, or says it wrong.
+    """
+    tokens, steps, logprobs = (_numbers(row.get(key), key) for key in COLUMNS)
+    if not len(tokens) == len(steps) == len(logprobs) <= MOST_POSITIONS:
+        raise ConfigError("tokens, written_at and logprobs of this completion differ in length.")
+    written = [int(step) for step in steps]
+    if not all(0 <= step < MOST_STEPS for step in written):
+        raise ConfigError(f"written_at of this completion goes beyond {MOST_STEPS} steps.")
+    count = 1 + max(written, default=0)
+    values = [float(value) for value in logprobs]
+    if isinstance(row["completion"], str):
+        if not all(0 <= token < len(tokenizer) for token in tokens):
+            raise ConfigError("tokens of this completion are not those of the run's tokenizer.")
+        texts = token_texts(tokenizer, [int(token) for token in tokens])
+        return Trace(row["completion"], written, values, texts, count)
+    grid = [int(side) for side in row.get("grid") or ()]
+    if len(grid) != 2 or grid[0] * grid[1] != len(written):
+        raise ConfigError("grid of this completion does not fit its tokens.")
+    image = open_stored(row["completion"], "the completion")
+    return Trace(image, written, values, [], count, (grid[0], grid[1]))
+
+
+def _numbers(value: Any, key: str) -> Sequence[float]:
+    if not isinstance(value, list) or not all(is_number(item) for item in value):
+        raise ConfigError(
+            f"this file has no column {key} of numbers: it was written before runs recorded it."
+        )
+    return value
+
+
+def _tokenizer(run: Path, row: Mapping[str, Any]) -> Any:
+    """The tokenizer of the run's last model, or else of the one it started from."""
+    if not isinstance(row["completion"], str):
+        return None
+    from models.policy import load_tokenizer
+
+    model = read_settings(run).get("model")
+    start = model.get("path") if isinstance(model, dict) else None
+    for place in (run / "final", Path(str(start))):
+        if place.is_dir():
+            return load_tokenizer(place)
+    raise ConfigError(f"'{run}' has no model whose tokenizer could be read.")

@@ -1,0 +1,112 @@
+"""Texts token by token: sampled ones, and those that a run recorded."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mmrl.config import ConfigError
+from mmrl.demo.recorded import open_rollout, recorded_trace
+from mmrl.demo.run_files import find_completions, read_completions
+from mmrl.demo.trace_viewer import show_traces
+from mmrl.demo.traces import Trace
+from mmrl.demo.write_tab import UNCACHED, marked
+from mmrl.demo.written import MASKED, describe_position, list_order, write_tokens
+from mmrl.rl import train
+from tests.mmrl.runs import run_config
+
+LLADA = Path(__file__).resolve().parents[3] / "datasets" / "text" / "checkpoints" / "llada"
+TEXT = Trace("a<b>", [2, 0, 1], [0.0, -1.0, -9.0], ["a", "<b>", "\n"], 3, blocks=(0, 0, 1))
+
+
+def test_tokens_appear_with_their_step_and_what_a_model_wrote_is_escaped() -> None:
+    assert write_tokens(TEXT, 0).count(MASKED) == 3
+    page = write_tokens(TEXT, 1)
+    assert page.count(MASKED) == 2 and "&lt;b&gt;" in page and "<b>" not in page
+    page = write_tokens(TEXT, 3, "log-prob", marked=[2])
+    assert MASKED not in page and "⏎" in page and page.count("<i></i>") == 1
+    assert page.count('class="differs"') == 1
+    assert describe_position(TEXT, 1) == "position 2, block 1: step 1, probability 0.368"
+
+
+def test_the_order_of_writing_has_the_tokens_of_the_steps_done() -> None:
+    rows = list_order(TEXT, 2).split("<tr>")[2:]
+    assert [row.split("<td>")[2].removesuffix("</td>") for row in rows] == ["2", "3"]
+
+
+def test_the_viewer_marks_what_a_cache_changed() -> None:
+    other = Trace("a", [0, 1, 2], [0.0] * 3, ["a", "x", "\n"], 3)
+    both = {"<llada>": TEXT, UNCACHED: other}
+    assert marked(both) == [1] and marked({"a": TEXT, "b": other}) == []
+    page, order = show_traces(both, 3, "step", marked(both))
+    assert "&lt;llada&gt;" in page and page.count("differs") == 2 and "<table>" in order
+    assert show_traces({}, 0, "step") == ["", ""]
+
+
+def write_rows(run: Path, *rows: dict[str, Any]) -> None:
+    """A run directory of the shipped LLaDA with these completions of one step."""
+    (run / "samples").mkdir(parents=True)
+    (run / "config.yaml").write_text(json.dumps({"model": {"path": str(LLADA)}}))
+    table = pa.Table.from_pylist(list(rows))
+    pq.write_table(table, run / "samples" / "completions_sums_000010.parquet")
+
+
+GOOD = {"prompt": "1+1", "completion": "2", "tokens": [5, 6], "written_at": [1, 0]}
+GOOD |= {"logprobs": [-0.5, 0.0], "reward": 1.0, "advantage": 0.5}
+
+
+def test_a_recorded_text_is_shown_as_the_run_wrote_it(tmp_path: Path) -> None:
+    write_rows(tmp_path, GOOD)
+    assert list(find_completions(tmp_path)) == ["sums, step 10"]
+    title, trace = open_rollout(tmp_path, "sums, step 10", 0)
+    assert title == "1+1 (reward 1.000, advantage 0.500)"
+    assert (trace.written_at, trace.logprobs, trace.steps) == ([1, 0], [-0.5, 0.0], 2)
+    assert len(trace.tokens) == 2
+    for name, row, named in (("gone", 0, "completions"), ("sums, step 10", 1, "row is 1")):
+        with pytest.raises(ConfigError, match=named):
+            open_rollout(tmp_path, name, row)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"tokens": [10**9, 1]}, "tokenizer"),
+        ({"tokens": [-1, 1]}, "tokenizer"),
+        ({"written_at": [0]}, "differ in length"),
+        ({"written_at": [0, 10**9]}, "beyond"),
+        ({"logprobs": [float("nan"), 0.0]}, "logprobs"),
+        ({"logprobs": None}, "logprobs"),
+        ({"completion": {"bytes": b"no image"}, "grid": [1, 2]}, ""),
+        ({"completion": {"bytes": b""}, "grid": [10**9, 2]}, "grid"),
+    ],
+)
+def test_a_wrong_row_is_named_and_nothing_of_it_is_shown(
+    change: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    write_rows(tmp_path, {**GOOD, **change})
+    with pytest.raises(ConfigError, match=named):
+        open_rollout(tmp_path, "sums, step 10", 0)
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    write_rows(tmp_path, GOOD)
+    [path] = find_completions(tmp_path).values()
+    path.write_bytes(b"PAR1 no")
+    with pytest.raises(ConfigError, match="holds no completions"):
+        read_completions(path)
+
+
+def test_a_run_records_the_step_and_log_prob_of_every_position(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    run = train(run_config(world, tmp_path / "run", max_steps=1, save_steps=1))
+    [rows] = [
+        read_completions(path) for n, path in find_completions(run).items() if "held" not in n
+    ]
+    trace = recorded_trace(rows[0], None)
+    assert trace.grid is not None and len(trace.written_at) == trace.grid[0] * trace.grid[1]
+    assert max(trace.logprobs) < 0 and min(trace.written_at) == 0
