@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from mmrl.config import ConfigError
 from mmrl.demo.run_files import find_completions, open_stored, read_completions, read_settings
@@ -38,7 +38,7 @@ def open_rollout(run: Path, name: str, row: int) -> tuple[str, Trace]:
     return f"{found['prompt']} ({scores})", recorded_trace(found, _tokenizer(run, found))
 
 
-def is_score(value: Any) -> bool:
+def is_score(value: Any) -> TypeGuard[int | float]:
     """Whether a column of a row holds a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
