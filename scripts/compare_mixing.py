@@ -18,15 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
-
-from compare_methods import Run, change, execute_all, held_out  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
-from mmrl.run.metrics_file import read_metrics  # noqa: E402
+from scripts.claims.jobs import execute_all  # noqa: E402
+from scripts.claims.planned_runs import Run, held_out  # noqa: E402
+from scripts.claims.statistics import mean_over_seeds  # noqa: E402
 
 TOGETHER = "together"
 HEAD = ("task", "before", "after, together", "change", "after, alone", "change")
@@ -75,33 +74,32 @@ def _run(config: Config, name: str, others: Sequence[str], seed: int) -> Run:
     folder = Path(config.output_dir) / name / str(seed)
     words = [
         f"config={config.run}",
-        f"output_dir={folder}",
         f"seed={seed}",
-        "resume_from_checkpoint=auto",
         *[f"~tasks.{task}" for task in others],
         *config.settings,
     ]
-    return Run(name, "alone" if others else "", folder, words, load_config(RLConfig, words))
+    return Run(name, "alone" if others else "", folder, words)
 
 
 def row(task: str, found: Sequence[Run]) -> tuple[str, ...]:
     """The line of a task, from the runs of all seeds."""
     together, alone = (
-        [
-            held_out(run, task, read_metrics(run.folder / "metrics.jsonl"))
-            for run in found
-            if run.task == name
-        ]
+        [held_out(run, task, run.lines) for run in found if run.task == name]
         for name in (TOGETHER, task)
     )
     means = [fmean(some) for some in zip(*[(s[0], s[-1]) for s in together], strict=True)]
     return (
         task,
         *(f"{mean:.3f}" for mean in means),
-        change(together),
+        _change(together),
         f"{fmean(scores[-1] for scores in alone):.3f}",
-        change(alone),
+        _change(alone),
     )
+
+
+def _change(scores: Sequence[Sequence[float]]) -> str:
+    """Mean of last minus first score over the seeds, with its standard error."""
+    return mean_over_seeds([each[-1] - each[0] for each in scores]).signed()
 
 
 def table(found: Sequence[Run]) -> str:
@@ -117,7 +115,7 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         config = load_config(Config, arguments)
         wanted = runs(config)
-        execute_all(wanted, config.workers)
+        execute_all([run.job() for run in wanted if not run.finished], config.workers)
         text = table(wanted)
         (Path(config.output_dir) / "table.md").write_text(text, encoding="utf-8")
         print(text, end="")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,12 +64,27 @@ def points(run: str, metric: str) -> list[tuple[float, float]]:
 def curves(runs: list[str], metric: str, name: str, color: str) -> list[Series]:
     """Thin lines of the runs and the mean over the steps that all of them have."""
     each = [dict(points(run, metric)) for run in runs]
+    shared = bool(set.intersection(*map(set, each)))
+    check(shared, "runs", " ".join(runs), "runs with values at the same steps")
+    return with_mean(each, name, color)
+
+
+def with_mean(
+    each: Sequence[Mapping[float, float]], name: str, color: str, thin: bool = True
+) -> list[Series]:
+    """The mean of several curves over the x that all of them have, and the curves as thin lines.
+
+    Args:
+        each: value by x, of one curve or more.
+        name: of the mean in the legend.
+        color: of all.
+        thin: whether the curves are drawn too.
+    """
     shared = sorted(set.intersection(*(set(run) for run in each)))
-    check(bool(shared), "runs", " ".join(runs), "runs with values at the same steps")
-    mean = [(step, sum(run[step] for run in each) / len(each)) for step in shared]
-    thin = [Series("", sorted(run.items()), color, width=1.0, opacity=0.5) for run in each]
+    mean = [(x, sum(run[x] for run in each) / len(each)) for x in shared]
+    lines = [Series("", sorted(run.items()), color, width=1.0, opacity=0.5) for run in each]
     label = name if len(each) == 1 else f"{name}, mean of {len(each)}"
-    return [*thin, Series(label, mean, color, width=2.6)]
+    return [*lines * thin, Series(label, mean, color, width=2.6 if thin else 1.8)]
 
 
 def main(arguments: list[str]) -> int:

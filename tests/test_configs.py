@@ -24,6 +24,8 @@ from mmrl.rl_config import RLConfig
 from mmrl.samplers import find_unread
 from mmrl.sft_config import SFTConfig
 from rewards.judging.template import load_template
+from scripts.claims.table import Table
+from scripts.claims.table_config import Config as TableConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = ("gsm8k", "math", "countdown", "sudoku", "code")
@@ -257,7 +259,7 @@ def test_a_configuration_is_short(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [p for f in ("rl", "sft", "eval", "reward_server", "compare") for p in configurations(f)],
+    [p for f in ("rl", "sft", "eval", "reward_server", "evidence") for p in configurations(f)],
 )
 def test_the_first_line_of_a_configuration_says_what_it_is_for(path: str) -> None:
     line = Path(path).read_text(encoding="utf-8").splitlines()[0]
@@ -415,3 +417,19 @@ def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read(
         for prompt in prompts[:3]:
             assert "<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>" in prompt.text
             assert str(prompt.metadata[key]) in prompt.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", configurations("evidence"))
+def test_every_table_of_evidence_keeps_its_test_prompts_unread(path: str, tmp_path: Path) -> None:
+    place = [f"output_dir={tmp_path}", "results="]
+    table = Table(load_config(TableConfig, [f"config={path}", *place]))
+    assert len(table.config.seeds) >= 3 and table.config.controls
+
+
+def test_the_table_of_text_methods_covers_every_preset() -> None:
+    table = load_config(TableConfig, ["config=configs/evidence/text.yaml"])
+    # the row of MaskGRPO is the text's own, and that of EBPO is for networks that write by block
+    named = {method.algorithm["name"] for method in table.methods.values()}
+    assert named == set(METHODS) - {"mask_grpo", "ebpo"}
+    assert not any(method.grid for method in table.methods.values())  # all have the same grid

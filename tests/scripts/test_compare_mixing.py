@@ -15,7 +15,6 @@ from tests.mmrl.runs import run_config, write_world
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "compare_mixing.py"
-load(ROOT / "scripts", "compare_methods")
 script = load(ROOT / "scripts", "compare_mixing")
 
 
