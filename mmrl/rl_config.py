@@ -78,7 +78,8 @@ class RLConfig(RunConfig):
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """Stored precision of the model; null keeps that of the weights."""
     log_completions: bool = True
-    """Write the last rollouts with their rewards to `samples/` whenever a checkpoint is written."""
+    """Write the last rollouts with their rewards to `samples/` whenever a checkpoint is written,
+    and `eval_images` completions of every evaluation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,10 +1,11 @@
 """`report.html`: one page that shows a run, readable offline and in any browser.
 
-Curves are inline SVG and images are embedded: the page loads nothing.
+Curves are inline SVG, images and the script are embedded: the page loads nothing.
 """
 
 import base64
 import html
+import json
 import os
 import re
 from collections import defaultdict
@@ -14,6 +15,9 @@ from typing import Any
 
 from mmrl.run.curves import Series, line_plot
 from mmrl.run.metrics_file import is_number, read_metrics
+from mmrl.run.report_samples import draw_samples
+from mmrl.run.report_style import STYLE, THEME, VALUES
+from mmrl.run.report_times import draw_time_shares
 
 CURVES = {
     "Reward": r"^(.*/)?reward$",
@@ -36,20 +40,6 @@ SUPERVISED = {"Loss": r"^(eval/)?loss$", "Parts of the loss": r"^loss/"}
 WINDOW = 10
 """Values in a running mean."""
 
-STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:1080px;
-margin:2rem auto;padding:0 1rem}h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:1rem}
-figure{margin:0;border:1px solid #ddd;border-radius:6px;padding:.6rem}
-figcaption{font-weight:600;margin-bottom:.3rem}figure svg{width:100%;height:auto}
-table{border-collapse:collapse;display:block;overflow-x:auto}
-td,th{padding:.25rem .6rem;border-bottom:1px solid #e5e5e5;text-align:right;white-space:nowrap}
-td:first-child,th:first-child{text-align:left}.up{color:#0a7d33}.down{color:#b3261e}
-.mean td{font-weight:600;border-top:1px solid #bbb}
-.task figure{margin-bottom:1rem}img{max-width:100%}.note{color:#555;font-size:.9rem}
-pre{background:#f6f6f6;padding:1rem;overflow:auto}
-"""
-
 
 def write_report(run: Path) -> Path:
     """Write `report.html` of a run directory from its metrics, samples and configuration.
@@ -57,9 +47,11 @@ def write_report(run: Path) -> Path:
     Missing parts are left out.
     """
     lines = read_metrics(run / "metrics.jsonl")
-    body = [f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
-    body += [_scores(lines), _held_out(lines)]
-    body += [_images(run / "samples"), _plots(lines), _settings(run)]
+    switch = '<button id="theme" hidden title="switch between light and dark"></button>'
+    body = [switch, f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
+    body += [_scores(lines), _held_out(lines), _images(run / "samples"), draw_samples(run)]
+    body += [_plots(lines), draw_time_shares(lines), _settings(run)]
+    body.append(f"<script>{{{THEME}}}{{{VALUES}}}</script>")
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
@@ -206,7 +198,7 @@ def _plots(lines: list[dict[str, Any]]) -> str:
     if not long_enough:
         return ""
     figures = "".join(_figure(title, found) for title, found in long_enough.items())
-    note = "Each legend shows the first and the last value."
+    note = "Each legend shows the first and the last value; the pointer shows those of a step."
     if any(_is_smoothed(curve) for found in long_enough.values() for curve in found):
         smoothed = f"Faint lines are single values, strong lines running means over {WINDOW} values"
         note = f"{smoothed}. {note}"
@@ -235,7 +227,9 @@ def _supervised(lines: list[dict[str, Any]]) -> dict[str, list[Series]]:
 def _figure(title: str, found: list[Series]) -> str:
     drawn = [line for n, curve in enumerate(found) for line in _smoothed(curve, n)]
     plot = line_plot(drawn, x_label="step")
-    return f"<figure><figcaption>{html.escape(title)}</figcaption>{plot}</figure>"
+    values = json.dumps([{"name": curve.name, "points": curve.points} for curve in found])
+    head = f'<figure data-curves="{html.escape(values)}"><figcaption>{html.escape(title)}'
+    return f"{head}</figcaption>{plot}</figure>"
 
 
 def _is_smoothed(curve: Series) -> bool:

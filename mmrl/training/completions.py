@@ -1,12 +1,15 @@
 """Completions with their scores: a parquet file per task and checkpoint."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 from accelerate.utils import gather_object
 from PIL import Image
 
+from eval.evaluation import Evaluation
 from eval.results import source_image
+from mmrl.data.prompts import spread
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 from mmrl.types import Rollout
@@ -24,10 +27,37 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
     rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
     if not run.is_main:
         return
+    _write_table(rows, run.samples / f"completions_{task}_{step:06d}.parquet")
+
+
+def write_evaluation(
+    run: RunDirectory, task: str, step: int, result: Evaluation, count: int
+) -> None:
+    """Write completions of an evaluation to `samples/eval_<task>_<step>.parquet`, on the main
+    process: at most `count`, spread over the held-out prompts, with the columns of rollouts that
+    an evaluation has."""
+    if count < 1:
+        return
+    rows = [
+        {
+            "step": step,
+            "id": result.prompts[n].id,
+            "prompt": result.prompts[n].text,
+            **({} if source is None else {"image": _stored(source)}),
+            "completion": _stored(result.completions[n]),
+            **{key: scores[n] for key, scores in result.scores.items()},
+        }
+        for n in spread(range(len(result.prompts)), count)
+        for source in [source_image(result.prompts[n])]
+    ]
+    if rows:
+        _write_table(rows, run.samples / f"eval_{task}_{step:06d}.parquet")
+
+
+def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = run.samples / f"completions_{task}_{step:06d}.parquet"
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 

@@ -16,7 +16,7 @@ from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
 from mmrl.runtime.interrupt import leave_together
-from mmrl.training.completions import write_completions
+from mmrl.training.completions import write_completions, write_evaluation
 from mmrl.training.progress import Progress
 from mmrl.training.reward_versions import write_versions
 from mmrl.training.trackers import log_samples
@@ -117,6 +117,8 @@ class RLProgress(Progress):
         shown = ", ".join(f"{k} {v:.3f}" for k, v in values.items() if k.count("/") == 2)
         logger.info("step %d: %s", self.trainer.step, shown)
         self._write_grid(name, result)
+        if self.run.is_main and self.trainer.settings.log_completions:
+            write_evaluation(self.run, name, self.trainer.step, result, self.images)
         self._track(f"samples/eval_{name}", result)
         return {**values, "time/eval_s": seconds}
 

@@ -1,8 +1,15 @@
+import html
+import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.report import series, write_report
@@ -32,7 +39,8 @@ def test_the_report_shows_scores_before_and_after_curves_and_images(tmp_path: Pa
 
 def test_the_report_fetches_nothing_and_escapes_what_it_shows(tmp_path: Path) -> None:
     page = write_report(_run(tmp_path / "run")).read_text()
-    assert "<script>" not in page
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    assert page.count("<script>") == 1, "that of the page"
     assert not re.search(r'(src|href)="http', page)
 
 
@@ -89,3 +97,122 @@ def test_a_run_without_metrics_still_has_a_report(tmp_path: Path) -> None:
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     run = _run(tmp_path / "run")
     assert write_report(run).read_text() == write_report(run).read_text()
+
+
+NASTY = "<img src=x onerror=alert(1)></div><script>alert(2)</script>"
+
+
+def _record(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    (folder / "samples").mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "samples" / f"{name}.parquet")
+
+
+def _texts(scores: list[float], **more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": 3,
+            "id": str(n),
+            "prompt": f"sum {n}",
+            "completion": f"answer {n}",
+            "math": s,
+            **more,
+        }
+        for n, s in enumerate(scores)
+    ]
+
+
+def _rows(page: str) -> list[tuple[str, str]]:
+    return re.findall(r"<tr><td>(best|worst|random)</td>.*?answer (\d+)</div>", page)
+
+
+def test_completions_are_the_best_the_worst_and_some_others_of_each_step(tmp_path: Path) -> None:
+    _record(tmp_path, "eval_sums_000003", _texts([n / 20 for n in range(20)]))
+    page = write_report(tmp_path).read_text()
+    rows = _rows(page)
+    assert [n for why, n in rows if why == "best"] == ["19", "18", "17"]
+    assert [n for why, n in rows if why == "worst"] == ["0", "1", "2"]
+    others = {int(n) for why, n in rows if why == "random"}
+    assert len(others) == 3 and others <= set(range(3, 17))
+    assert "Held-out completions: sums" in page and "step 3" in page
+    lowest, highest = 'hsl(0 70% 78%)">0.000', 'hsl(120 70% 78%)">0.950'
+    assert lowest in page and highest in page
+
+
+def test_few_completions_are_shown_once_and_unscored_ones_too(tmp_path: Path) -> None:
+    _record(tmp_path, "completions_a_b_000003", _texts([1.0, float("nan"), 0.0, 1.0]))
+    page = write_report(tmp_path).read_text()
+    assert sorted(n for _, n in _rows(page)) == ["0", "1", "2", "3"]
+    assert "Rollouts: a_b" in page and "<td>-</td>" in page
+
+
+def test_of_many_steps_the_first_and_the_last_are_among_those_shown(tmp_path: Path) -> None:
+    for step in range(1, 41):
+        _record(tmp_path, f"eval_t_{step:06d}", _texts([0.0, 1.0]))
+    shown = re.findall(r"<summary>step (\d+)", write_report(tmp_path).read_text())
+    assert shown[0] == "1" and shown[-1] == "40" and len(shown) == 6
+
+
+def test_tokens_of_a_text_say_when_they_were_written_and_how_probable_they_were(
+    tmp_path: Path,
+) -> None:
+    words = {"one": 0, "<b>two": 1, "[MASK]": 2}
+    (tmp_path / "final").mkdir()
+    Tokenizer(WordLevel(words, unk_token="[MASK]")).save(str(tmp_path / "final" / "tokenizer.json"))
+    trace = {"tokens": [0, 1], "written_at": [1, 0], "logprobs": [0.0, -1.0]}
+    _record(tmp_path, "completions_t_000001", _texts([1.0], **trace))
+    page = write_report(tmp_path).read_text()
+    assert 'title="step 1, position 0, probability 1.000">one</span>' in page
+    assert 'title="step 0, position 1, probability 0.368">&lt;b&gt;two</span>' in page
+
+
+def test_nothing_that_was_recorded_is_read_as_markup(tmp_path: Path) -> None:
+    row = {"step": 1, "id": NASTY, "prompt": NASTY, "completion": NASTY, NASTY: 1.0}
+    _record(tmp_path, "eval_<img src=x>_000001", [row])
+    lines = [{"step": n, f"rewards/{NASTY.replace('/', '')}/mean": n, "reward": n} for n in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report(tmp_path).read_text()
+    assert "<img src=x" not in page and "<script>alert" not in page
+    assert html.escape(NASTY) in page
+
+
+def test_broken_images_and_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    drawn = io.BytesIO()
+    Image.new("RGB", (2000, 1000)).save(drawn, "PNG")
+    rows = [
+        {"prompt": "x", "completion": {"bytes": data, "path": None}, "reward": 0.5}
+        for data in (drawn.getvalue(), b"no image")
+    ]
+    _record(tmp_path, "completions_t_000001", rows)
+    (tmp_path / "samples" / "completions_t_000002.parquet").write_bytes(b"PAR1 and no more")
+    page = write_report(tmp_path).read_text()
+    assert 'width="160" height="80" src="data:image/png;base64,' in page
+    assert "(no image)" in page and "completions_t_000002.parquet cannot be read" in page
+    assert len(page) < 40_000, "a large image is made small"
+
+
+def test_curves_carry_their_values_and_the_place_of_their_axes(tmp_path: Path) -> None:
+    page = write_report(_run(tmp_path / "run")).read_text()
+    [values] = [v for v in re.findall(r'data-curves="([^"]*)"', page) if "reward&quot;" in v]
+    [curve] = json.loads(html.unescape(values))
+    assert curve["name"] == "reward" and curve["points"][0] == [1, 0.1]
+    left, right, top, bottom, low, high = map(
+        float, re.findall(r'data-axes="([^"]*)"', page)[0].split()
+    )
+    assert 0 < left < right < 1 and 0 < top < bottom < 1 and low < 1 < 3 < high
+
+
+def test_the_time_of_a_step_is_shared_out_among_its_phases_and_tasks(tmp_path: Path) -> None:
+    line = {"step_time": 10.0, "a/time/rollout_s": 4.0, "b/time/rollout_s": 2.0}
+    line |= {"time/update_s": 3.0}
+    lines = [{"step": n, "reward": 0.5, **line} for n in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report(tmp_path).read_text()
+    assert "10.00 seconds, mean over 2 logged steps" in page
+    for share in ("6.00 s</td><td>60.0 %", "3.00 s</td><td>30.0 %", "1.00 s</td><td>10.0 %"):
+        assert share in page
+
+
+def test_the_page_has_dark_colours_that_follow_the_browser_or_a_switch(tmp_path: Path) -> None:
+    page = write_report(tmp_path).read_text()
+    assert "@media(prefers-color-scheme:dark)" in page and ":root[data-theme=dark]" in page
+    assert '<button id="theme"' in page
