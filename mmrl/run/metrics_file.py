@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -14,7 +14,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return sorted((line for line in lines if line), key=lambda line: line["step"])
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether a value is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
