@@ -422,7 +422,7 @@ def test_the_prompts_of_the_text_recipes_ask_for_the_tags_that_the_rewards_read(
 @pytest.mark.slow
 @pytest.mark.parametrize("path", configurations("evidence"))
 def test_every_table_of_evidence_keeps_its_test_prompts_unread(path: str, tmp_path: Path) -> None:
-    place = [f"output_dir={tmp_path}", "results="]
+    place = [f"output_dir={tmp_path}", f"results={tmp_path}/results.jsonl"]
     table = Table(load_config(TableConfig, [f"config={path}", *place]))
     assert len(table.config.seeds) >= 3 and table.config.controls
 
