@@ -53,7 +53,14 @@ class TextEncoder:
 
     def convert(self, fn: Any) -> "TextEncoder":
         """The encoder with a function applied to its tensors; this one, which networks may share,
-        stays as it is."""
+        stays as it is, and is returned where the function changes nothing.
+
+        A copy in other memory gives other last bits: matrix products depend on how weights that are
+        mapped from a file are aligned.
+        """
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        if all(fn(tensor) is tensor for tensor in tensors):
+            return self
         return TextEncoder(copy.deepcopy(self.model)._apply(fn))
 
     def __deepcopy__(self, _: Any) -> "TextEncoder":
