@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrl.estimators.chunked_logprobs import ChosenLogProbs, LogProbReduction
 from mmrl.estimators.packing import hide_tokens
-from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
+from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import block_inputs, embeddings, guided_output
 from mmrl.types import Canvas, Passes
@@ -91,7 +91,7 @@ def _score_pass(
     targets = canvas.tokens[asked] - canvas.vocab[0]
     if passes.order is not None:  # what competes and is not scored may be given
         targets = targets.clamp(0, columns - 1)
-    if policy.network.can_reduce and len(targets) > rows_at_once(columns):
+    if policy.network.can_reduce and len(targets) > rows_scored_at_once(columns):
         reduction = LogProbReduction(targets, guidance.factors, temperature, canvas.never)
         chosen, values = guided_output(policy, masked, asked_at, guidance, reduce=reduction)
     else:

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mmrl.estimators.chunked_logprobs import LogProbReduction
 from mmrl.features import Features
-from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
+from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
 from models.network.network import Network
 from models.network.pattern import may_attend
 
@@ -136,8 +136,8 @@ def compute_loss(
 ) -> Tensor:
     """The sum of weight times cross-entropy in nats over the scored tokens, in one forward pass.
 
-    No tensor of logits is above `mmrl.runtime.logits_budget.LOGITS_BUDGET`: more rows are computed
-    in parts, whose logits a trained head computes again in the backward pass.
+    Logits of many rows are computed in parts (`mmrl.runtime.logits_budget.rows_scored_at_once`),
+    which a trained head computes again in the backward pass.
 
     Args:
         module: the network, possibly wrapped; reads the rows.
@@ -148,7 +148,7 @@ def compute_loss(
     scored = rows.weight > 0
     first, end = vocab or (0, network.vocab_size)
     targets = rows.targets[scored] - first
-    in_parts = network.can_reduce and len(targets) > rows_at_once(end - first)
+    in_parts = network.can_reduce and len(targets) > rows_scored_at_once(end - first)
     found = module(
         input_ids=rows.ids,
         attention_mask=rows.attention_mask,

@@ -1,6 +1,6 @@
-"""Bytes of logits and of what is computed from them, whole or in parts of `LOGITS_BUDGET`."""
+"""Bytes of logits and of what is computed from them, whole or in parts."""
 
-from mmrl.runtime.logits_budget import LOGITS_BUDGET, rows_at_once
+from mmrl.runtime.logits_budget import rows_at_once, rows_scored_at_once
 from mmrl.samplers import RULES, SamplerConfig
 from models.network.network import Network
 
@@ -21,8 +21,9 @@ def hold_logits(
         sides: of guidance.
     """
     size = 4.0 * rows * columns * sides
-    if network.can_reduce and rows > rows_at_once(columns):
-        return held * 2 * 4.0 * rows * network.width, (3.0 + (sides > 1)) * LOGITS_BUDGET
+    part = rows_scored_at_once(columns)
+    if network.can_reduce and rows > part:
+        return held * 2 * 4.0 * rows * network.width, (3.0 + (sides > 1)) * 4 * part * columns
     return held * size, 3 * size
 
 

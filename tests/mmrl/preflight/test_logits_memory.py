@@ -8,7 +8,7 @@ import pytest
 
 from mmrl.preflight.logits_memory import count_logits, hold_logits
 from mmrl.preflight.state_memory import count_casts, count_model
-from mmrl.runtime.logits_budget import LOGITS_BUDGET
+from mmrl.runtime.logits_budget import LOGITS_BUDGET, rows_at_once, rows_scored_at_once
 from mmrl.samplers import SamplerConfig
 
 COLUMNS = 126_464
@@ -24,8 +24,13 @@ def test_an_update_holds_parts_above_the_budget_and_whole_logits_below() -> None
         size = 4.0 * small * COLUMNS
         assert hold_logits(network(parts), small, COLUMNS) == (size, 3 * size)
     kept, beside = hold_logits(network(True), large, COLUMNS, held=2)
-    assert (kept, beside) == (2 * 2 * 4 * large * 4096, 3 * LOGITS_BUDGET)
+    assert (kept, beside) == (2 * 2 * 4 * large * 4096, 3 * 4 * 256 * COLUMNS)
     assert sum(hold_logits(network(False), large, COLUMNS)) > 15 * (kept + beside) / 2
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(8192, 512), (COLUMNS, 256), (1_000_000, 33)])
+def test_parts_fit_a_cache_but_keep_enough_rows_and_the_budget(columns: int, rows: int) -> None:
+    assert rows_scored_at_once(columns) == rows <= rows_at_once(columns)
 
 
 @pytest.mark.parametrize(("cache", "whole"), [("none", False), ("refresh", True)])
