@@ -31,6 +31,6 @@ def rows_at_once(columns: int, dtype: torch.dtype = torch.float32) -> int:
 
 def rows_scored_at_once(columns: int, dtype: torch.dtype = torch.float32) -> int:
     """Rows whose logits are turned into log-probs together: what a cache keeps, but not so few
-    that the output matrix is read for a handful of rows, and never above the budget."""
+    that the output matrix is read for a few rows, and never above the budget."""
     cached = CACHED_BUDGET // (columns * wide_dtype(dtype).itemsize)
     return min(max(cached, FEWEST_ROWS), rows_at_once(columns, dtype))
