@@ -34,6 +34,9 @@ LARGE_VOCABULARY = 32768
 """Columns from which panels pay."""
 PANEL = 2**18
 """Logits of a panel on a CPU: 1 MB in float32 stays in the second-level cache of a core."""
+PANEL_COLUMNS = 2048
+"""Most columns of a panel on a CPU: with few rows it is their part of the output matrix that has to
+stay in the cache."""
 
 
 @dataclass
@@ -185,32 +188,31 @@ class Stream:
 
     def _panels(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
         logits, temperature = self._room(x), self.config.temperature
-        size = 2**14 if self.in_cache is None else self.in_cache // max(8, x.shape[1])
+        size = 2**14 if self.in_cache is None else min(self.in_cache // x.shape[1], PANEL_COLUMNS)
         peaks, sums, drawn = [], [], []
         for start in range(0, self.columns, size):
             stop = min(start + size, self.columns)
             panel = head.take(start, stop)
-            part = guidance.combine([panel(side) for side in x]).to(logits.dtype)
+            part = guidance.combine([panel.by_column(side) for side in x]).to(logits.dtype)
             for column in self.never:
                 if start <= column < stop:
-                    part[:, column - start] = -torch.inf
-            logits[:, start:stop] = part
+                    part[column - start] = -torch.inf
+            logits[start:stop] = part
             # finite, where a whole panel is never written
-            peak = part.amax(-1, keepdim=True).clamp_(min=torch.finfo(part.dtype).min)
+            peak = part.amax(0).clamp_(min=torch.finfo(part.dtype).min)
             part = part.sub_(peak)
             if temperature not in (0, 1):
-                drawn.append((part / temperature).exp_().sum(-1))
-            sums.append(part.exp_().sum(-1))
+                drawn.append((part / temperature).exp_().sum(0))
+            sums.append(part.exp_().sum(0))
             peaks.append(peak)
         known = torch.stack(sums, 1)
         after = torch.stack(drawn, 1) if drawn else known
-        return PanelPrediction(
-            logits, self.config, self.stops, size, torch.cat(peaks, 1), known, after
-        )
+        shared = self.config, self.stops, size
+        return PanelPrediction(logits.T, *shared, torch.stack(peaks, 1), known, after)
 
     def _room(self, x: Tensor) -> Tensor:
-        """[n, C] that later rows and steps write over: new memory has to be cleared each time."""
-        dtype = wide_dtype(x.dtype)
-        if self.buffer is None or self.buffer.dtype != dtype or len(self.buffer) < x.shape[1]:
-            self.buffer = torch.empty(x.shape[1], self.columns, dtype=dtype, device=x.device)
-        return self.buffer[: x.shape[1]]
+        """[C, n] that later rows and steps write over: new memory has to be cleared each time."""
+        dtype, needed = wide_dtype(x.dtype), self.columns * x.shape[1]
+        if self.buffer is None or self.buffer.dtype != dtype or len(self.buffer) < needed:
+            self.buffer = torch.empty(needed, dtype=dtype, device=x.device)
+        return self.buffer[:needed].view(self.columns, -1)

@@ -19,7 +19,18 @@ class OutputHead(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [..., C] of hidden states [..., D]."""
-        logits = F.linear(x, self.weight, self.bias)
+        return self._widened(F.linear(x, self.weight, self.bias))
+
+    def by_column(self, x: Tensor) -> Tensor:
+        """Logits [C, n] of hidden states [n, D], column by column.
+
+        Where n is small, threads share this product along C; along n they have little to share.
+        """
+        if self.bias is None:
+            return self._widened(torch.mm(self.weight, x.T))
+        return self._widened(torch.addmm(self.bias[:, None], self.weight, x.T))
+
+    def _widened(self, logits: Tensor) -> Tensor:
         return logits.to(torch.promote_types(logits.dtype, torch.float32)) if self.wide else logits
 
     def take(self, start: int, stop: int) -> OutputHead:

@@ -39,7 +39,7 @@ def stream_always(monkeypatch: pytest.MonkeyPatch, large: int) -> list[int]:
     """Let every step stream, few rows and columns at a time; returns the rows of each part."""
     monkeypatch.setattr(logits_budget, "LOGITS_BUDGET", ROWS * (VOCAB[1] - VOCAB[0]) * 8)
     monkeypatch.setattr(streamed, "LARGE_VOCABULARY", large)
-    monkeypatch.setattr(streamed, "PANEL", 8 * SIZE)
+    monkeypatch.setattr(streamed, "PANEL_COLUMNS", SIZE)
     monkeypatch.setattr(streamed.Stream, "needed", lambda self, rows: True)
     seen: list[int] = []
     for name in ("_rows", "_panels"):
