@@ -32,6 +32,11 @@ def short(runs: Mapping[str, Path]) -> dict[str, Path]:
     }
 
 
+def by_short_name(runs: Mapping[str, Path]) -> list[tuple[str, str]]:
+    """What a list of runs offers: names as they are shown, and the keys of `runs`."""
+    return list(zip(short(runs), runs, strict=True))
+
+
 def overlay(runs: Mapping[str, Lines], titles: Sequence[str]) -> dict[str, list[Series]]:
     """For each metric of the chosen groups, the curves of all runs that have it.
 
@@ -69,7 +74,7 @@ def score_rows(runs: Mapping[str, Lines]) -> list[list[str]]:
             shown = f"{first:.3f} → {last:.3f}" + ("" if error is None else f" ± {error:.3f}")
             names.setdefault(metric.name, {})[run] = shown
     rows = [[_label(name), *(found.get(run, "") for run in runs)] for name, found in names.items()]
-    return [["held-out score", *runs], *sorted(rows)] if rows else []
+    return [["held-out score: first → last ± standard error", *runs], *sorted(rows)] if rows else []
 
 
 def _label(metric: str) -> str:
@@ -99,11 +104,18 @@ def table(rows: Sequence[Sequence[str]], empty: str) -> str:
 
 STYLE = """
 .curves {display: grid; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); gap: 1rem}
-.curves figure {margin: 0; padding: .5rem; background: #fff; color: #000; border: 1px solid #ddd}
+.curves figure {margin: 0; padding: .5rem; border: 1px solid var(--border-color-primary)}
 .curves svg {width: 100%; height: auto}
-.completions {display: grid; grid-template-columns: repeat(auto-fill, minmax(180px, 1fr));
+.curves svg text {fill: var(--body-text-color) !important}
+.curves svg [style*="fill: #ffffff"] {fill: none !important}
+.curves svg [style*="stroke: #000000"] {stroke: var(--body-text-color-subdued) !important}
+.curves svg [style*="stroke: #e4e4e4"] {stroke: var(--border-color-primary) !important}
+.prose table :is(td, th) {border-color: var(--border-color-primary)}
+.completions {display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr));
  gap: .8rem}
-.completions > div {border: 1px solid #bbb; border-radius: 6px; padding: .5rem; font-size: .8rem;
- overflow-wrap: anywhere}
-.completions pre {white-space: pre-wrap; max-height: 16em; overflow: auto}
+.completions > div {border: 1px solid var(--border-color-primary); border-radius: 6px;
+ padding: .5rem; font-size: .8rem; overflow-wrap: anywhere}
+.completions b, .completions img {display: block}
+.completions p {margin: .3rem 0 0}
+.completions pre {margin: .3rem 0; white-space: pre-wrap; max-height: 16em; overflow: auto}
 """

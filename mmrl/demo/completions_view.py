@@ -81,8 +81,12 @@ def _cell(row: Row, columns: Sequence[str]) -> str:
     prompt = html.escape(str(row.get("prompt"))[:LONGEST])
     source = _image(row["image"]) if row.get("image") is not None else ""
     color = advantage_color(row.get("advantage"))
-    body = f"{source}{_completion(row.get('completion'))}<b>{prompt}</b>"
-    return f'<div style="border-left: 6px solid {color}">{body}<br>{scores}</div>'
+    completion = row.get("completion")
+    parts = [f"<b>{prompt}</b>", _completion(completion)]
+    if not isinstance(completion, str):
+        parts.reverse()  # images stay in line, however long their prompts are
+    body = source + "".join(parts)
+    return f'<div style="border-left: 6px solid {color}">{body}<p>{scores}</p></div>'
 
 
 def _completion(stored: Any) -> str:
@@ -93,7 +97,7 @@ def _completion(stored: Any) -> str:
 
 def _image(stored: Any) -> str:
     try:
-        return embed(open_stored(stored, "completion")) + "<br>"
+        return embed(open_stored(stored, "completion"))
     except ConfigError as error:
         return f"<p>{html.escape(str(error))}</p>"
 

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError
-from mmrl.demo.compared import FIGURES, draw_curves, read_runs, score_rows, setting_rows, table
+from mmrl.demo.compared import (
+    FIGURES,
+    by_short_name,
+    draw_curves,
+    read_runs,
+    score_rows,
+    setting_rows,
+    table,
+)
 from mmrl.demo.completions_view import PAGE, choose, score_columns, show_completions
 from mmrl.demo.run_files import find_completions, read_completions
 from mmrl.demo.sampler_form import shows_errors
@@ -22,7 +30,7 @@ def compare(runs: Mapping[str, Path], titles: list[str]) -> list[str]:
     return [
         draw_curves(lines, titles),
         table(score_rows(lines), "No held-out scores."),
-        table(setting_rows(runs), "One run, or runs with the same settings."),
+        table(setting_rows(runs), "No settings differ."),
     ]
 
 
@@ -35,10 +43,10 @@ def build_runs_tab(runs: Mapping[str, Path]) -> None:
         return
     with gr.Row():
         chosen = gr.Dropdown(
-            list(runs), value=list(runs)[:1], multiselect=True, label="runs", elem_id="runs"
+            by_short_name(runs), value=[*runs][:1], multiselect=True, label="runs", elem_id="runs"
         )
         titles = gr.Dropdown(list(FIGURES), value=FIRST, multiselect=True, label="curves")
-        button = gr.Button("Compare", variant="primary", min_width=100, elem_id="compare")
+    button = gr.Button("Compare", variant="primary", elem_id="compare")
     curves = gr.HTML(elem_id="curves")
     scores = gr.HTML(elem_id="scores")
     with gr.Accordion("Settings that differ", open=False):
@@ -56,21 +64,21 @@ def build_runs_tab(runs: Mapping[str, Path]) -> None:
         _build_completions(runs)
 
 
-def offer(run: Path) -> tuple[list[str], list[str]]:
-    """Files of completions of a run, and the scores of the last one; empty where there are none or
-    where it cannot be read."""
+def offer_scores(run: Path, name: str | None) -> list[str]:
+    """What the completions of a file can be sorted by; `reward` where it cannot be read."""
     files = find_completions(run)
     try:
-        columns = score_columns(read_completions(files[list(files)[-1]])[:1]) if files else []
+        columns = score_columns(read_completions(files[name])) if name in files else []
     except ConfigError:
         columns = []  # its error is shown when it is chosen
-    return list(files), columns or ["reward"]
+    return columns or ["reward"]
 
 
 def show(
-    run: Path, name: str, by: str, order: str, text: str, low: str, high: str, number: int
+    run: Path, name: str, by: str, order: str, text: str, low: str, high: str, number: float | None
 ) -> str:
-    """A page of the completions of a file, sorted and filtered, as HTML.
+    """A page of the completions of a file, sorted and filtered, as HTML; the last page for a number
+    beyond it.
 
     Raises:
         ConfigError: no such file, or one without completions.
@@ -78,9 +86,10 @@ def show(
     files = find_completions(run)
     if name not in files:
         raise ConfigError("completions is empty; choose a run and one of its steps.")
-    limits = (_bound("at least", low), _bound("at most", high))
+    limits = (_bound("score at least", low), _bound("score at most", high))
     rows = choose(read_completions(files[name]), by, order == ORDERS[0], text, *limits)
-    return show_completions(rows, max(0, int(number) - 1))
+    last = max(0, len(rows) - 1) // PAGE
+    return show_completions(rows, min(max(0, int(number or 1) - 1), last))
 
 
 def _bound(key: str, text: str) -> float | None:
@@ -95,26 +104,37 @@ def _build_completions(runs: Mapping[str, Path]) -> None:
     import gradio as gr
 
     first = next(iter(runs))
-    files, columns = offer(runs[first])
+    files = list(find_completions(runs[first]))
+    last = files[-1] if files else None
+    scores = offer_scores(runs[first], last)
     with gr.Row():
-        run = gr.Dropdown(list(runs), value=first, label="run", elem_id="of_run")
-        file = gr.Dropdown(files, value=files[-1] if files else None, label="completions")
-        by = gr.Dropdown(columns, value=columns[0], label="sorted by")
-        order = gr.Radio(list(ORDERS), value=ORDERS[0], label="order")
+        run = gr.Dropdown(by_short_name(runs), value=first, label="run", elem_id="of_run")
+        file = gr.Dropdown(files, value=last, label="completions", elem_id="of_step")
+        by = gr.Dropdown(scores, value=scores[0], label="sorted by", elem_id="sorted_by")
     with gr.Row():
-        words = gr.Textbox("", label="containing")
-        least = gr.Textbox("", label="at least")
-        most = gr.Textbox("", label="at most")
-        page = gr.Number(1, label=f"page of {PAGE}", precision=0, minimum=1)
-        button = gr.Button("Show", variant="primary", min_width=100, elem_id="show")
+        order = gr.Dropdown(list(ORDERS), value=ORDERS[0], label="order", min_width=140)
+        words = gr.Textbox("", label="containing", min_width=120, elem_id="containing")
+        least = gr.Textbox("", label="score at least", min_width=100, elem_id="at_least")
+        most = gr.Textbox("", label="score at most", min_width=100, elem_id="at_most")
+        page = gr.Number(1, label="page", precision=0, minimum=1, min_width=80, elem_id="page")
+    button = gr.Button("Show", variant="primary", elem_id="show")
     shown = gr.HTML(elem_id="completions")
 
-    def change(name: str) -> list[Any]:
-        some, scores = offer(runs[name])
-        last = some[-1] if some else None
-        return [gr.Dropdown(some, value=last), gr.Dropdown(scores, value=scores[0])]
+    def of_run(name: str) -> list[Any]:
+        some = list(find_completions(runs[name]))
+        latest = some[-1] if some else None
+        return [gr.Dropdown(some, value=latest), of_file(name, latest)]
 
-    run.input(change, run, [file, by], api_visibility="private")
-    inputs = [run, file, by, order, words, least, most, page]
-    work = shows_errors(lambda name, *rest: show(runs[name], *rest))
-    button.click(work, inputs, shown, api_visibility="private")
+    def of_file(name: str, chosen: str | None) -> Any:
+        offered = offer_scores(runs[name], chosen)
+        return gr.Dropdown(offered, value=offered[0])
+
+    run.input(of_run, run, [file, by], api_visibility="private")
+    file.input(of_file, [run, file], by, api_visibility="private")
+    gr.on(
+        [button.click, words.submit, least.submit, most.submit, page.submit],
+        shows_errors(lambda name, *rest: show(runs[name], *rest)),
+        [run, file, by, order, words, least, most, page],
+        shown,
+        api_visibility="private",
+    )

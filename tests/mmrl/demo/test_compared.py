@@ -10,8 +10,14 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.demo.compared import draw_curves, overlay, score_rows, setting_rows, short, table
-from mmrl.demo.completions_view import advantage_color, choose, score_columns, show_completions
-from mmrl.demo.runs_tab import compare
+from mmrl.demo.completions_view import (
+    PAGE,
+    advantage_color,
+    choose,
+    score_columns,
+    show_completions,
+)
+from mmrl.demo.runs_tab import compare, offer_scores
 
 LINES = [
     {"step": 0, "eval/sums/math": 0.2, "eval/sums/math/stderr": 0.05, "eval/sums/math/easy": 0.5},
@@ -35,7 +41,7 @@ def test_curves_of_a_metric_lie_over_each_other() -> None:
 
 def test_held_out_scores_have_a_row_for_each_tag_and_a_column_for_each_run() -> None:
     rows = score_rows({"a": LINES, "b": LINES[:1]})
-    assert rows[0] == ["held-out score", "a", "b"]
+    assert rows[0] == ["held-out score: first → last ± standard error", "a", "b"]
     assert rows[1] == ["sums, math: all prompts", "0.200 → 0.300 ± 0.040", "0.200 → 0.200 ± 0.050"]
     assert rows[2][0] == "sums, math: easy" and score_rows({"a": []}) == []
 
@@ -79,13 +85,31 @@ def test_completions_are_shown_with_every_score_and_escaped() -> None:
     assert len({advantage_color(value) for value in (1.0, -1.0, 0.0)}) == 3
 
 
+def test_scores_to_sort_by_are_those_of_any_row_of_the_file(tmp_path: Path) -> None:
+    from tests.mmrl.demo.test_written import GOOD, write_rows
+
+    write_rows(tmp_path, {**GOOD, "clip": None}, {**GOOD, "clip": 0.5})
+    assert offer_scores(tmp_path, "sums, step 10") == ["reward", "advantage", "clip"]
+    assert offer_scores(tmp_path, "gone") == offer_scores(tmp_path, None) == ["reward"]
+
+
 def test_limits_must_be_numbers(tmp_path: Path) -> None:
-    from mmrl.demo.runs_tab import ORDERS, offer, show
+    from mmrl.demo.runs_tab import ORDERS, show
     from tests.mmrl.demo.test_written import GOOD, write_rows
 
     write_rows(tmp_path, GOOD)
-    assert offer(tmp_path) == (["sums, step 10"], ["reward", "advantage"])
     asked = (tmp_path, "sums, step 10", "reward", ORDERS[0], "")
     assert "1+1" in show(*asked, "0.5", "", 1) and "1+1" not in show(*asked, "", "0.5", 1)
-    with pytest.raises(ConfigError, match="at least is 'much'"):
+    with pytest.raises(ConfigError, match="score at least is 'much'"):
         show(*asked, "much", "", 1)
+
+
+def test_a_page_beyond_the_last_shows_the_last(tmp_path: Path) -> None:
+    from mmrl.demo.runs_tab import ORDERS, show
+    from tests.mmrl.demo.test_written import GOOD, write_rows
+
+    write_rows(tmp_path, *[GOOD] * (PAGE + 1))
+    asked = (tmp_path, "sums, step 10", "reward", ORDERS[0], "", "", "")
+    last = f"{PAGE + 1} completions, {PAGE + 1} to {PAGE + 1}"
+    assert last in show(*asked, 2) and show(*asked, 9) == show(*asked, 2)
+    assert show(*asked, None) == show(*asked, 1)
