@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 from PIL import Image
 
+from mmrl.data.lazy_images import LazyImage
 from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.colors import View
-from mmrl.demo.sampler_form import SamplerForm, build_form, shows_errors
+from mmrl.demo.demo_config import DATASETS
+from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
 from mmrl.demo.trace_viewer import Viewer
 from mmrl.demo.traces import Trace, sample_trace
 from mmrl.types import Prompt
 
 TASK = "image_to_text"
 QUESTION = "how many circles are there?\nA. 1\nB. 2\nC. 3\nD. 4"
+EXAMPLES = DATASETS / "shapes" / "questions_validation.jsonl"
 
 
 def ask(
@@ -22,20 +27,31 @@ def ask(
     image: Image.Image | None,
     question: str,
     name: str,
-    length: int,
-    seed: int,
+    length: float,
+    seed: float,
     *sampler: Any,
 ) -> Trace:
     """The answer of a checkpoint to a question about an image.
 
     Raises:
-        ValueError: see `sample_trace`; no image, or an empty question.
+        ValueError: see `sample_trace`; no image, or an empty input.
     """
+    check_filled(positions=length, seed=seed)
     if image is None or not question.strip():
         raise ValueError("image or question is empty; give both")
     prompt = Prompt("0", TASK, question, images=[image.convert("RGB")])
     config = SamplerForm.read(*sampler)
     return sample_trace(checkpoints.load(name), prompt, config, int(seed), int(length))
+
+
+def example() -> tuple[Image.Image | None, str]:
+    """A shipped image and a question about it; no image where the data is not there."""
+    if not EXAMPLES.is_file():
+        return None, QUESTION
+    with EXAMPLES.open(encoding="utf-8") as lines:
+        row = json.loads(next(lines))
+    content = base64.b64decode(row["image"].partition(",")[2])
+    return LazyImage(content, str(EXAMPLES)).open(), row["question"]
 
 
 def build_ask_tab(checkpoints: Checkpoints) -> None:
@@ -47,12 +63,19 @@ def build_ask_tab(checkpoints: Checkpoints) -> None:
         gr.Markdown("None of the checkpoints answers questions about images.")
         return
     first = next((name for name in able if "question" in name), able[0])
+    shown, asked = example()
     with gr.Row():
         image = gr.Image(
-            type="pil", sources=["upload"], format="png", height=280, label="image", elem_id="image"
+            shown,
+            type="pil",
+            sources=["upload"],
+            format="png",
+            height=336,
+            label="image",
+            elem_id="image",
         )
         with gr.Column():
-            question = gr.Textbox(QUESTION, label="question", lines=5)
+            question = gr.Textbox(asked, label="question", lines=5, elem_id="question")
             name = gr.Dropdown(able, value=first, label="checkpoint")
             length = gr.Number(24, label="positions", precision=0, minimum=1, maximum=4096)
     form = build_form("static", 6, 0.0, "block_size=8 eos=stop")
@@ -62,7 +85,7 @@ def build_ask_tab(checkpoints: Checkpoints) -> None:
 
     def run(shown: Any, text: str, chosen: str, n: float, how: View, *inputs: Any) -> Any:
         *sampler, seed = inputs
-        trace = ask(checkpoints, shown, text, chosen, int(n), seed, *sampler)
+        trace = ask(checkpoints, shown, text, chosen, n, seed, *sampler)
         return [trace.completion, *viewer.fill({chosen: trace}, how)]
 
     button.click(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.colors import VIEWS, View
 from mmrl.demo.frames import SIDE, describe, draw_frame, legend
-from mmrl.demo.sampler_form import SamplerForm, build_form, shows_errors
+from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
 from mmrl.demo.traces import Trace, sample_trace
 from mmrl.types import Prompt
 
@@ -16,18 +17,36 @@ PROMPT = "a red circle left of a blue ring"
 
 
 def draw(
-    checkpoints: Checkpoints, text: str, names: list[str], seed: int, *sampler: Any
-) -> list[Trace]:
+    checkpoints: Checkpoints, text: str, names: list[str], seed: float, *sampler: Any
+) -> dict[str, Trace]:
     """Draw one prompt with the same draws by each checkpoint.
 
     Raises:
-        ValueError: see `sample_trace`; an empty prompt.
+        ValueError: see `sample_trace`; an empty input.
     """
+    check_filled(seed=seed)
     if not text.strip():
         raise ValueError("prompt is empty; write what to draw")
     config = SamplerForm.read(*sampler)
     prompt = Prompt("0", TASK, text.strip())
-    return [sample_trace(checkpoints.load(name), prompt, config, int(seed)) for name in names]
+    return {name: sample_trace(checkpoints.load(name), prompt, config, int(seed)) for name in names}
+
+
+def show_frames(drawn: Mapping[str, Trace], after: float, how: View) -> list[Any]:
+    """The legend, two images under the names of their checkpoints, and a line about each; what has
+    no drawing is hidden."""
+    import gradio as gr
+
+    images = [
+        gr.Image(value=draw_frame(trace, int(after), how), label=name, visible=True)
+        for name, trace in drawn.items()
+    ]
+    lines = [gr.Markdown(describe(trace), visible=True) for trace in drawn.values()]
+    missing = 2 - len(drawn)
+    images += [gr.Image(value=None, visible=False)] * missing
+    lines += [gr.Markdown(visible=False)] * missing
+    first = next(iter(drawn.values()), None)
+    return ["" if first is None else legend(how, first.steps), *images, *lines]
 
 
 def build_draw_tab(checkpoints: Checkpoints) -> None:
@@ -41,7 +60,7 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
     prompt = gr.Textbox(PROMPT, label="prompt", elem_id="draw_prompt")
     with gr.Row():
         left = gr.Dropdown(able, value=able[0], label="checkpoint")
-        right = gr.Dropdown([NONE, *able], value=NONE, label="beside it")
+        right = gr.Dropdown([NONE, *able], value=NONE, label="beside it", elem_id="draw_beside")
     form = build_form("emerge", 20, 0.5)
     button = gr.Button("Draw", variant="primary", elem_id="draw")
     with gr.Row():
@@ -51,23 +70,15 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
     with gr.Row():
         shown = [_image(n) for n in range(2)]
     with gr.Row():
-        lines = [gr.Markdown() for _ in shown]
-    traces = gr.State([])
-
-    def show(drawn: list[Trace], after: float, how: View) -> list[Any]:
-        frames = [draw_frame(trace, int(after), how) for trace in drawn]
-        empty = 2 - len(drawn)
-        images = [gr.Image(value=frame, visible=True) for frame in frames]
-        images += [gr.Image(value=None, visible=False)] * empty
-        described = [*map(describe, drawn), *[""] * empty]
-        return [legend(how, drawn[0].steps) if drawn else "", *images, *described]
+        lines = [gr.Markdown(visible=False) for _ in shown]
+    traces = gr.State({})
 
     def run(text: str, first: str, second: str, how: View, *inputs: Any) -> list[Any]:
         *sampler, seed = inputs
-        names = [name for name in (first, second) if name != NONE]
+        names = list(dict.fromkeys(name for name in (first, second) if name != NONE))
         drawn = draw(checkpoints, text, names, seed, *sampler)
-        steps = max(trace.steps for trace in drawn)
-        return [drawn, gr.Slider(maximum=steps, value=steps), *show(drawn, steps, how)]
+        steps = max(trace.steps for trace in drawn.values())
+        return [drawn, gr.Slider(maximum=steps, value=steps), *show_frames(drawn, steps, how)]
 
     outputs = [note, *shown, *lines]
     gr.on(
@@ -80,7 +91,7 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
     )
     for change in (step.input, view.input):
         change(
-            show,
+            show_frames,
             [traces, step, view],
             outputs,
             show_progress="hidden",
@@ -94,10 +105,9 @@ def _image(number: int) -> Any:
 
     return gr.Image(
         format="png",
-        height=SIDE + 40,
+        height=SIDE + 64,  # the name of the checkpoint is above the image
         interactive=False,
         buttons=["download"],
-        show_label=False,
-        visible=number == 0,
+        visible=False,
         elem_id=f"drawn_{number}",
     )

@@ -25,6 +25,18 @@ from mmrl.demo.write_tab import build_write_tab
 
 HOST = "127.0.0.1"
 LARGEST_UPLOAD = "16mb"
+SHOWS = {
+    "draw": "An image of a prompt, by one or two checkpoints, after each denoising step.",
+    "write": "A text, token by token, by one or two checkpoints or as a run recorded it.",
+    "ask": "A question about an image, and the answer token by token.",
+    "runs": "Curves, held-out scores, settings and recorded completions of one or several runs.",
+}
+"""The line at the top of each tab."""
+
+STYLE = """
+footer {display: none !important}
+#image img {width: 100%; height: 100%; object-fit: contain}
+"""
 
 
 def serve(config: DemoConfig) -> None:
@@ -65,7 +77,7 @@ def start(config: DemoConfig) -> tuple[str, Any]:
             footer_links=[],
             app_kwargs={"middleware": [_own_hosts_only()]},
             theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-            css=written.STYLE + compared.STYLE + "footer {display: none !important}",
+            css=written.STYLE + compared.STYLE + STYLE,
         )
     except OSError as error:
         raise ConfigError(f"port is {config.port}, which is taken; take another, or 0.") from error
@@ -84,6 +96,7 @@ def build_page(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> Any:
     with gr.Blocks(title="mmrl", analytics_enabled=False, delete_cache=(3600, 3600)) as page:
         for name, build in tabs.items():
             with gr.Tab(name):
+                gr.Markdown(SHOWS[name])
                 build()
     return page
 

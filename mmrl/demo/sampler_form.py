@@ -7,6 +7,7 @@ import html
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mmrl.config import ConfigError
 from mmrl.demo.traces import read_sampler
 from mmrl.samplers import RULES, SamplerConfig
 
@@ -28,8 +29,9 @@ class SamplerForm(NamedTuple):
         """The sampler that the inputs describe.
 
         Raises:
-            ConfigError: see `read_sampler`.
+            ConfigError: an empty input, and see `read_sampler`.
         """
+        check_filled(steps=steps, temperature=temperature, cfg_scale=cfg_scale)
         settings = {"name": name, "steps": int(steps)}
         scales = {"temperature": float(temperature), "cfg_scale": float(cfg_scale)}
         return read_sampler({**settings, **scales}, more)
@@ -47,6 +49,17 @@ def build_form(name: str, steps: int, temperature: float, more: str = "") -> Sam
         seed = gr.Number(0, label="seed", precision=0, min_width=80)
         others = gr.Textbox(more, label="more settings", placeholder="top_k=50", min_width=200)
     return SamplerForm(rule, count, heat, scale, others, seed)
+
+
+def check_filled(**numbers: float | None) -> None:
+    """Check inputs by their labels: one that was emptied has the value None.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for label, number in numbers.items():
+        if number is None:
+            raise ConfigError(f"{label} is empty; give a number.")
 
 
 def shows_errors(work: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.colors import View
+from mmrl.demo.compared import by_short_name
 from mmrl.demo.recorded import open_rollout
 from mmrl.demo.run_files import find_completions
-from mmrl.demo.sampler_form import SamplerForm, build_form, shows_errors
+from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
 from mmrl.demo.trace_viewer import Viewer
 from mmrl.demo.traces import Trace, differing, sample_trace
 from mmrl.types import Prompt
@@ -22,14 +23,15 @@ UNCACHED = "the same without cache"
 
 
 def write(
-    checkpoints: Checkpoints, text: str, names: list[str], length: int, seed: int, *sampler: Any
+    checkpoints: Checkpoints, text: str, names: list[str], length: float, seed: float, *sampler: Any
 ) -> dict[str, Trace]:
     """Write one prompt with the same draws by each checkpoint; where a cache is used, and one
     checkpoint alone writes, without it as well.
 
     Raises:
-        ValueError: see `sample_trace`; an empty prompt.
+        ValueError: see `sample_trace`; an empty input.
     """
+    check_filled(positions=length, seed=seed)
     if not text.strip():
         raise ValueError("prompt is empty; write something")
     config, prompt = SamplerForm.read(*sampler), Prompt("0", TASK, text)
@@ -73,7 +75,7 @@ def build_write_tab(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> None:
     def run(text: str, one: str, other: str, n: float, how: View, *inputs: Any) -> Any:
         *sampler, seed = inputs
         names = list(dict.fromkeys(name for name in (one, other) if name != NONE))
-        found = write(checkpoints, text, names, int(n), seed, *sampler)
+        found = write(checkpoints, text, names, n, seed, *sampler)
         return viewer.fill(found, how, marked(found))
 
     button.click(
@@ -92,7 +94,7 @@ def _build_recorded(viewer: Viewer, runs: Mapping[str, Path]) -> None:
     import gradio as gr
 
     with gr.Accordion("A recorded rollout of a run", open=False), gr.Row():
-        run = gr.Dropdown(list(runs), value=None, label="run")
+        run = gr.Dropdown(by_short_name(runs), value=None, label="run")
         file = gr.Dropdown([], label="completions", allow_custom_value=True)
         row = gr.Number(0, label="row", precision=0, minimum=0)
         button = gr.Button("Show", min_width=80)
@@ -104,6 +106,7 @@ def _build_recorded(viewer: Viewer, runs: Mapping[str, Path]) -> None:
     def show(name: str, chosen: str, n: float, how: View) -> Any:
         if name not in runs:
             raise ValueError("run is empty; choose one")
+        check_filled(row=n)
         title, trace = open_rollout(runs[name], chosen, int(n))
         if trace.grid is not None:
             raise ValueError("this completion is an image; the tab runs shows it")
