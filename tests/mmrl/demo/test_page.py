@@ -1,57 +1,37 @@
 """The page in a real browser: it answers within seconds, loads nothing from elsewhere, and its
 console has no errors."""
 
-import shutil
+import base64
+import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import httpx
 import pytest
 
 from mmrl.demo.demo_config import DemoConfig
-from mmrl.demo.page import start
+from mmrl.demo.written import MASKED
+from tests.mmrl.demo.browsed import Browsed, browse, needs_chromium
+from tests.mmrl.runs import SHAPES
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium on PATH")
-
-
-@dataclass
-class Browsed:
-    """The open page, what its console said, and what it asked of other machines."""
-
-    address: str
-    tab: Any
-    said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-    def hear(self, message: Any) -> None:
-        """Keep errors of the console."""
-        if message.type == "error":
-            self.said.append(message.text)
-
-    def see(self, request: Any) -> None:
-        """Keep requests that leave this page's server."""
-        if not request.url.startswith((self.address, "data:", "blob:")):
-            self.asked.append(request.url)
+pytestmark = needs_chromium
+SEED = "label:visible:has-text('seed')"
 
 
 @pytest.fixture(scope="module")
 def browsed() -> Iterator[Browsed]:
-    from playwright.sync_api import sync_playwright
-
-    address, page = start(DemoConfig(port=0, runs=[]))
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        seen = Browsed(address, browser.new_page())
-        seen.tab.on("console", seen.hear)
-        seen.tab.on("pageerror", lambda error: seen.said.append(str(error)))
-        seen.tab.on("request", seen.see)
-        seen.tab.goto(address)
+    with browse(DemoConfig(port=0, runs=[])) as seen:
         yield seen
-        browser.close()
-    page.close()
+
+
+@pytest.fixture
+def question(tmp_path: Path) -> tuple[str, Path]:
+    """A held-out question of the shapes world and its image as a file."""
+    row = json.loads((SHAPES / "questions_test.jsonl").read_text().splitlines()[0])
+    path = tmp_path / "shapes.png"
+    path.write_bytes(base64.b64decode(row["image"].partition(",")[2]))
+    return row["question"], path
 
 
 def source(browsed: Browsed, place: str) -> str:
@@ -85,11 +65,62 @@ def test_the_film_goes_back_and_its_positions_are_colored(browsed: Browsed) -> N
         last = source(browsed, "#drawn_0")
 
 
+def test_two_drawings_are_side_by_side_under_the_names_of_their_checkpoints(
+    browsed: Browsed,
+) -> None:
+    browsed.choose("#draw_beside", "mmada_questions")
+    browsed.tab.click("#draw")
+    source(browsed, "#drawn_1")
+    shown = [browsed.tab.locator(f"#drawn_{n}") for n in range(2)]
+    names = [each.inner_text().strip() for each in shown]
+    assert names[0].endswith("mmada") and names[1].endswith("mmada_questions")
+    left, right = (each.bounding_box() for each in shown)
+    assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
+
+
+def test_an_input_that_is_empty_is_named_on_the_page(browsed: Browsed) -> None:
+    browsed.fill(SEED, "")
+    browsed.tab.click("#draw")
+    assert "seed is empty" in browsed.texts(".toast-body")[0]
+    browsed.fill(SEED, "0")
+
+
 def test_a_text_is_written_token_by_token(browsed: Browsed) -> None:
-    browsed.tab.click("button[role=tab]:has-text('write')")
+    browsed.turn_to("write")
     browsed.tab.click("#write")
     browsed.tab.wait_for_selector("#write_shown .tokens span", timeout=60_000)
     assert "16" in browsed.tab.inner_text("#write_shown").replace("\n", "")
+
+
+def test_an_uploaded_image_is_answered_token_by_token(
+    browsed: Browsed, question: tuple[str, Path]
+) -> None:
+    words, image = question
+    browsed.turn_to("ask")
+    example = source(browsed, "#image")
+    browsed.tab.click("#image button[aria-label='Remove Image']")
+    browsed.tab.set_input_files("#image input[type=file]", image)
+    assert source(browsed, "#image") != example
+    browsed.fill("#question", words)
+    browsed.tab.click("#ask")
+    tokens = browsed.texts("#ask_shown .tokens span")
+    answer = browsed.tab.input_value("#answer textarea")
+    assert "".join(tokens).replace("␣", " ").startswith(answer) and len(tokens) > 4
+    assert "purple circle" in answer  # what the question is about
+
+
+def test_the_answer_goes_back_to_what_was_written_after_a_step(browsed: Browsed) -> None:
+    whole = browsed.texts("#ask_shown .tokens span")
+    browsed.fill("#ask_step", "1")
+    browsed.wait_until("#ask_shown", MASKED)
+    early = browsed.texts("#ask_shown .tokens span")
+    assert len(early) == len(whole) and 0 < early.count(MASKED) < len(whole)
+    assert all(token in (MASKED, last) for token, last in zip(early, whole, strict=True))
+
+
+def test_without_runs_the_page_says_how_to_name_them(browsed: Browsed) -> None:
+    browsed.turn_to("runs")
+    browsed.tab.wait_for_selector("text=python -m mmrl.demo runs=")
 
 
 def test_a_request_under_another_host_name_is_refused(browsed: Browsed) -> None:
