@@ -35,7 +35,7 @@ class Trace:
         steps: denoising steps.
         grid: height and width of an image in tokens, None for a text.
         blocks: [n] block of each position, from 0; empty where there is one block.
-        forwards: forward passes.
+        forwards: forward passes; 0 for a recorded completion, which does not have their number.
         seconds: of sampling.
     """
 
