@@ -35,6 +35,7 @@ SHOWS = {
 
 STYLE = """
 footer {display: none !important}
+.gradio-container main {max-width: 72rem !important; margin: 0 auto !important}
 #image img {width: 100%; height: 100%; object-fit: contain}
 """
 
@@ -93,7 +94,8 @@ def build_page(checkpoints: Checkpoints, runs: Mapping[str, Path]) -> Any:
         "ask": lambda: build_ask_tab(checkpoints),
         "runs": lambda: build_runs_tab(runs),
     }
-    with gr.Blocks(title="mmrl", analytics_enabled=False, delete_cache=(3600, 3600)) as page:
+    settings = {"title": "mmrl", "analytics_enabled": False, "delete_cache": (3600, 3600)}
+    with gr.Blocks(**settings, fill_width=True) as page:
         for name, build in tabs.items():
             with gr.Tab(name):
                 gr.Markdown(SHOWS[name])
