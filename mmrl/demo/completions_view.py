@@ -13,6 +13,8 @@ PAGE = 24
 """Completions shown at once."""
 LONGEST = 4000
 """Characters of a completion that are shown."""
+PLACE = "row"
+"""Key under which a row has its place in the file, by which the tab write finds it."""
 
 Row = Mapping[str, Any]
 
@@ -23,7 +25,7 @@ def score_columns(rows: Sequence[Row]) -> list[str]:
         key
         for row in rows
         for key, value in row.items()
-        if is_score(value) and key not in ("step", "id", *COLUMNS)
+        if is_score(value) and key not in ("step", "id", PLACE, *COLUMNS)
     }
     first = [key for key in ("reward", "advantage") if key in numbers]
     return [*first, *sorted(numbers - set(first))]
@@ -77,7 +79,8 @@ def show_completions(rows: Sequence[Row], page: int = 0) -> str:
 
 
 def _cell(row: Row, columns: Sequence[str]) -> str:
-    scores = "<br>".join(f"{html.escape(key)}: {row[key]:.3f}" for key in columns)
+    lines = [f"{html.escape(key)}: {row[key]:.3f}" for key in columns]
+    lines += [f"{PLACE}: {row[PLACE]}"] if PLACE in row else []
     prompt = html.escape(str(row.get("prompt"))[:LONGEST])
     source = _image(row["image"]) if row.get("image") is not None else ""
     color = advantage_color(row.get("advantage"))
@@ -86,7 +89,7 @@ def _cell(row: Row, columns: Sequence[str]) -> str:
     if not isinstance(completion, str):
         parts.reverse()  # images stay in line, however long their prompts are
     body = source + "".join(parts)
-    return f'<div style="border-left: 6px solid {color}">{body}<p>{scores}</p></div>'
+    return f'<div style="border-left: 6px solid {color}">{body}<p>{"<br>".join(lines)}</p></div>'
 
 
 def _completion(stored: Any) -> str:

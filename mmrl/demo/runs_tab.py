@@ -16,7 +16,7 @@ from mmrl.demo.compared import (
     setting_rows,
     table,
 )
-from mmrl.demo.completions_view import PAGE, choose, score_columns, show_completions
+from mmrl.demo.completions_view import PAGE, PLACE, choose, score_columns, show_completions
 from mmrl.demo.run_files import find_completions, read_completions
 from mmrl.demo.sampler_form import shows_errors
 
@@ -87,7 +87,8 @@ def show(
     if name not in files:
         raise ConfigError("completions is empty; choose a run and one of its steps.")
     limits = (_bound("score at least", low), _bound("score at most", high))
-    rows = choose(read_completions(files[name]), by, order == ORDERS[0], text, *limits)
+    found = [{**row, PLACE: n} for n, row in enumerate(read_completions(files[name]))]
+    rows = choose(found, by, order == ORDERS[0], text, *limits)
     last = max(0, len(rows) - 1) // PAGE
     return show_completions(rows, min(max(0, int(number or 1) - 1), last))
 

@@ -94,10 +94,12 @@ def _build_recorded(viewer: Viewer, runs: Mapping[str, Path]) -> None:
     import gradio as gr
 
     with gr.Accordion("A recorded rollout of a run", open=False), gr.Row():
-        run = gr.Dropdown(by_short_name(runs), value=None, label="run")
-        file = gr.Dropdown([], label="completions", allow_custom_value=True)
-        row = gr.Number(0, label="row", precision=0, minimum=0)
-        button = gr.Button("Show", min_width=80)
+        run = gr.Dropdown(by_short_name(runs), value=None, label="run", elem_id="recorded_run")
+        file = gr.Dropdown(
+            [], label="completions", allow_custom_value=True, elem_id="recorded_step"
+        )
+        row = gr.Number(0, label="row", precision=0, minimum=0, elem_id="recorded_row")
+        button = gr.Button("Show", min_width=80, elem_id="recorded_show")
 
     def offer(name: str) -> Any:
         files = list(find_completions(runs[name]))

@@ -54,6 +54,13 @@ class Browsed:
         self.tab.wait_for_selector(place, timeout=60_000)
         return self.tab.locator(place).all_inner_texts()
 
+    def wait_until_value(self, place: str, value: str) -> None:
+        """Wait until an input has a value."""
+        self.tab.wait_for_function(
+            "([place, value]) => document.querySelector(place + ' input').value === value",
+            arg=[place, value],
+        )
+
     def wait_until(self, place: str, says: str) -> None:
         """Wait until an element contains a text."""
         self.tab.wait_for_function(

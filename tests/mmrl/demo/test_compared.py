@@ -99,6 +99,7 @@ def test_limits_must_be_numbers(tmp_path: Path) -> None:
 
     write_rows(tmp_path, GOOD)
     asked = (tmp_path, "sums, step 10", "reward", ORDERS[0], "")
+    assert "row: 0" in show(*asked, "", "", 1)
     assert "1+1" in show(*asked, "0.5", "", 1) and "1+1" not in show(*asked, "", "0.5", 1)
     with pytest.raises(ConfigError, match="score at least is 'much'"):
         show(*asked, "much", "", 1)

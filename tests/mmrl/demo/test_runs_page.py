@@ -91,14 +91,30 @@ def test_completions_are_filtered_by_words_and_by_limits(browsed: Browsed) -> No
 
 def test_scores_to_sort_by_follow_the_chosen_step(browsed: Browsed) -> None:
     browsed.choose("#of_step", "held out, step 0")
-    browsed.tab.wait_for_function("document.querySelector('#sorted_by input').value === 'format'")
+    browsed.wait_until_value("#sorted_by", "format")
     scores = [score(cell, "format") for cell in show(browsed)]
     assert scores == sorted(scores, reverse=True) and len(set(scores)) > 1
 
 
+def test_the_row_of_a_completion_opens_it_in_the_tab_write(browsed: Browsed) -> None:
+    browsed.choose("#of_step", "arithmetic, step 2")
+    browsed.wait_until_value("#sorted_by", "reward")
+    cell = show(browsed)[0]
+    browsed.turn_to("write")
+    browsed.tab.click("button:has-text('A recorded rollout of a run')")
+    browsed.choose("#recorded_run", "fast")
+    browsed.wait_until_value("#recorded_step", "arithmetic, step 2")
+    browsed.fill("#recorded_row", f"{score(cell, 'row'):.0f}")
+    browsed.tab.click("#recorded_show")
+    written = "".join(browsed.texts("#write_shown .tokens span"))
+    completion = "".join(line for line in cell.splitlines() if "<" in line)
+    assert written.replace("⏎", "").startswith(completion)
+    browsed.turn_to("runs")
+
+
 def test_markup_in_a_recorded_completion_is_shown_as_text(browsed: Browsed) -> None:
     browsed.choose("#of_run", "harmful")
-    browsed.tab.wait_for_function("document.querySelector('#of_step input').value.includes('sums')")
+    browsed.wait_until_value("#of_step", "sums, step 10")
     [cell] = show(browsed)
     assert cell.count(MARKUP) == 3
     assert browsed.tab.locator("#completions img, #completions script").count() == 0
