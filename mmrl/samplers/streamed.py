@@ -192,18 +192,20 @@ class Stream:
         peaks, sums, drawn = [], [], []
         for start in range(0, self.columns, size):
             stop = min(start + size, self.columns)
-            panel = head.take(start, stop)
-            part = guidance.combine([panel.by_column(side) for side in x]).to(logits.dtype)
+            panel, part = head.take(start, stop), logits[start:stop]
+            if len(x) == 1 and x.dtype == part.dtype:
+                panel.by_column(x[0], out=part)
+            else:
+                part.copy_(guidance.combine([panel.by_column(side) for side in x]))
             for column in self.never:
                 if start <= column < stop:
                     part[column - start] = -torch.inf
-            logits[start:stop] = part
             # finite, where a whole panel is never written
             peak = part.amax(0).clamp_(min=torch.finfo(part.dtype).min)
-            part = part.sub_(peak)
+            below = part - peak
             if temperature not in (0, 1):
-                drawn.append((part / temperature).exp_().sum(0))
-            sums.append(part.exp_().sum(0))
+                drawn.append((below / temperature).exp_().sum(0))
+            sums.append(below.exp_().sum(0))
             peaks.append(peak)
         known = torch.stack(sums, 1)
         after = torch.stack(drawn, 1) if drawn else known

@@ -21,14 +21,14 @@ class OutputHead(NamedTuple):
         """Logits [..., C] of hidden states [..., D]."""
         return self._widened(F.linear(x, self.weight, self.bias))
 
-    def by_column(self, x: Tensor) -> Tensor:
-        """Logits [C, n] of hidden states [n, D], column by column.
+    def by_column(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Logits [C, n] of hidden states [n, D], column by column; into `out`, of their dtype.
 
         Where n is small, threads share this product along C; along n they have little to share.
         """
         if self.bias is None:
-            return self._widened(torch.mm(self.weight, x.T))
-        return self._widened(torch.addmm(self.bias[:, None], self.weight, x.T))
+            return self._widened(torch.mm(self.weight, x.T, out=out))
+        return self._widened(torch.addmm(self.bias[:, None], self.weight, x.T, out=out))
 
     def _widened(self, logits: Tensor) -> Tensor:
         return logits.to(torch.promote_types(logits.dtype, torch.float32)) if self.wide else logits
