@@ -77,6 +77,7 @@ mmrl.samplers
 mmrl.estimators
 mmrl.algorithms
 mmrl.model_config
+mmrl.pretrained
 mmrl.run
 mmrl.training.lora_layer mmrl.training.adapter_dropout
 mmrl.training.adapter

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mmrl.model_config import known_config
+from mmrl.pretrained.known import known_config
 from mmrl.run_config import RunConfig
 
 VQ_BYTES = 0.5e9

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import torch
 
 from mmrl.algorithms.forwards import passes_per_rollout
-from mmrl.model_config import image_tokens
 from mmrl.preflight.logits_memory import count_logits, hold_logits
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B
 from mmrl.preflight.state_memory import (
@@ -29,6 +28,7 @@ from mmrl.preflight.state_memory import (
     peak_of_step,
     peak_of_update,
 )
+from mmrl.pretrained.known import image_tokens
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose

@@ -10,7 +10,6 @@ from mmrl import samplers
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
-from mmrl.model_config import families, known_config, own_vq
 from mmrl.preflight.disk import VQ_BYTES, describe_disk
 from mmrl.preflight.memory import count_weights, estimate, find_block_size
 from mmrl.preflight.memory_plan import describe_memory
@@ -19,6 +18,7 @@ from mmrl.preflight.public_sizes import BYTES, sizes
 from mmrl.preflight.reward_probe import format_probes
 from mmrl.preflight.run_checks import check_run
 from mmrl.preflight.run_probe import probe_task
+from mmrl.pretrained.known import families, known_config, own_vq
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.accuracy import MARGIN
 from mmrl.rollouts.pairing import find_differences

@@ -4,17 +4,17 @@ from contextlib import nullcontext
 
 from eval.policy_queries import check_queries
 from mmrl.config import check
-from mmrl.model_config import (
-    ModelConfig,
+from mmrl.model_config import ModelConfig
+from mmrl.preflight.prompt_columns import check_columns
+from mmrl.preflight.reward_probe import offline
+from mmrl.pretrained.checks import (
     check_cache,
     check_checkpoints,
     check_network_blocks,
     check_prompts,
     check_task,
-    known_blocks,
 )
-from mmrl.preflight.prompt_columns import check_columns
-from mmrl.preflight.reward_probe import offline
+from mmrl.pretrained.known import known_blocks
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task

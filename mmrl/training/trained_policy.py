@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from mmrl.model_config import adapter_directory
+from mmrl.pretrained.known import adapter_directory
 from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
 from mmrl.runtime.sharding.tensors import held_part, write_part

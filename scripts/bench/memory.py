@@ -138,9 +138,9 @@ def run_settings(s: Setting, folder: Path, processes: int) -> RLConfig:
 
 def estimate_way(s: Setting, launch: Path, folder: Path) -> Peaks:
     """Estimated MiB of each phase."""
-    from mmrl.model_config import known_config
     from mmrl.preflight.memory import estimate
     from mmrl.preflight.planned_launch import use_launch
+    from mmrl.pretrained.known import known_config
     from mmrl.rollouts.tasks import Task
     from mmrl.runtime.placement import read_placement
 

@@ -18,7 +18,7 @@ from mmrl.algorithms.forwards import count_forwards
 from mmrl.config import ConfigError, check, load_config
 from mmrl.config.settings import flatten
 from mmrl.config.yaml_file import read_yaml
-from mmrl.model_config import known_config
+from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run.metrics_file import read_metrics

@@ -11,16 +11,16 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import load_prompts
-from mmrl.model_config import (
-    ModelConfig,
+from mmrl.model_config import ModelConfig
+from mmrl.preflight.memory import estimate
+from mmrl.preflight.public_sizes import LLADA_8B, SIZES, sizes
+from mmrl.pretrained.checks import (
     check_checkpoints,
     check_network_blocks,
     check_prompts,
     check_task,
-    known_config,
 )
-from mmrl.preflight.memory import estimate
-from mmrl.preflight.public_sizes import LLADA_8B, SIZES, sizes
+from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig

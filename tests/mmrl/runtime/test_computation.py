@@ -8,9 +8,9 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from mmrl.model_config import known_config
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
+from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime import computation

@@ -8,8 +8,8 @@ import torch
 
 from mmrl import rl
 from mmrl.config import ConfigError
-from mmrl.model_config import known_config
 from mmrl.preflight.memory import estimate
+from mmrl.pretrained.known import known_config
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.launch import check_launch
 from mmrl.runtime.placement import Placement

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.forwards import Forwards, count_forwards
-from mmrl.model_config import known_config
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
+from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task

@@ -1,0 +1,233 @@
+"""Settings of the policy that its checkpoint cannot have, refused before it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmrl.config import ConfigError, check
+from mmrl.config.checks import is_hub_id
+from mmrl.model_config import ModelConfig, matches, part_of
+from mmrl.pretrained.known import (
+    adapter_directory,
+    families,
+    image_tokens,
+    known_blocks,
+    known_config,
+    own_vq,
+    patch_size,
+)
+from mmrl.types import Prompt
+from models.image_tokenizers import PUBLIC_VQ
+from models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
+from models.network.core_config import ROLES
+from models.task_names import writes_images
+
+if TYPE_CHECKING:
+    from mmrl.samplers import SamplerConfig
+    from models.network.network import Network
+
+
+def check_checkpoints(model: ModelConfig) -> None:
+    """Check where the checkpoints are and, of directories, what the headers of their files say.
+
+    Raises:
+        ConfigError: one that is neither a directory nor possibly on the hub.
+        FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
+    """
+    from models.image_tokenizers.image_tokenizer import outline_vq
+    from models.layouts.chat_templates import read_template
+    from models.policy import outline_policy
+
+    if isinstance(model.chat_template, str):
+        try:
+            read_template(model.chat_template)
+        except (FileNotFoundError, ValueError) as error:
+            raise ConfigError(f"model.{error}") from error
+    if model.train_vision_tower:
+        check_sight(model, "to train its vision tower")
+    names = {item.name for item in fields(LayoutConfig)}
+    options = LayoutConfig(**{name: v for name, v in vars(model).items() if name in names})
+    check_continued(model)
+    for key, path, look in (
+        (
+            "model.path",
+            model.path,
+            lambda found: check_patterns(outline_policy(found, options), model),
+        ),
+        ("model.vq", own_vq(model), outline_vq),
+    ):
+        directory = Path(path or "").expanduser()
+        here = path is None or directory.is_dir() or is_hub_id(path)
+        check(here, key, path, "an existing directory or a hub id", "There is neither.")
+        if path is not None and directory.is_dir():
+            look(directory)
+
+
+def check_continued(model: ModelConfig, where: str = "model") -> None:
+    """Compare `lora` with the adapter that `path` is, if it is one on this machine.
+
+    Raises:
+        ConfigError: it has another rank, scale or variant, or is of other layers.
+    """
+    from models.adapter_source import ADAPTER_CONFIG, read_adapter_config
+    from models.adapter_weights import read_adapter
+    from models.loading import names_of, outline
+
+    directory = adapter_directory(model.path)
+    if model.lora is None or directory is None:
+        return
+    stored, file = read_adapter_config(directory), directory / ADAPTER_CONFIG
+    network = outline(directory)
+    layers = read_adapter(directory, names_of(network), headers=True).layers
+    found = {key: stored.get(key) or False for key in ("r", "lora_alpha", "use_rslora", "use_dora")}
+    known = network.layer_roles.items()
+    ends = {role for role, some in known if any(n.endswith(tuple(some)) for n in layers)}
+    found["target_modules"] = [role for role in ROLES if role in ends]
+    for key, value in found.items():
+        given = getattr(model.lora, key)
+        same = set(given) == ends if key == "target_modules" else given == value
+        advice = "Take that, or merge the adapter first: python scripts/merge_adapter.py."
+        check(same, f"{where}.lora.{key}", given, f"{value!r}, which {file} has", advice)
+
+
+def check_patterns(network: Network, model: ModelConfig, where: str = "model") -> None:
+    """Refuse patterns that name nothing, or nothing that can be trained.
+
+    Args:
+        network: of the checkpoint; its weights are not needed.
+        model: settings.
+        where: dotted key of the settings, for messages.
+
+    Raises:
+        ConfigError: a pattern fits no parameter.
+    """
+    from models.quantization import list_quantized
+
+    names = {n for n, _ in network.named_parameters()} - network.unread
+    packed = list_quantized(network) if model.quantization_config is not None else []
+    known = ", ".join(dict.fromkeys(part_of(name) for name, _ in network.named_parameters()))
+    for pattern in model.modules_to_train or ():
+        found, key = any(matches(name, [pattern]) for name in names), f"{where}.modules_to_train"
+        check(found, key, pattern, "patterns of names of the network", f"It has {known}.")
+        free = not any(matches(name, [pattern]) for name in packed)
+        check(free, key, pattern, f"of weights that {where}.quantization_config leaves as they are")
+
+
+def check_sight(model: ModelConfig, purpose: str) -> None:
+    """Raise a ConfigError where the policy's checkpoint is known to have no vision tower."""
+    layouts = [layout for family in families(model) for layout in family.LAYOUTS.values()]
+    sees = any(layout.needs_tower for layout in layouts)
+    check(sees, "model.path", model.path, f"a checkpoint with a vision tower {purpose}")
+
+
+def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
+    """Check what is known of the policy's checkpoints against what a task needs of them.
+
+    Args:
+        model: settings.
+        task: its name.
+        purpose: what it is for, for messages.
+
+    Returns:
+        The number of tokens of an image that is written or read as codes; None where there is
+        none, or where only checkpoints that are not here say it.
+
+    Raises:
+        ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
+    """
+    from models.families import FAMILIES
+
+    layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
+    able = " or ".join(sorted(n for n, family in FAMILIES.items() if task in family.LAYOUTS))
+    config = known_config(model.path) or {}
+    kind = config.get("model_type") or config.get("_class_name")
+    allowed, advice = f"a checkpoint of type {able} {purpose}", f"Its config.json says {kind}."
+    check(bool(layouts), "model.path", model.path, allowed, advice)
+    if not all(layout.needs_vq for layout in layouts):
+        return None
+    advice = f"Name the one that the checkpoint was trained with, such as {PUBLIC_VQ}."
+    check(model.vq is not None, "model.vq", None, f"an image tokenizer {purpose}", advice)
+    return _known_image_tokens(model, task)
+
+
+def _known_image_tokens(model: ModelConfig, task: str) -> int | None:
+    raw, patch, written = known_config(model.path), patch_size(model), writes_images(task)
+    sides = {"image_size": model.image_size}
+    if written:
+        sides |= {"image_height": model.image_height, "image_width": model.image_width}
+    for key, side in sides.items():
+        whole = patch is None or side is None or side % patch == 0
+        check(whole, f"model.{key}", side, f"a multiple of {patch}, a token's side")
+    if model.image_size is None and not all(list(sides.values())[1:] or [None]):
+        return None if raw is None else image_tokens(model, raw, written)
+    return None if patch is None else image_tokens(model, raw or {}, written)
+
+
+def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
+    """Raise a ConfigError for a sampler's cache where the policy's network is known to have none.
+
+    Args:
+        model: settings.
+        cache: of the sampler.
+        where: dotted key of the sampler, for messages.
+    """
+    import torch
+
+    from models.families import find_family
+
+    raw = known_config(model.path) or {}
+    family = find_family(raw)
+    if cache == "none" or family is None:
+        return
+    with torch.device("meta"):
+        network = family.network(raw)
+    able = network.can_refresh if cache == "refresh" else network.can_cache
+    advice = "The network of this checkpoint keeps no such keys and values."
+    check(able, f"{where}.cache", cache, "none", advice)
+
+
+def check_network_blocks(
+    model: ModelConfig, sampler: SamplerConfig, length: int | None, where: str, length_key: str
+) -> None:
+    """Compare a sampler with the blocks in which the policy's network is known to write.
+
+    Args:
+        model: settings.
+        sampler: its settings.
+        length: response positions; None for the default of texts.
+        where: dotted key of the sampler, for messages.
+        length_key: that of the length.
+
+    Raises:
+        ConfigError: blocks of another size, or that do not divide what they must.
+    """
+    own = known_blocks(model)
+    if own is None:
+        return
+    size = own["block_size"]
+    allowed = f"null or {size}, the block size of the network"
+    check(sampler.block_size in (None, size), f"{where}.block_size", sampler.block_size, allowed)
+    n = length or MAX_COMPLETION_LENGTH
+    right = own.get("block_alignment") == "right"
+    allowed = f"a multiple of {size}, the block size of the network"
+    check(not right or n % size == 0, length_key, n, allowed, "Or set model.block_alignment: left.")
+    number = -(-n // size)
+    allowed = f"a multiple of the {number} blocks of {size} positions that the network writes"
+    check(sampler.steps % number == 0, f"{where}.steps", sampler.steps, allowed)
+
+
+def check_prompts(model: ModelConfig, task: str, prompts: Sequence[Prompt]) -> None:
+    """Refuse prompts that the policy's checkpoint cannot take, as far as its family is known.
+
+    Raises:
+        ConfigError: one with too few or too many images; the message names its place.
+    """
+    layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
+    for prompt in prompts if len(layouts) == 1 else ():
+        try:
+            layouts[0].check(prompt)
+        except ValueError as error:
+            raise ConfigError(f"{prompt.place or 'a prompt'}: {error}") from error

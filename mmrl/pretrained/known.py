@@ -1,0 +1,147 @@
+"""What the files of a checkpoint say before it is loaded, where they are on this machine."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmrl.config import ConfigError
+from mmrl.model_config import ModelConfig
+from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
+
+if TYPE_CHECKING:
+    from models.families.family import Family
+
+HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
+"""Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
+PUBLIC_PATCH = 16
+"""Side in pixels of what a token shows, in the published image tokenizers."""
+
+
+def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
+    """`config.json` of a checkpoint on this machine, a directory or cached, that of the base for an
+    adapter, and what `read_pipeline` makes of a pipeline; None if neither.
+
+    Raises:
+        ConfigError: it is not JSON.
+        FileNotFoundError, ValueError: see `read_pipeline`.
+    """
+    from models.adapter_source import find_base
+    from models.families.pipeline import INDEX, read_pipeline
+
+    path, adapter = path_or_hub_id, adapter_directory(path_or_hub_id)
+    if adapter is not None:
+        try:
+            path = str(find_base(adapter))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    file, index = known_file(path, "config.json"), known_file(path, INDEX)
+    if file is None and index is not None:
+        try:
+            return read_pipeline(index.parent)
+        except FileNotFoundError:
+            if Path(path).expanduser().is_dir():
+                raise
+    if file is None:
+        return None
+    try:
+        return json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"'{file}' is not JSON ({error}). Copy or download it again.") from error
+
+
+def known_file(path_or_hub_id: str, name: str) -> Path | None:
+    """A file of a checkpoint on this machine, a directory or cached; None where it has none."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    file = Path(path_or_hub_id).expanduser() / name
+    if file.is_file():
+        return file
+    try:
+        cached = try_to_load_from_cache(path_or_hub_id, name)
+    except HFValidationError:
+        return None
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def adapter_directory(path_or_hub_id: str) -> Path | None:
+    """The directory of an adapter that is here or cached; None for anything else."""
+    from models.adapter_source import ADAPTER_CONFIG, is_adapter
+
+    file = known_file(path_or_hub_id, ADAPTER_CONFIG)
+    return file.parent if file is not None and is_adapter(file.parent) else None
+
+
+def families(model: ModelConfig) -> list[Family]:
+    """The family of the policy's checkpoint, see `models.families`; all of them where
+    the checkpoint is not on this machine."""
+    from models.families import FAMILIES, find_family
+
+    family = find_family(known_config(model.path) or {})
+    return list(FAMILIES.values()) if family is None else [family]
+
+
+def known_blocks(model: ModelConfig) -> dict[str, Any] | None:
+    """Size and alignment of the blocks in which the policy's network writes, under the keys of its
+    config.json; None where it does not write in blocks, or is not on this machine."""
+    from models.families import find_family
+
+    raw = known_config(model.path)
+    complete = getattr(find_family(raw or {}), "complete_config", None)
+    if raw is None or complete is None:
+        return None
+    chosen = {"block_size": model.block_size, "block_alignment": model.block_alignment}
+    stated = {key: value for key, value in chosen.items() if value is not None}
+    return {**complete(raw, Path(model.path)), **stated}
+
+
+def own_vq(model: ModelConfig) -> str | None:
+    """The image tokenizer of the policy: the one that its checkpoint holds where `vq` is the
+    default, else `vq`. Of a checkpoint that is not here it is the checkpoint itself."""
+    if model.vq != PUBLIC_VQ:
+        return model.vq
+    inside = known_file(model.path, f"{SUBFOLDER}/config.json")
+    if inside is not None:
+        return str(inside.parent)
+    return model.path if model.path.startswith(HOLDERS) else model.vq
+
+
+def patch_size(model: ModelConfig) -> int | None:
+    """Side in pixels of what a token of an image shows; None where the tokenizer is not here."""
+    import torch
+
+    from models.image_tokenizers.image_tokenizer import build_vq
+
+    own = own_vq(model)
+    if own == model.path:
+        return PUBLIC_PATCH
+    known = {} if own == PUBLIC_VQ else known_config(own or "")
+    if known is None:
+        return None
+    with torch.device("meta"):
+        return build_vq(known).downsample
+
+
+def image_tokens(model: ModelConfig, raw: Mapping[str, Any], written: bool = True) -> int:
+    """Tokens of an image, from the image size or else the checkpoint.
+
+    Args:
+        model: settings.
+        raw: `config.json` of the policy.
+        written: whether it is an image that is written, rather than one in a prompt.
+    """
+    from models.families import find_family, mmada
+
+    patch = patch_size(model) or PUBLIC_PATCH
+    if model.image_size is None:
+        side = math.isqrt(getattr(find_family(raw), "count_codes", mmada.count_codes)(raw))
+    else:
+        side = model.image_size // patch
+    if not written:
+        return side**2
+    chosen = (model.image_height, model.image_width)
+    return math.prod(side if pixels is None else pixels // patch for pixels in chosen)
