@@ -26,7 +26,6 @@ from eval.text_scores import group_places
 from mmrl.config import NotHereError, check
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts, prefill
-from mmrl.model_config import policy_options
 from mmrl.pretrained.checks import (
     check_cache,
     check_checkpoints,
@@ -34,6 +33,7 @@ from mmrl.pretrained.checks import (
     check_prompts,
     check_task,
 )
+from mmrl.pretrained.model_config import policy_options
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device

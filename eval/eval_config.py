@@ -9,7 +9,7 @@ from eval.diversity import check_metrics
 from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
-from mmrl.model_config import ModelConfig, check_image_guidance
+from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
 from mmrl.samplers import SamplerConfig, check_sampler
 from models.task_names import writes_images
 from rewards.scoring.terms import as_entry, check_entries

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from eval.evaluation import evaluate
 from mmrl.config import check, merge
-from mmrl.model_config import ModelConfig
 from mmrl.pretrained.checks import check_task
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.types import Prompt
 from rewards.judging.asking import AsksPolicy, read_asking

@@ -11,7 +11,7 @@ from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.model_config import ModelConfig
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run_config import RunConfig, check_merge, check_schedule
 from models.task_names import TASKS

@@ -26,9 +26,9 @@ from PIL import Image  # noqa: E402
 
 from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
-from mmrl.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
 from mmrl.pretrained.known import known_file  # noqa: E402
+from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.run.denoising_frames import painted  # noqa: E402
 from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402

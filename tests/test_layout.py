@@ -76,7 +76,6 @@ mmrl.data
 mmrl.samplers
 mmrl.estimators
 mmrl.algorithms
-mmrl.model_config
 mmrl.pretrained
 mmrl.run
 mmrl.training.lora_layer mmrl.training.adapter_dropout

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import TINY_VQ, DemoConfig
 from mmrl.demo.run_files import find_runs, read_settings
-from mmrl.model_config import ModelConfig, policy_options
 from mmrl.pretrained.known import families, known_file
+from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.run.checkpoint import checkpoint_steps
 from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 

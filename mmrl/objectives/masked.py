@@ -28,7 +28,6 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.config import NotHereError, check
 from mmrl.data.row_stream import RowStream
 from mmrl.data.stream import stream_positions
-from mmrl.model_config import ModelConfig
 from mmrl.objectives.image_codes import ImageCodes
 from mmrl.objectives.image_pairs import Pair, StoredPairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, EditsConfig, MaskedConfig
@@ -44,6 +43,7 @@ from mmrl.objectives.text_rows import AnswerLayouts
 from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.pretrained.checks import check_continued
 from mmrl.pretrained.known import known_config
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator, stable_seed
 from mmrl.training.trainable import require_gradients, train_parts
 from models.families import FAMILIES, find_family, mmada

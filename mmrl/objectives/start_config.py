@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from mmrl.config import check
-from mmrl.model_config import LoraConfig
+from mmrl.pretrained.model_config import LoraConfig
 from models.network.core_config import CoreConfig
 from models.quantization_config import QuantizationConfig
 

@@ -27,7 +27,6 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.config import NotHereError, check
 from mmrl.data.image_sources import find_image_root
 from mmrl.data.rows import open_rows, read_row
-from mmrl.model_config import ModelConfig
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
@@ -42,6 +41,7 @@ from mmrl.objectives.text_pairs import read_pairs
 from mmrl.objectives.text_rows import AnswerLayouts, load_examples
 from mmrl.objectives.text_source import UNCHECKED, Source
 from mmrl.pretrained.checks import check_continued, check_patterns
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
 from mmrl.training.trainable import require_gradients, train_parts

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from mmrl.model_config import ModelConfig
 from mmrl.pretrained.known import known_config
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from models.families import find_family, get_family
 

@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 from eval.policy_queries import check_queries
 from mmrl.config import check
-from mmrl.model_config import ModelConfig
 from mmrl.preflight.prompt_columns import check_columns
 from mmrl.preflight.reward_probe import offline
 from mmrl.pretrained.checks import (
@@ -15,6 +14,7 @@ from mmrl.pretrained.checks import (
     check_task,
 )
 from mmrl.pretrained.known import known_blocks
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task

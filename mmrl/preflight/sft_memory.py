@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from mmrl.model_config import ModelConfig
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
@@ -27,6 +26,7 @@ from mmrl.preflight.state_memory import (
     peak_of_step,
     peak_of_update,
 )
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.runtime.computation import choose
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.sft_config import SFTConfig

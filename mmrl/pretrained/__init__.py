@@ -1,1 +1,1 @@
-"""A policy's checkpoint before it is loaded: what its files say, and what is refused."""
+"""The checkpoint of a policy: its settings, what its files say, and what is refused unread."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from mmrl.config import ConfigError, check
 from mmrl.config.checks import is_hub_id
-from mmrl.model_config import ModelConfig, matches, part_of
 from mmrl.pretrained.known import (
     adapter_directory,
     families,
@@ -19,6 +18,7 @@ from mmrl.pretrained.known import (
     own_vq,
     patch_size,
 )
+from mmrl.pretrained.model_config import ModelConfig, matches, part_of
 from mmrl.types import Prompt
 from models.image_tokenizers import PUBLIC_VQ
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig

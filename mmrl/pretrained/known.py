@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError
-from mmrl.model_config import ModelConfig
+from mmrl.pretrained.model_config import ModelConfig
 from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 
 if TYPE_CHECKING:

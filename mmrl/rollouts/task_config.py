@@ -7,7 +7,7 @@ from eval.diversity import check_metrics
 from mmrl.algorithms import load_algorithm
 from mmrl.config import check, check_choice
 from mmrl.data.data_config import DataConfig
-from mmrl.model_config import check_image_guidance
+from mmrl.pretrained.model_config import check_image_guidance
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
 from models.task_names import TASKS, writes_images

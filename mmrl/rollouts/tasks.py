@@ -17,8 +17,8 @@ from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
-from mmrl.model_config import ModelConfig
 from mmrl.pretrained.known import image_tokens
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.pairing import find_differences
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmrl.model_config import LoraConfig
 from mmrl.pretrained.known import adapter_directory
+from mmrl.pretrained.model_config import LoraConfig
 from mmrl.randomness import generator
 from mmrl.training.adapter_dropout import replace_dropout
 from models.adapter_source import find_base

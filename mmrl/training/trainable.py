@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from mmrl.model_config import ModelConfig, matches, part_of
+from mmrl.pretrained.model_config import ModelConfig, matches, part_of
 from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.runtime.sharding.tensors import copy_part, held_part, write_part
 from mmrl.training.adapter import add_adapter

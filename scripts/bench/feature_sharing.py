@@ -85,7 +85,7 @@ from torch.nn.modules import module as global_hooks  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 from transformers.models.siglip.modeling_siglip import SiglipEncoder  # noqa: E402
 
-from mmrl.model_config import ModelConfig, policy_options  # noqa: E402
+from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups  # noqa: E402

@@ -40,7 +40,7 @@ from accelerate import Accelerator  # noqa: E402
 from results import circumstances, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
-from mmrl.model_config import policy_options  # noqa: E402
+from mmrl.pretrained.model_config import policy_options  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402

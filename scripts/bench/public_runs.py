@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from mmrl.model_config import LoraConfig, ModelConfig
 from mmrl.preflight.memory import count_weights
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, MMADA_8B
 from mmrl.preflight.state_memory import gather_share
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task, completion_length

@@ -113,7 +113,7 @@ from results import circumstances, report  # noqa: E402
 from step_run import PHASES, Passes, Result, StepRun, checksum  # noqa: E402
 
 from mmrl.data.data_config import DataConfig  # noqa: E402
-from mmrl.model_config import LoraConfig, ModelConfig  # noqa: E402
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollouts.task_config import TaskConfig  # noqa: E402
 from mmrl.samplers import SamplerConfig  # noqa: E402

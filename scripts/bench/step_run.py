@@ -17,7 +17,7 @@ from matmul_rate import synchronize
 from straightforward import EverythingEverywhere
 from torch import Tensor
 
-from mmrl.model_config import policy_options
+from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import sample_groups, score_groups
 from mmrl.rollouts.tasks import Task

@@ -22,7 +22,7 @@ from peft.tuners.lora import Linear  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.estimators import score  # noqa: E402
-from mmrl.model_config import LoraConfig  # noqa: E402
+from mmrl.pretrained.model_config import LoraConfig  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.training.adapter import add_adapter  # noqa: E402
 from mmrl.training.lora_layer import InPlaceLora  # noqa: E402

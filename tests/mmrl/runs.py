@@ -15,11 +15,11 @@ from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
 
-from mmrl.model_config import LoraConfig, ModelConfig, policy_options
 from mmrl.objectives.masked import outline_start
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.policy_start import load_start
 from mmrl.objectives.start_config import NetworkConfig
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig, policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task, TaskConfig

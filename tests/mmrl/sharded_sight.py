@@ -12,7 +12,7 @@ from PIL import Image
 
 from mmrl import rl, sft
 from mmrl.data.prompts import DataConfig
-from mmrl.model_config import LoraConfig, ModelConfig
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import TaskConfig
 from mmrl.samplers import SamplerConfig

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.model_config import LoraConfig, ModelConfig
 from mmrl.preflight.plan import describe
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig

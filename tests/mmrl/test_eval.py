@@ -13,7 +13,7 @@ from eval.comparison import run
 from eval.eval_config import EvalConfig
 from eval.evaluation import effective_lengths, evaluate
 from mmrl.eval import main
-from mmrl.model_config import ModelConfig
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.run_lock import lock_directory
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Prompt, Rollout, Sample

@@ -12,7 +12,7 @@ from eval import benchmark
 from eval.comparison import name_checkpoints
 from mmrl import eval as text
 from mmrl import eval_v as vision
-from mmrl.model_config import LoraConfig, ModelConfig
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
 from models import load_policy
 from tests.mmrl.pair import Pair

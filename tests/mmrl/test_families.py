@@ -23,11 +23,11 @@ from mmrl.algorithms import (
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import ConfigError
-from mmrl.model_config import ModelConfig
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.text import Completions
 from mmrl.objectives.text_config import CompletionConfig
 from mmrl.preflight.memory import find_block_size
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.task_config import TaskConfig

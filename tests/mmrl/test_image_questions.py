@@ -18,9 +18,9 @@ from eval import benchmark
 from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig
-from mmrl.model_config import ModelConfig
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_model
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task

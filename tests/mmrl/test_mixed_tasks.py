@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load_file
 
 from mmrl.data.prompts import DataConfig
-from mmrl.model_config import ModelConfig
 from mmrl.preflight.plan import describe
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import TaskConfig

@@ -10,11 +10,11 @@ import torch
 
 from eval.evaluation import evaluate
 from mmrl.config import ConfigError
-from mmrl.model_config import policy_options
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_model
 from mmrl.pretrained.known import known_config
+from mmrl.pretrained.model_config import policy_options
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import _length_metrics

@@ -9,9 +9,9 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Generator, nn
 
-from mmrl.model_config import ROLES, LoraConfig, ModelConfig
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.known import known_config
+from mmrl.pretrained.model_config import ROLES, LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
 from models import load_model
 from models.adapter_weights import name_targets

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.model_config import ModelConfig
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.types import Canvas, Prompt
 from models import Policy, load_policy
 from models.image_tokenizers.image_tokenizer import save_vq

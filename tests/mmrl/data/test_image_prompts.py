@@ -19,7 +19,7 @@ from eval import benchmark
 from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
-from mmrl.model_config import ModelConfig
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.types import Prompt
 
 COLORS = {"red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255)}

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from mmrl.model_config import ModelConfig
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.masked_config import EditsConfig, MaskedConfig
 from mmrl.objectives.packed_rows import Rows
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import RLConfig
 from mmrl.rl import train as train_rl
 from mmrl.rollouts.task_config import TaskConfig

@@ -11,13 +11,13 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from mmrl.model_config import ModelConfig
 from mmrl.preflight.memory import adapter_size, estimate
 from mmrl.preflight.plan import describe
 from mmrl.preflight.public_sizes import MMADA_8B
 from mmrl.preflight.run_checks import check_geometry, check_model
 from mmrl.preflight.state_memory import Needs
 from mmrl.pretrained.known import image_tokens, known_config
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import main
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task

@@ -11,7 +11,6 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import load_prompts
-from mmrl.model_config import ModelConfig
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.public_sizes import LLADA_8B, SIZES, sizes
 from mmrl.pretrained.checks import (
@@ -21,6 +20,7 @@ from mmrl.pretrained.checks import (
     check_task,
 )
 from mmrl.pretrained.known import known_config
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig

@@ -11,8 +11,8 @@ import torch
 
 from eval.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.config import ConfigError
-from mmrl.model_config import ModelConfig
 from mmrl.preflight.plan import describe
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from mmrl.model_config import LoraConfig, ModelConfig
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.runtime.deepspeed_launch import leave_out_kernels
 from mmrl.runtime.precision import widen
 from mmrl.runtime.sharding.shard_loading import read_shards

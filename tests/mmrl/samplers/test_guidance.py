@@ -6,7 +6,7 @@ import torch
 from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import score
-from mmrl.model_config import ModelConfig
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig, sample

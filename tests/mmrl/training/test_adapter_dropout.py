@@ -9,7 +9,7 @@ from peft import PeftModel
 from torch import Generator, Tensor
 from torch.nn.functional import pad as pad_with
 
-from mmrl.model_config import LoraConfig
+from mmrl.pretrained.model_config import LoraConfig
 from mmrl.rl_config import RLConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.training.adapter_dropout import RowDraws, RowDropout, adapter_dropout

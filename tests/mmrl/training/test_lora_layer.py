@@ -8,7 +8,7 @@ from peft import PeftModel
 from peft.tuners.lora import Linear
 from torch import Generator, Tensor
 
-from mmrl.model_config import LoraConfig
+from mmrl.pretrained.model_config import LoraConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.training.lora_layer import InPlaceLora
 from tests.models.networks import small_network

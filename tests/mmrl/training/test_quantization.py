@@ -9,10 +9,10 @@ import torch
 from torch import Generator, nn
 
 from mmrl.config import ConfigError
-from mmrl.model_config import LoraConfig, ModelConfig
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.public_sizes import sizes
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.training.adapter import add_adapter
 from models import load_model, load_policy

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.estimators import score
-from mmrl.model_config import ROLES
+from mmrl.pretrained.model_config import ROLES
 from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.divergence import DivergenceError

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmrl.model_config import LoraConfig, ModelConfig
 from mmrl.pretrained.checks import check_checkpoints, check_task
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.types import Prompt
 from models import Policy, load_policy

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from tokenizers import AddedToken
 
 from mmrl.config import ConfigError
-from mmrl.model_config import ModelConfig
 from mmrl.pretrained.checks import check_task
 from mmrl.pretrained.known import own_vq
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
 from models import load_policy

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import ConfigError, load_config
-from mmrl.model_config import ModelConfig, policy_options
 from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.types import Prompt
 from models import load_policy

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from mmrl.data.lazy_images import LazyImage, LazyImages
 from mmrl.estimators import score
 from mmrl.estimators.scoring import predict_values
-from mmrl.model_config import LoraConfig
+from mmrl.pretrained.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter

@@ -7,7 +7,7 @@ import torch
 from peft.tuners.lora import Linear
 from torch.utils.flop_counter import FlopCounterMode
 
-from mmrl.model_config import LoraConfig
+from mmrl.pretrained.model_config import LoraConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.training.lora_layer import InPlaceLora
 from models.network.core import MaskedTokenModel

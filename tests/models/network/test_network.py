@@ -10,8 +10,8 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.estimators.masks.strategy import passes_of
 from mmrl.estimators.scoring import score
-from mmrl.model_config import ModelConfig
 from mmrl.pretrained.checks import check_cache
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
 from models import Policy
 from models.network.network import Network
