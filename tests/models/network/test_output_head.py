@@ -1,0 +1,28 @@
+"""Logits column by column are those of the rows, turned."""
+
+import pytest
+import torch
+
+from mmrl.randomness import generator
+from models.network.output_head import OutputHead
+
+
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("into", [False, True], ids=["new", "given"])
+def test_logits_by_column_are_those_by_row(biased: bool, into: bool) -> None:
+    draws = generator("test", "output head")
+    weight, bias, x = (
+        torch.randn(*shape, generator=draws, dtype=torch.float64)
+        for shape in ((7, 4), (7,), (3, 4))
+    )
+    head = OutputHead(weight, bias if biased else None)
+    out = torch.full((7, 3), torch.nan, dtype=torch.float64) if into else None
+    found = head.by_column(x, out)
+    torch.testing.assert_close(found, head(x).T)
+    assert out is None or found.data_ptr() == out.data_ptr()
+
+
+def test_logits_of_half_precision_are_widened_by_column_as_by_row() -> None:
+    weight, x = torch.randn(5, 4).bfloat16(), torch.randn(2, 4).bfloat16()
+    head = OutputHead(weight, wide=True)
+    assert head.by_column(x).dtype == head(x).dtype == torch.float32
