@@ -78,6 +78,9 @@ def replace_layers(
             device="meta",
         )
         made.weight, made.bias = weight, layer.bias
+        # on a CPU with AVX512-BF16 the first pass without gradient would pack the weights for
+        # inference: scales rounded to bfloat16, no gradient for what lies below (seen in 0.50.2)
+        made.support_avx512bf16_for_cpu = False
         parent, _, own = name.removesuffix(".weight").rpartition(".")
         setattr(network.get_submodule(parent), own, made)
     network.is_loaded_in_4bit = True  # type: ignore[assignment]  # read by peft

@@ -39,8 +39,7 @@ class RisingRateConfig(MaskConfig):
     """Options of strategies whose rate rises over the inner iterations."""
 
     min_mask_rate: float = 0.0
-    """Lowest share of hidden positions, where the share varies. That of random and ar_like varies
-    over the inner iterations: with a single one they hide everything, whatever this is."""
+    """Lowest share of hidden positions; random and ar_like end with all in the last iteration."""
 
     def __post_init__(self) -> None:
         rate = self.min_mask_rate
