@@ -191,11 +191,11 @@ def watch_run(limit: float) -> Iterator[None]:
 
 
 def lost_process() -> str:
-    """Which process of this run was lost, as far as its watchdog knows; waits for its next beat."""
+    """Which process of this run was lost, as far as its watchdog knows; waits for some beats."""
     watchdog = _watchdog.get()
     if watchdog is None or watchdog.heartbeats is None:
         return ""
-    until = time.monotonic() + 3 * BEAT
+    until = time.monotonic() + 10 * BEAT  # on a busy machine a beat may come late
     while not watchdog.lost and time.monotonic() < until:
         time.sleep(BEAT / 10)
     return watchdog.lost
