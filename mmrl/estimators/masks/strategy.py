@@ -39,7 +39,7 @@ class RisingRateConfig(MaskConfig):
     """Options of strategies whose rate rises over the inner iterations."""
 
     min_mask_rate: float = 0.0
-    """Lowest share of hidden positions; random and ar_like end with all in the last iteration."""
+    """Lowest share of hidden positions; the last iteration of random hides all."""
 
     def __post_init__(self) -> None:
         rate = self.min_mask_rate
