@@ -50,6 +50,8 @@ def describe_calls(thread: int) -> tuple[str, bool]:
 def read_stacks() -> dict[int, list[Call]]:
     """The calls of every thread by its identifier, the innermost last.
 
+    A thread that only begins or ends has none and is left out.
+
     `faulthandler` reads all of them at one moment. Frames from `sys._current_frames` go on running
     while they are read, and in Python 3.11 the caller of a frame that has ended may be any object.
     """
@@ -64,7 +66,7 @@ def read_stacks() -> dict[int, list[Call]]:
             calls = stacks[int(thread[1], 16)] = []
         elif call := CALL.fullmatch(line):
             calls.insert(0, Call(Path(call[1]), int(call[2]), call[3]))
-    return stacks
+    return {thread: calls for thread, calls in stacks.items() if calls}
 
 
 def _describe(stack: list[Call]) -> str:

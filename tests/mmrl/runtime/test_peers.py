@@ -60,5 +60,5 @@ def test_a_rank_whose_peer_is_killed_says_so_in_a_line(launched: SimpleNamespace
     said = launched.said.read_text()
     lines = [line for line in said.splitlines() if line.startswith("error: ")]
     assert lines and "another process of the run has ended" in lines[0], said[-3000:]
-    assert f"rank 1 has ended: process {victim.pid} is gone" in lines[0]
+    assert f"rank 1 has ended: process {victim.pid} is gone" in lines[0], said[-3000:]
     assert "resume_from_checkpoint=auto" in lines[0]

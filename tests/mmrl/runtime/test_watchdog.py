@@ -116,10 +116,27 @@ def test_the_calls_of_a_thread_that_goes_on_running_are_read() -> None:
 
     worker = threading.Thread(target=run, daemon=True)
     worker.start()
-    found = [read_stacks()[worker.ident or 0] for _ in range(200)]
+    found = [read_stacks().get(worker.ident or 0, []) for _ in range(200)]
     done.set()
     assert {"run", "recurse"} <= {call.name for calls in found for call in calls}
     assert all(calls[0].name.endswith("_bootstrap") for calls in found if calls)
+
+
+def test_threads_that_only_begin_or_end_have_no_calls_and_are_left_out() -> None:
+    done = threading.Event()
+
+    def begin_threads() -> None:
+        while not done.is_set():
+            for worker in [threading.Thread(target=time.sleep, args=(1e-4,)) for _ in range(20)]:
+                worker.start()
+
+    makers = [threading.Thread(target=begin_threads, daemon=True) for _ in range(3)]
+    for maker in makers:
+        maker.start()
+    found = [read_stacks() for _ in range(500)]
+    done.set()
+    assert all(calls for stacks in found for calls in stacks.values())
+    assert len({thread for stacks in found for thread in stacks}) > len(makers) + 1
 
 
 def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
