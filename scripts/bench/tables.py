@@ -49,7 +49,17 @@ COLUMNS = {
         "same_metrics",
         "same_weights",
     ),
-    "text_sampling": ("cache", "window", "tokens_per_s", "ratio", "same_tokens"),
+    "text_sampling": (
+        "config.prompt_length",
+        "config.length",
+        "config.steps",
+        "config.temperature",
+        "cache",
+        "window",
+        "tokens_per_s",
+        "ratio",
+        "same_tokens",
+    ),
 }
 """Keys that are shown, with dots between those of nested objects; of other benchmarks all that
 hold a number or a word."""
