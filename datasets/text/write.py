@@ -43,17 +43,26 @@ class Kind(NamedTuple):
 
 COUNTDOWN = Kind(countdown.rows, countdown.completion)
 ARITHMETIC = Kind(arithmetic.rows, arithmetic.completion, arithmetic.careless)
+SUDOKU = Kind(sudoku.rows, sudoku.completion, sudoku.careless)
 SMALL = partial(arithmetic.rows, largest=9, largest_factor=9)
 SETS = {
     "countdown": COUNTDOWN,
     "countdown_small": COUNTDOWN._replace(rows=partial(countdown.rows, largest=20)),
     "countdown_four": COUNTDOWN._replace(rows=partial(countdown.rows, numbers=4)),
-    "sudoku": Kind(sudoku.rows, sudoku.completion, sudoku.careless),
+    "sudoku": SUDOKU,
+    "sudoku_hard": SUDOKU._replace(rows=partial(sudoku.rows, fewest=11, most=12)),
     "arithmetic": ARITHMETIC,
     "arithmetic_small": ARITHMETIC._replace(rows=SMALL),
     "arithmetic_steps": Kind(SMALL, arithmetic.steps, arithmetic.careless_steps),
 }
-COMMITTED = ("countdown", "countdown_small", "sudoku", "arithmetic", "arithmetic_small")
+COMMITTED = (
+    "countdown",
+    "countdown_small",
+    "sudoku",
+    "sudoku_hard",
+    "arithmetic",
+    "arithmetic_small",
+)
 HELD_OUT_ROWS = {"validation": 128, "test": 256}
 
 

@@ -23,7 +23,12 @@ from rewards.countdown import solves
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "text"
-REWARD = {"countdown": "countdown", "countdown_small": "countdown", "sudoku": "sudoku"}
+REWARD = {
+    "countdown": "countdown",
+    "countdown_small": "countdown",
+    "sudoku": "sudoku",
+    "sudoku_hard": "sudoku",
+}
 
 
 load = partial(by_path.load, FOLDER)
@@ -60,6 +65,7 @@ def test_splits_share_no_numbers_sums_or_families() -> None:
         "arithmetic": arithmetic.key_of,
         "arithmetic_small": arithmetic.key_of,
         "sudoku": lambda row: sudoku.family(row["solution"]),
+        "sudoku_hard": lambda row: sudoku.family(row["solution"]),
     }
     for split in splits.SPLITS:
         others = [other for other in splits.SPLITS if other != split]
@@ -102,12 +108,13 @@ def test_there_are_288_grids_in_12_families_and_every_puzzle_has_one_solution() 
         "test": 48,
     }
     assert sudoku.count_solutions("0" * 16) == 288
-    for row in rows_of("sudoku", "test"):
+    for row in rows_of("sudoku", "test") + rows_of("sudoku_hard", "test"):
         given = zip(row["puzzle"], row["solution"], strict=True)
         assert all(cell in ("0", digit) for cell, digit in given)
         assert sudoku.count_solutions(row["puzzle"]) == 1
-    empty = Counter(row["puzzle"].count("0") for row in rows_of("sudoku", "train"))
-    assert set(empty) == set(range(4, 11)) and min(empty.values()) > 200
+    for name, cells in (("sudoku", range(4, 11)), ("sudoku_hard", (11, 12))):
+        empty = Counter(row["puzzle"].count("0") for row in rows_of(name, "train"))
+        assert set(empty) == set(cells) and min(empty.values()) > 200
 
 
 def test_arithmetic_puts_products_first_and_stays_at_zero_or_above() -> None:
