@@ -11,7 +11,7 @@ import torch
 from eval.eval_config import EvalConfig
 from mmrl.preflight.disk import VQ_BYTES, format_size
 from mmrl.preflight.logits_memory import count_logits
-from mmrl.preflight.memory import count_weights
+from mmrl.preflight.policy_sizes import count_weights
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B, find_sizes
 from mmrl.pretrained.known import image_tokens, known_config, own_vq
 from models.families import get_family

@@ -6,22 +6,24 @@ on the same device and the reserve of the allocator come on top.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.preflight.logits_memory import count_logits, hold_logits
+from mmrl.preflight.policy_sizes import (
+    count_policy,
+    count_trained,
+    list_tensors,
+    outline_policy,
+    plan_rollout_weights,
+)
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B
 from mmrl.preflight.state_memory import (
     CastBytes,
-    ModelBytes,
     Needs,
     add_checkpoints,
     count_casts,
-    count_model,
     count_moments,
-    gather_share,
     gather_units,
     hold_state,
     peak_of_loading,
@@ -33,12 +35,10 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
 from mmrl.runtime.placement import ALONE, Placement
-from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
 from mmrl.training.trainable import trained_in_full
 from models.families import get_family
 from models.network.core import MaskedTokenModel
 from models.network.network import Network
-from models.quantization import list_quantized
 from models.task_names import EDITS, writes_images
 
 
@@ -59,22 +59,11 @@ def estimate(
         moments); and what single phases hold beside them: `loading`, `sampling` (of a batch of
         rollouts), `update` (of a micro-batch), `step` of the optimiser and `saving`.
     """
-    with torch.device("meta"):
-        network = get_family(raw).network(raw)
+    network = outline_policy(raw)
     size, lora = BYTES[config.model.dtype], config.model.lora
-    trained = trained_in_full(network, config.model)
-    full = sum(p.numel() for p in trained.values()) * size
-    # peft holds adapters of half-precision weights in float32
-    adapter = 0 if lora is None else adapter_size(network, lora.r, lora.target_modules)
-    own = {id(p) for p in trained.values()}
-    tensors: list[tuple[str, float, float]] = [
-        (name, p.numel() * size, p.numel() * size * (id(p) in own))
-        for name, p in network.named_parameters()
-    ]
-    tensors.append(("parts", network.count_parts() * size - _saved(config, network), 0.0))
-    found = choose(config, dtype=config.model.dtype)
-    share = gather_share(found.bf16, found.torch_compile, size)
-    model = replace(count_model(tensors, config.optimizer, size, adapter * 4), gathered=share)
+    full, adapter = count_trained(config, network)
+    tensors = list_tensors(config, network)
+    model = count_policy(config, network)
     needs = hold_state(model, placement)
     sharded = placement.way in ("fsdp2", "zero3")
     parts, away = placement.shards if sharded else 1, placement.weights_apart
@@ -92,45 +81,22 @@ def estimate(
     micro = [_update(config, network, raw, task, rows) for task in tasks]
     kept, working = (max(each) for each in zip(*micro, strict=True))
     copies = CastBytes(0.0, 0.0, 0.0)
-    narrow = placement.way == "fsdp2" and share < 1  # gathered in bfloat16
-    if found.bf16 and size == 4 and not narrow:
+    narrow = placement.way == "fsdp2" and model.gathered < 1  # gathered in bfloat16
+    if choose(config, dtype=config.model.dtype).bf16 and size == 4 and not narrow:
         copies = count_casts(tensors, model, config.model.gradient_checkpointing)
     kept, working = kept + copies.kept, working + copies.working
     sampling = max(_sampling(config, network, raw, task, placement.world_size) for task in tasks)
     needs.add("loading", peak_of_loading(model, placement))
     whole = plan_rollout_weights(config, model, placement) == "whole"
-    if whole and placement.way == "fsdp2":  # what is not trained is never sharded
+    if whole and placement.way == "fsdp2":  # what is not trained is never sharded, nor gathered
         needs.add("weights", (model.weights - full) * (1 - 1 / placement.shards), away)
+        model = replace(model, outer=model.trained_outer, block=model.trained_block)
     needs.add("sampling", sampling + copies.sampling + gather_units(model, placement, whole))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
     saved = adapter * 4 + full if lora is not None else model.weights
     add_checkpoints(needs, model, placement, saved, config.async_save and config.save_steps > 0)
     return needs
-
-
-def plan_rollout_weights(
-    config: RLConfig, model: ModelBytes, placement: Placement
-) -> Literal["whole", "by_block"]:
-    """What `rollout_weights` comes to; on a device that is not known, by block."""
-    memory = placement.memory or 0.0
-    return choose_rollout_weights(config.rollout_weights, model.weights, memory)
-
-
-def count_weights(raw: Mapping[str, Any]) -> int:
-    """Parameters of the network of a config.json, and of what is loaded beside it."""
-    with torch.device("meta"):
-        network = get_family(raw).network(raw)
-    return sum(p.numel() for p in network.parameters()) + network.count_parts()
-
-
-def _saved(config: RLConfig, network: Network) -> float:
-    """Bytes that weights in 4 bits take less."""
-    if config.model.quantization_config is None:
-        return 0
-    state, names = network.state_dict(), list_quantized(network)
-    bits = 8 * BYTES[config.model.dtype] - config.model.quantization_config.bits
-    return sum(state[name].numel() for name in names) * bits / 8
 
 
 def _value(config: RLConfig, network: Network, adapter: int) -> float:
@@ -213,10 +179,3 @@ def _response_shape(
     images = writes_images(task.config.task)
     columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else network.vocab_size
     return completion_length(task.config, config.model, raw), columns
-
-
-def adapter_size(network: Network, rank: int, roles: list[str]) -> int:
-    """Parameters of a LoRA adapter of a rank on the layers of some roles."""
-    ends = tuple(end for role in roles for end in network.layer_roles[role])
-    layers = [module for name, module in network.named_modules() if name.endswith(ends)]
-    return sum(rank * (m.in_features + m.out_features) for m in layers)  # type: ignore[operator]

@@ -11,8 +11,9 @@ from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
 from mmrl.preflight.disk import VQ_BYTES, describe_disk
-from mmrl.preflight.memory import count_weights, estimate, find_block_size
+from mmrl.preflight.memory import estimate, find_block_size
 from mmrl.preflight.memory_plan import describe_memory
+from mmrl.preflight.policy_sizes import count_weights
 from mmrl.preflight.probe_config import SAMPLES
 from mmrl.preflight.public_sizes import BYTES, sizes
 from mmrl.preflight.reward_probe import format_probes
@@ -52,6 +53,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
     world_size = world_size or count_processes()
     RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     tasks = list(check_run(config, world_size, dry=True).values())
+    (name, raw), placement = sizes(config), read_placement(world_size=world_size)
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]
@@ -59,10 +61,8 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
     for task in tasks:
         for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
             lines += [f"  {title}", *(f"    {line}" for line in format_probes(probes))]
-    name, raw = sizes(config)
     if name is not None:
         lines.append(f"{config.model.path} is not on this machine; sizes are those of {name}")
-    placement = read_placement(world_size=world_size)
     lines += describe_memory(estimate(config, raw, tasks, placement), placement)
     lines.append("disk, estimated")
     alone = estimate(config, raw, tasks)

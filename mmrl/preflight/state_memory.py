@@ -109,6 +109,7 @@ class ModelBytes:
         size: bytes of a number of the weights.
         gathered: share of the bytes of a block that are gathered; half where float32 is gathered in
             bfloat16.
+        adapter: bytes of an adapter that is beside the weights.
     """
 
     weights: float
@@ -124,6 +125,7 @@ class ModelBytes:
     pages: bool = False
     size: int = 4
     gathered: float = 1.0
+    adapter: float = 0.0
 
     @property
     def gathered_block(self) -> float:
@@ -170,6 +172,7 @@ def count_model(
         blocks=number,
         pages=optimizer.startswith("paged"),
         size=size,
+        adapter=adapter,
     )
 
 
@@ -262,15 +265,18 @@ def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -
     Args:
         model: sizes.
         placement: of its parts.
-        whole: whether all of them are gathered for a phase of rollouts.
+        whole: whether they are gathered once for a phase of rollouts: by FSDP2 those that are
+            trained, as the others are not sharded then; by ZeRO-3 all of them.
     """
     if placement.way == "fsdp2" and whole:
-        saved = (model.block - model.gathered_block) * model.blocks
-        return model.weights - saved + max(model.outer, model.gathered_block)
+        outer, block = model.trained_outer, model.trained_block * model.gathered
+        return outer + block * model.blocks + max(outer, block)
     if placement.way == "fsdp2":
         # the buffer of a unit is kept until the next one has arrived
         return model.outer + 2 * model.gathered_block + max(model.outer, model.gathered_block)
-    return min(model.weights, LIVE * model.size) if placement.way == "zero3" else 0.0
+    if placement.way == "zero3":
+        return model.weights + model.adapter if whole else min(model.weights, LIVE * model.size)
+    return 0.0
 
 
 def peak_of_update(model: ModelBytes, placement: Placement, kept: float, working: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mmrl.preflight.memory import count_weights
+from mmrl.preflight.policy_sizes import count_weights
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, MMADA_8B
 from mmrl.preflight.state_memory import gather_share
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig

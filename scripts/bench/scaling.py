@@ -88,7 +88,13 @@ WAYS: dict[str, Callable[[int], Placement]] = {
     "ZeRO-3, weights and optimiser in host memory": lambda n: Placement(
         "zero3", n, n, min(n, NODE), True, True, "cuda"
     ),
+    "ZeRO-3, whole weights in rollouts": lambda n: Placement(
+        "zero3", n, n, min(n, NODE), device="cuda"
+    ),
     "FSDP2": lambda n: Placement("fsdp2", n, n, min(n, NODE), device="cuda"),
+    "FSDP2, whole weights in rollouts": lambda n: Placement(
+        "fsdp2", n, n, min(n, NODE), device="cuda"
+    ),
     "FSDP2, a copy in each node (HSDP)": lambda n: Placement(
         "fsdp2", n, min(n, NODE), min(n, NODE), device="cuda"
     ),
@@ -96,29 +102,31 @@ WAYS: dict[str, Callable[[int], Placement]] = {
         "fsdp2", n, n, min(n, NODE), True, True, "cuda"
     ),
 }
+"""By name; without `whole` in it, rollouts gather by block."""
 
 
-def phases(case: Case, placement: Placement, **changes: Any) -> dict[str, tuple[float, float]]:
-    """GiB on the device and in the memory of the host, by phase."""
+def phases(case: Case, way: str, n: int, **changes: Any) -> dict[str, tuple[float, float]]:
+    """GiB on the device and in the memory of the host, by phase, in a way on `n` GPUs."""
     config, task = case.config, case.task
+    changes["rollout_weights"] = "whole" if "whole" in way else "by_block"
     if "rollout_batch_size" in changes:
         options = replace(task.config, rollout_batch_size=changes.pop("rollout_batch_size"))
         config = replace(config, tasks={"task": options})
         task = Task("task", options)
-    needs = estimate(replace(config, **changes), case.raw, [task], placement)
+    needs = estimate(replace(config, **changes), case.raw, [task], WAYS[way](n))
     return {each.phase: (each.device / GIB, each.host / GIB) for each in needs.phases()}
 
 
 def memory_rows(s: Setting, case: Case) -> Iterator[list[str]]:
     """Peak per device once the model is loaded, in each way, with its phase."""
     yield ["way", *(f"{n} GPU{'s' * (n > 1)}" for n in DEVICES)]
-    for way, place in WAYS.items():
+    for way in WAYS:
         cells = []
         for n in DEVICES:
             if n == 1 and "host memory" not in way and way != "DDP":
                 cells.append("")
                 continue
-            found = phases(case, place(n))
+            found = phases(case, way, n)
             del found["loading"]
             phase = max(found, key=lambda name: found[name][0])
             gib, host = found[phase][0], max(each for _, each in found.values())
@@ -132,27 +140,27 @@ def batch_rows(s: Setting, case: Case) -> Iterator[list[str]]:
     """Largest micro-batch and rollout batch that fit, powers of two."""
     yield ["way", *(f"{n} GPU{'s' * (n > 1)}" for n in DEVICES)]
     update = "per_device_train_batch_size", ("update", "optimiser step")
-    for way in ("DDP", "ZeRO-3", "FSDP2", "FSDP2, all in host memory"):
+    shared = [way for way in WAYS if way.startswith(("ZeRO-3", "FSDP2")) and "host" not in way]
+    for way in ("DDP", *(way for way in shared if "HSDP" not in way), "FSDP2, all in host memory"):
         cells = []
         for n in DEVICES:
-            if n == 1 and way in ("ZeRO-3", "FSDP2"):
+            if n == 1 and way in shared:
                 cells.append("")
                 continue
-            place = WAYS[way](n)
-            sizes = largest(s, case, place, *update), None
+            sizes = largest(s, case, way, n, *update), None
             if sizes[0]:
-                sizes = sizes[0], largest(s, case, place, "rollout_batch_size", ("rollout",))
+                sizes = sizes[0], largest(s, case, way, n, "rollout_batch_size", ("rollout",))
             cells.append(f"{sizes[0]} / {sizes[1]}" if all(sizes) else "none")
         yield [way, *cells]
 
 
-def largest(s: Setting, case: Case, placement: Placement, key: str, names: Sequence[str]) -> int:
+def largest(s: Setting, case: Case, way: str, n: int, key: str, names: Sequence[str]) -> int:
     """The largest power of two with which some phases fit, at most `LARGEST` and a device's share;
     0 for none. Between two sizes memory is taken to be linear, which overestimates it."""
-    most = min(LARGEST, s.num_prompts * s.num_generations // placement.world_size)
+    most = min(LARGEST, s.num_prompts * s.num_generations // n)
 
     def need(size: int) -> float:
-        found = phases(case, placement, **{key: size})
+        found = phases(case, way, n, **{key: size})
         return max(found[name][0] for name in names)
 
     if (whole := need(most)) <= s.memory_gib:
@@ -255,6 +263,8 @@ def count_traffic(s: Setting, case: Case, way: str, n: int, once: bool = False) 
         return Traffic(update=updates * part * (micro * case.trained + changed))
     gathers = 1 if once else batches * work.forwards["rollout"]
     weights = case.gathered if way == "FSDP2" else case.weights
+    if once and way == "FSDP2" and case.adapter is not None:  # the base is never sharded
+        weights = case.trained
     return Traffic(
         part * weights * gathers,
         part * weights * micro * work.forwards["scoring"],
@@ -293,7 +303,8 @@ def traffic_rows(s: Setting, case: Case) -> Iterator[list[str]]:
     ways = {
         "DDP": ("DDP", False),
         "ZeRO-2": ("ZeRO-2", False),
-        "ZeRO-3": ("ZeRO-3", False),
+        "ZeRO-3, by block": ("ZeRO-3", False),
+        "ZeRO-3, whole for each rollout phase": ("ZeRO-3", True),
         "FSDP2, by block": ("FSDP2", False),
         "FSDP2, whole for each rollout phase": ("FSDP2", True),
     }
@@ -311,7 +322,8 @@ def time_rows(s: Setting, case: Case) -> Iterator[list[str]]:
     yield ["way", "GPUs", "rollout", "scoring", "update", "step", "rollouts per second", "limit"]
     ways = {
         "DDP": ("DDP", False),
-        "ZeRO-3": ("ZeRO-3", False),
+        "ZeRO-3, by block": ("ZeRO-3", False),
+        "ZeRO-3, whole for each rollout phase": ("ZeRO-3", True),
         "FSDP2, by block": ("FSDP2", False),
         "FSDP2, whole for each rollout phase": ("FSDP2", True),
     }

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mmrl.randomness import generator
-from mmrl.runtime.placement import Placement
 from mmrl.samplers import SamplerConfig, sample
 from models.network.flops import PassSize, measure_pass
 from tests.mmrl.text_canvases import LENGTH, POLICY, canvas_of
@@ -69,8 +68,7 @@ def test_the_memory_of_the_page_is_about_what_the_dry_run_estimates(
     table = PAGE.read_text().split("## Memory")[1].split("With all weights trained:")[1]
     for way, cells in re.findall(r"^\| (DDP|FSDP2|ZeRO-3) \|(.+) \|$", table.split("##")[0], re.M):
         gib = float(re.findall(r"(\d+) \(", cells)[-1])
-        placement: Placement = scaling.WAYS[way](64)
-        found = scaling.phases(case, placement)
+        found = scaling.phases(case, way, 64)
         assert max(device for name, (device, _) in found.items() if name != "loading") == (
             pytest.approx(gib, rel=0.15, abs=1)
         )

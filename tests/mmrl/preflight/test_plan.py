@@ -11,8 +11,9 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from mmrl.preflight.memory import adapter_size, estimate
+from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
+from mmrl.preflight.policy_sizes import adapter_size
 from mmrl.preflight.public_sizes import MMADA_8B
 from mmrl.preflight.run_checks import check_geometry, check_model
 from mmrl.preflight.state_memory import Needs
