@@ -13,7 +13,7 @@ from mmrl.config import to_yaml
 from mmrl.preflight.disk import VQ_BYTES, describe_disk
 from mmrl.preflight.memory import estimate, find_block_size
 from mmrl.preflight.memory_plan import describe_memory
-from mmrl.preflight.policy_sizes import count_weights
+from mmrl.preflight.policy_sizes import count_weights, explain_plan
 from mmrl.preflight.probe_config import SAMPLES
 from mmrl.preflight.public_sizes import BYTES, sizes
 from mmrl.preflight.reward_probe import format_probes
@@ -55,6 +55,8 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
     tasks = list(check_run(config, world_size, dry=True).values())
     (name, raw), placement = sizes(config), read_placement(world_size=world_size)
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]
+    if (gathered := explain_plan(config, raw, placement)) is not None:
+        lines.append(f"  weights     {gathered}")
     for task in tasks:
         lines += [f"  {line}" for line in _task(config, task, world_size)]
     lines.append("rewards")

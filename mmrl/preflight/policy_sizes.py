@@ -11,7 +11,10 @@ from mmrl.preflight.state_memory import ModelBytes, count_model, gather_share
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.computation import choose
 from mmrl.runtime.placement import Placement
-from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
+from mmrl.runtime.sharding.rollout_weights import (
+    choose_rollout_weights,
+    explain_rollout_weights,
+)
 from mmrl.training.trainable import trained_in_full
 from models.families import get_family
 from models.network.network import Network
@@ -80,3 +83,12 @@ def plan_rollout_weights(
     """What `rollout_weights` comes to; on a device that is not known, by block."""
     memory = placement.memory or 0.0
     return choose_rollout_weights(config.rollout_weights, model.weights + model.adapter, memory)
+
+
+def explain_plan(config: RLConfig, raw: Mapping[str, Any], placement: Placement) -> str | None:
+    """What `rollout_weights` comes to, and why; None where every process has all weights."""
+    if placement.way not in ("fsdp2", "zero3"):
+        return None
+    model = count_policy(config, outline_policy(raw))
+    size = model.weights + model.adapter
+    return explain_rollout_weights(config.rollout_weights, size, placement.memory)

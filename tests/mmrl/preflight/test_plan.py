@@ -27,6 +27,7 @@ from mmrl.training.micro_batches import split_parts
 from models.families import FAMILIES
 from models.network.core import MaskedTokenModel
 from tests.mmrl.runs import (
+    ACCELERATE,
     LORA,
     ROOT,
     VQ,
@@ -301,3 +302,20 @@ def test_update_and_sampling_do_not_add_up_and_more_processes_reduce_a_copy_of_g
     resident = sum(one[name] for name in ("weights", "optimiser", "reference", "snapshot"))
     assert phases["rollout"] == resident + one["sampling"]
     assert phases["update"] == resident + one["gradients"] + one["update"]
+
+
+def test_a_dry_run_says_what_rollouts_gather_where_weights_are_shared(
+    world: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], no_weights: None
+) -> None:
+    words = [*command_line(world, tmp_path / "run"), "dry_run=true"]
+    for launch, change, said in (
+        ("fsdp2_cpu2", "auto", "gathered whole, once per rollout phase (rollout_weights: auto)"),
+        ("zero3_cpu2", "by_block", "gathered by block, whenever one computes (rollout_weights: by"),
+        ("fsdp2", "auto", "MiB; the device is not known here: whole where it has"),
+        ("cpu2", "auto", None),
+    ):
+        file = f"launch_config={ACCELERATE / launch}.yaml"
+        assert main([*words, file, f"rollout_weights={change}", "tasks.shapes.num_prompts=8"]) == 0
+        found = capsys.readouterr().out
+        assert ("  weights     gathered" in found) == (said is not None)
+        assert said is None or said in found, (launch, found)
