@@ -41,9 +41,10 @@ class RLConfig(RunConfig):
     """Mask draws whose graphs are held at once where the loss is no sum over them; more of them are
     scored once more beforehand. Changes speed and memory only."""
     rollout_weights: Literal["whole", "by_block", "auto"] = "auto"
-    """How rollouts read weights that processes share. `whole` gathers them once per phase, and with
-    an adapter the adapter alone; `by_block` gathers each block whenever it computes; `auto` is
-    `whole` where all weights take at most half of a device's memory."""
+    """How rollouts read weights that processes share. `whole` gathers them once per phase:
+    FSDP2 those that are trained (with LoRA the adapter), as the others are then not shared, ZeRO-3
+    all of them. `by_block` gathers each block whenever it computes; `auto` is `whole` where all
+    weights take at most half of a device's memory."""
     sync_ref_model: bool = False
     """Let the reference policy follow the trained one: reference <- alpha * policy + (1 - alpha) *
     reference, every `ref_model_sync_steps` optimiser steps, with alpha `ref_model_mixup_alpha`. It
