@@ -4,12 +4,15 @@ import json
 import platform
 import subprocess
 import sys
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-
+PACKAGES = ("accelerate", "deepspeed")
+"""Packages whose versions a line has beside that of torch, where they are installed."""
 FOLDER = "runs/bench"
 """Where lines are added; those of `scripts/bench/results/` are copied from there."""
 
@@ -42,6 +45,9 @@ def circumstances(cpu: bool = True) -> dict[str, Any]:
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, stdout=subprocess.PIPE, text=True).stdout.strip()
     versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     hardware = f"{processor()}, {torch.get_num_threads()} threads"
     if not cpu and torch.cuda.is_available():
         hardware = f"{torch.cuda.get_device_name()}, {hardware}"

@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -52,6 +53,16 @@ def test_both_ways_agree_and_each_reports_speed_and_memory(
     if name == "update":
         ours, other = quality["gradient_norms"]
         assert ours == pytest.approx(other, rel=1e-4) and ours > 0
+
+
+def test_a_line_has_the_versions_of_what_launches_a_run_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    results = importlib.import_module("results")
+    assert results.circumstances()["versions"]["accelerate"] == metadata.version("accelerate")
+    monkeypatch.setattr(results, "PACKAGES", ("accelerate", "no-such-package"))
+    assert results.circumstances()["versions"].keys() == {"python", "torch", "accelerate"}
 
 
 def run(
