@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.start_config import StartConfig
 from mmrl.randomness import generator
+from mmrl.runtime.sharding.shardable import check_shardable
 from models.families import get_family
 from models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
 from models.layouts.layout_config import LayoutConfig
@@ -35,6 +36,7 @@ def outline_policy(
 
     Raises:
         FileNotFoundError, ValueError: see `load_policy`.
+        ConfigError: a network that cannot be shared by processes as the launch asks.
     """
     directory = find_directory(config.model) if config.model else Path(config.tokenizer)
     if config.model:
@@ -44,6 +46,7 @@ def outline_policy(
         tokenizer = load_tokenizer(directory.expanduser())
         with torch.device("meta"):
             network = build_network(new_config(tokenizer))
+    check_shardable(network, "objective.model", config.model)
     return Policy(network, tokenizer, build_layouts(network, tokenizer, options, vq), network)
 
 

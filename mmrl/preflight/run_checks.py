@@ -4,7 +4,9 @@ from contextlib import nullcontext
 
 from eval.policy_queries import check_queries
 from mmrl.config import check
+from mmrl.preflight.policy_sizes import outline_policy
 from mmrl.preflight.prompt_columns import check_columns
+from mmrl.preflight.public_sizes import sizes
 from mmrl.preflight.reward_probe import offline
 from mmrl.pretrained.checks import (
     check_cache,
@@ -19,7 +21,8 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.deepspeed_launch import check_images, check_value_backbone
-from mmrl.runtime.launch import check_launch
+from mmrl.runtime.launch import check_launch, find_sharding
+from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.samplers import check_blocks
 from models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from models.task_names import writes_images
@@ -44,6 +47,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
         check_value_backbone(config.value.backbone)
     check_geometry(config, world_size)
     check_model(config)
+    check_sharding(config)
     with offline() if dry else nullcontext():
         exact = known_blocks(config.model) is not None
         tasks = {name: Task(name, options, dry, exact) for name, options in config.tasks.items()}
@@ -56,6 +60,13 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
             trained = trained or bool(config.model.modules_to_train)
             check_images(f"tasks.{task.name}.prompts", task.config.prompts, len(kinds) > 1, trained)
     return tasks
+
+
+def check_sharding(config: RLConfig) -> None:
+    """Raise a ConfigError where the launch shards and the policy is known to have no such form."""
+    check_unpacked(config.model.quantization_config, "model.quantization_config")
+    if find_sharding() is not None:
+        check_shardable(outline_policy(sizes(config)[1]), "model.path", config.model.path)
 
 
 def check_geometry(config: RLConfig, world_size: int) -> None:

@@ -14,6 +14,7 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose
 from mmrl.runtime.launch import check_launch, count_processes
 from mmrl.runtime.placement import read_placement
+from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import trained_counts
 from models.network.network import Network
@@ -36,11 +37,13 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
     check_launch(config.optimizer, config.torch_compile)
     world_size = world_size or count_processes()
     entry, options = find_objective(config.objective)
+    check_unpacked(getattr(options, "quantization_config", None), "objective.quantization_config")
     checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
     with offline():
         network, data = entry.load().outline(options)
     size = "not on this machine: loaded from the hub"
     if network is not None:
+        check_shardable(network, "objective.name", config.objective["name"])
         build_optimizers(network, config)
         size = f"{sum(p.numel() for p in network.parameters()):,} parameters"
     trained = trained_counts(network) if isinstance(network, Network) else ()

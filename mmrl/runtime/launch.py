@@ -117,6 +117,13 @@ def _check_optimizer(optimizer: str) -> None:
     check(pages or not optimizer.startswith("paged"), "optimizer", optimizer, allowed, advice)
 
 
+def find_sharding() -> str | None:
+    """`distributed_type` of an accelerate configuration that shards a model; None without."""
+    if uses_deepspeed():
+        return "DEEPSPEED"
+    return "FSDP" if _flag("ACCELERATE_USE_FSDP") else None
+
+
 def count_processes() -> int:
     """The number of processes that the launcher has started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
