@@ -11,13 +11,15 @@ With gradients g_1 … g_n of a method and r_1 … r_n of the first one, over pa
 
 both for the gradient as it is (SGD's direction) and divided element by element by its root mean
 square over the batches (AdamW's). Standard errors are the jackknife's over batches. Embedding and
-head are left out: they hold the largest entries and would hide what the blocks learn.
+head are left out: they hold the largest entries and would hide what the blocks learn. `parts=true`
+adds the share of every part of the network, which patterns of `model.modules_to_train` can name.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +45,8 @@ class Config(RLConfig):
         }
     )
     """Algorithms by the name they get in the table; the first is what the others are held to."""
+    parts: bool = False
+    """Whether the shares of the parts of the network are printed as well."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,17 +70,28 @@ from mmrl.training.trainer import Trainer  # noqa: E402
 from models import load_policy  # noqa: E402
 
 
-def gradients(config: Config) -> dict[str, Tensor]:
-    """Gradients [batches, N] of the weights of the blocks, by method."""
+def part_of(name: str) -> str:
+    """The part of the network that a weight belongs to: `blocks.*.attn.v`, `head`."""
+    return re.sub(r"^blocks\.\d+", "blocks.*", name.rpartition(".")[0])
+
+
+def gradients(config: Config) -> dict[str, dict[str, Tensor]]:
+    """Gradients [batches, N] by method and part of the network."""
     [(name, options)] = config.tasks.items()
     still = {"optimizer": "sgd", "learning_rate": 1e-30, "momentum": 0.0, "max_grad_norm": 0.0}
     policy = load_policy(**policy_options(config.model))
     trainer = Trainer(replace(config, **still), policy, Accelerator(cpu=True))
-    weights = [p for key, p in policy.network.named_parameters() if key.startswith("blocks")]
-    seen: list[Tensor] = []
-    trainer.optimizer.optimizer.register_step_pre_hook(
-        lambda *_: seen.append(torch.cat([p.grad.flatten() for p in weights if p.grad is not None]))
-    )
+    weights: dict[str, list[torch.nn.Parameter]] = {}
+    for key, weight in policy.network.named_parameters():
+        weights.setdefault(part_of(key), []).append(weight)
+    seen: list[dict[str, Tensor]] = []
+
+    def note(*_: object) -> None:
+        found = {part: [p.grad.flatten() for p in of if p.grad is not None] for part, of in parts}
+        seen.append({part: torch.cat(grads) for part, grads in found.items() if grads})
+
+    parts = weights.items()
+    trainer.optimizer.optimizer.register_step_pre_hook(note)
     temperature = options.sampler.temperature
     same = {"beta": 0.0, "num_iterations": 1, "temperature": temperature}
     tasks = {
@@ -85,14 +100,22 @@ def gradients(config: Config) -> dict[str, Tensor]:
     }
     first = next(iter(tasks.values()))
     first.bind_policy(policy, config.seed)
-    found: dict[str, list[Tensor]] = {method: [] for method in tasks}
+    found: dict[str, list[dict[str, Tensor]]] = {method: [] for method in tasks}
     for step in range(config.batches):
         trainer.step = step
         batch = score_groups(sample_groups(first, policy, step, config.seed, 0, 1))
         for method, task in tasks.items():
             trainer.update({name: (task, batch)})
             found[method].append(seen.pop())
-    return {method: torch.stack(rows) for method, rows in found.items()}
+    return {
+        method: {part: torch.stack([row[part] for row in rows]) for part in rows[0]}
+        for method, rows in found.items()
+    }
+
+
+def of_blocks(rows: Mapping[str, Tensor]) -> Tensor:
+    """Gradients [batches, N] of the blocks, of those by part."""
+    return torch.cat([of for part, of in rows.items() if part.startswith("blocks")], dim=1)
 
 
 def adam_scaled(rows: Tensor) -> Tensor:
@@ -143,18 +166,42 @@ def jackknife(value: Callable[[Products], float], of: Products) -> str:
     return f"{value(of):6.3f} ± {error:5.3f}"
 
 
-def show(config: Config) -> None:
-    """Print the table."""
-    found = gradients(config)
+def show_methods(found: Mapping[str, Tensor]) -> None:
+    """Print the table of methods, of their gradients [batches, N]."""
     first = next(iter(found.values()))
-    width = max(map(len, found))
-    columns = ("share", "cosine", "share (AdamW)", "cosine (AdamW)")
-    sys.stdout.write(" " * width + "".join(f"{column:>18}" for column in columns) + "\n")
-    for method, rows in found.items():
-        plain, scaled = products(rows, first), products(adam_scaled(rows), adam_scaled(first))
-        cells = [jackknife(value, of) for of in (plain, scaled) for value in (share, cosine)]
-        sys.stdout.write(f"{method:{width}}" + "".join(f"{cell:>18}" for cell in cells) + "\n")
+    rows = {}
+    for method, own in found.items():
+        plain, scaled = products(own, first), products(adam_scaled(own), adam_scaled(first))
+        rows[method] = [jackknife(value, of) for of in (plain, scaled) for value in (share, cosine)]
+    show(rows, ("share", "cosine", "share (AdamW)", "cosine (AdamW)"))
+
+
+def show_parts(method: str, found: Mapping[str, Tensor]) -> None:
+    """Print the table of the parts of the network, of a method's gradients [batches, N] of each."""
+    rows = {}
+    for part, own in found.items():
+        length = own.square().sum(1).mean().sqrt().item()
+        shares = [jackknife(share, products(of, of)) for of in (own, adam_scaled(own))]
+        rows[part] = [f"{own.shape[1]:,}", f"{length:.4f}", *shares]
+    sys.stdout.write(f"\n{method}\n")
+    show(rows, ("weights", "length", "share", "share (AdamW)"))
+
+
+def show(rows: Mapping[str, Sequence[str]], columns: Sequence[str]) -> None:
+    """Print a table."""
+    width = max(map(len, rows))
+    for name, cells in {"": columns, **rows}.items():
+        sys.stdout.write(f"{name:{width}}" + "".join(f"{cell:>18}" for cell in cells) + "\n")
+
+
+def main(config: Config) -> None:
+    """Print the tables."""
+    found = gradients(config)
+    show_methods({method: of_blocks(rows) for method, rows in found.items()})
+    if config.parts:
+        for method, rows in found.items():
+            show_parts(method, rows)
 
 
 if __name__ == "__main__":
-    show(SETTING)
+    main(SETTING)

@@ -1,5 +1,6 @@
 """The figures of scripts/bench/gradient_noise.py on gradients whose signal and noise are known."""
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -31,16 +32,35 @@ def test_cosine_is_that_of_the_means_whatever_the_noise() -> None:
     assert bench.cosine(bench.products(one, one)) == pytest.approx(1.0)
 
 
+def in_parts(parts: dict[str, torch.Tensor]) -> Callable[[str], int]:
+    """The place of a weight's part among the parts; equal ones keep their order."""
+    return lambda name: list(parts).index(bench.part_of(name))
+
+
+def test_parts_have_the_names_that_modules_to_train_takes(tmp_path: Path) -> None:
+    trainer = trainer_of(run_config(write_world(tmp_path), tmp_path / "run"))
+    parts = {bench.part_of(name) for name, _ in trainer.policy.network.named_parameters()}
+    assert {"head", "embed", "norm", "blocks.*.attn.v", "blocks.*.mlp.down"} <= parts
+    for part in ("head", "norm", "blocks.*.attn.v"):
+        options = replace(trainer.config.model, modules_to_train=[part])
+        trained = trainer_of(replace(trainer.config, model=options)).policy.network
+        assert {bench.part_of(n) for n, p in trained.named_parameters() if p.requires_grad} == {
+            part
+        }
+
+
 def test_what_is_compared_is_the_gradient_an_update_follows(tmp_path: Path) -> None:
     world = write_world(tmp_path)
     run = run_config(world, tmp_path / "run", algorithm={"num_iterations": 1, "beta": 0})
     settings = {f: getattr(run, f) for f in asdict(run)}
     config = bench.Config(**settings, batches=3, methods={"mine": {"name": "mask_grpo"}})
-    [rows] = bench.gradients(config).values()
+    [parts] = bench.gradients(config).values()
+    rows = bench.of_blocks(parts)
 
     sgd = replace(run, optimizer="sgd", learning_rate=1.0, momentum=0.0, max_grad_norm=0.0)
     trainer = trainer_of(sgd)
-    blocks = [p for name, p in trainer.policy.network.named_parameters() if "blocks" in name]
+    named = dict(trainer.policy.network.named_parameters())
+    blocks = [named[name] for name in sorted(named, key=in_parts(parts)) if "blocks" in name]
     before = torch.cat([p.detach().flatten() for p in blocks])
     trainer.update(rollouts(sgd, trainer))
     step = before - torch.cat([p.detach().flatten() for p in blocks])
