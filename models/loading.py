@@ -14,6 +14,7 @@ from torch import Tensor
 
 from models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
 from models.adapter_weights import (
+    LORA,
     check_adapter,
     has_adapter,
     merge_into,
@@ -259,15 +260,37 @@ def save_adapter(
         model: with peft's layers.
         directory: existing.
         dtype: of tensors trained in full; None keeps theirs. Factors keep theirs.
-        state: tensors of the network, peft's names included.
+        state: `adapter_tensors` of the network, or all of its tensors.
     """
     config = _peft_config(model)
+    base, adapter = split_adapter(state, config, trained_in_full(model))
+    full = {name: tensor.to("cpu", dtype) for name, tensor in adapter.full.items()}
+    every, _ = split_adapter(model.state_dict(), config)  # whose names alone are read
+    names = public_names(every, model.tied, get_family(model.public_config).KEYS)
+    write_adapter(adapter._replace(full=full), base, config, model, names, directory)
+
+
+def adapter_tensors(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `save_adapter` needs of a state: factors, and layers of which a tensor is trained in
+    full. The frozen rest of the network is not read.
+
+    Args:
+        model: with peft's layers.
+        state: its tensors, or this process's parts of them.
+    """
+    layers = {name.rpartition(".")[0] for name in trained_in_full(model)}
+    return {
+        name: tensor
+        for name, tensor in state.items()
+        if LORA in name or name.rpartition(".")[0] in layers
+    }
+
+
+def trained_in_full(model: Network) -> set[str]:
+    """Names of the trained tensors that are neither factors of an adapter nor the value head's."""
     named = model.named_parameters()
     trained = {name for name, p in named if p.requires_grad and not name.startswith(VALUE_HEAD)}
-    base, adapter = split_adapter(state, config, trained)
-    full = {name: tensor.to("cpu", dtype) for name, tensor in adapter.full.items()}
-    names = public_names(base, model.tied, get_family(model.public_config).KEYS)
-    write_adapter(adapter._replace(full=full), base, config, model, names, directory)
+    return {name for name in trained if LORA not in name}
 
 
 def merge_state(model: Network, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

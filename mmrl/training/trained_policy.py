@@ -26,7 +26,8 @@ from mmrl.training.trainable import (
 )
 from mmrl.training.value_model import ValueModel
 from models import Policy
-from models.loading import merge_state
+from models.adapter_weights import has_adapter
+from models.loading import adapter_tensors, merge_state
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,10 @@ class TrainedPolicy(RunTrainer[RLConfig]):
         PEFT's."""
         network = self.policy.network
         with self.averaged():
-            state = self.sharding.gather(self.sharding.weights(network))
+            weights = self.sharding.weights(network)
+            if has_adapter(weights) and not merge:  # the frozen base stays where it is
+                weights = adapter_tensors(network, weights)
+            state = self.sharding.gather(weights)
             if self.accelerator.is_main_process:
                 state = merge_state(network, state) if merge else state
                 self.policy.save(folder, self.config.save_dtype, state)

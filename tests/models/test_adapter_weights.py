@@ -15,7 +15,7 @@ from mmrl.pretrained.model_config import ROLES, LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
 from models import load_model
 from models.adapter_weights import name_targets
-from models.loading import build_network, names_of, outline, save_model
+from models.loading import adapter_tensors, build_network, names_of, outline, save_model
 from models.network.core import MaskedTokenModel
 from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.networks import LLADA_V, small_network
@@ -97,6 +97,21 @@ def test_peft_puts_a_saved_adapter_on_the_public_model(
         torch.testing.assert_close(tensors[public], state[name], atol=1e-6, rtol=1e-5)
     changed = {n for n, t in base.state_dict().items() if not torch.equal(t, state[n])}
     assert len(changed) == 2 * layers + len(parts) + bool(parts)
+
+
+@pytest.mark.parametrize("options", [*VARIANTS[:3], {"modules_to_train": ["blocks.*.mlp.up"]}])
+def test_an_adapter_is_written_without_the_frozen_weights(tmp_path: Path, options: dict) -> None:
+    network, whole = write(tmp_path, **options)
+    state = adapter_tensors(network, network.state_dict())
+    trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    assert trained == state.keys(), (
+        "no layer of this network has a frozen part beside a trained one"
+    )
+    save_model(network, tmp_path / "part", state=state)
+    names = {path.name for path in whole.iterdir()}
+    assert names == {path.name for path in (tmp_path / "part").iterdir()}
+    for name in names:
+        assert (whole / name).read_bytes() == (tmp_path / "part" / name).read_bytes()
 
 
 @pytest.mark.parametrize("options", [*VARIANTS, {"modules_to_train": ["blocks.0.attn"]}])
