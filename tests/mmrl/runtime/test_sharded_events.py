@@ -13,7 +13,8 @@ from mmrl.run.checkpoint import checkpoint_steps
 from tests.mmrl import sharded_events
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics, same_weights
-from tests.mmrl.runtime.test_sharded import PAIRS, close, equal_metrics
+from tests.mmrl.runtime.test_sharded import PAIRS
+from tests.mmrl.same_runs import close, equal_metrics
 
 every_pair = pytest.mark.parametrize("name", ["pair", *PAIRS.values()])
 in_bfloat16 = pytest.mark.parametrize("kind", ["autocast", "half", "half-lora"])

@@ -10,7 +10,7 @@ import pytest
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.rollout_weights import choose_rollout_weights
 from tests.mmrl import ways
-from tests.mmrl.runtime.test_sharded import close, equal_metrics
+from tests.mmrl.same_runs import close, equal_metrics
 from tests.mmrl.sharded_runs import reinforce
 
 SHORT = {"max_steps": 2, "eval_steps": 1, "save_steps": 2}
