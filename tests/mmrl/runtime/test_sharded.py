@@ -23,7 +23,7 @@ from tests.mmrl.runs import (
     same_weights,
 )
 from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
-from tests.mmrl.sharded_runs import KINDS, reinforce, supervise
+from tests.mmrl.sharded_runs import KINDS, STOPPED, reinforce, supervise
 
 Runs = Callable[[str, str], SimpleNamespace]
 PAIRS = {"fsdp2": "sharing_pair", "zero2": "zero2_pair", "zero3": "zero3_pair"}
@@ -129,9 +129,7 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "kind"), [("fsdp2", "full"), ("zero2", "following"), ("zero3", "following")]
-)
+@pytest.mark.parametrize(("way", "kind"), [(way, kind) for way, kind in EVERY if kind in STOPPED])
 def test_processes_leave_together_when_one_is_told_to_stop(
     runs_of: Runs, way: str, kind: str
 ) -> None:
