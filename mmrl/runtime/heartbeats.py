@@ -1,7 +1,8 @@
 """What each process of a run tells the others about itself, through the store of the process group.
 
 The store (torch's `TCPStore`) is used beside the collectives, so a process can be heard while its
-main thread waits in one, or hangs.
+main thread waits in one, or hangs. A call of the store hangs, whatever its timeout, where the
+process that serves it is stopped; so each is made in a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -57,6 +61,8 @@ class Heartbeat:
 class Heartbeats:
     """Heartbeats of all processes of a run.
 
+    What asks the store raises a RuntimeError where it has ended or does not answer.
+
     Args:
         store: of the process group, with a prefix for the run.
         rank: this process.
@@ -69,20 +75,22 @@ class Heartbeats:
         self.place = {"pid": os.getpid(), "host": name_machine()}
         self.heard: dict[int, tuple[bytes, float]] = {}
         self.beat, self.begun = 0, False
+        self.asked: Future[Any] | None = None
 
     def send(self, own: Heartbeat) -> None:
         """Tell the others."""
         self.beat += 1  # so that two heartbeats are never the same text
-        self.store.set(str(self.rank), json.dumps({**asdict(own), **self.place, "n": self.beat}))
+        text = json.dumps({**asdict(own), **self.place, "n": self.beat})
+        self._ask(lambda: self.store.set(str(self.rank), text))
 
     def receive(self) -> dict[int, Heartbeat]:
         """The last heartbeats of the others, once all have begun; one that is lost has ended."""
         keys = [str(rank) for rank in self.ranks]
-        self.begun = self.begun or self.store.check(keys)
+        self.begun = self.begun or self._ask(lambda: self.store.check(keys))
         if not self.begun:
             return {}
         found = {}
-        for rank, text in enumerate(self.store.multi_get(keys)):
+        for rank, text in enumerate(self._ask(lambda: self.store.multi_get(keys))):
             before, since = self.heard.get(rank, (b"", 0.0))
             if text != before:
                 self.heard[rank] = text, (since := time.monotonic())
@@ -104,11 +112,32 @@ class Heartbeats:
 
     def agree(self, verdict: str) -> str:
         """Publish why the run ends, and return what the first process has published."""
-        return self.store.compare_set(VERDICT, "", verdict).decode()
+        return self._ask(lambda: self.store.compare_set(VERDICT, "", verdict)).decode()
 
     def verdict(self) -> str:
         """Why the run ends, by the first process that knew; empty while it goes on."""
-        return self.store.get(VERDICT).decode() if self.store.check([VERDICT]) else ""
+        known = self._ask(lambda: self.store.check([VERDICT]))
+        return self._ask(lambda: self.store.get(VERDICT)).decode() if known else ""
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        """What a call of the store returns, unless the last one is still without an answer.
+
+        Raises:
+            RuntimeError: no answer within `TIMEOUT` seconds, or an error of the store.
+        """
+        if self.asked is None or self.asked.done():
+            self.asked = Future()
+            threading.Thread(target=_answer, args=(self.asked, call), daemon=True).start()
+            with suppress(TimeoutError):
+                return self.asked.result(TIMEOUT)
+        raise RuntimeError(f"no answer within {TIMEOUT:g} s")
+
+
+def _answer(asked: Future[Any], call: Callable[[], Any]) -> None:
+    try:
+        asked.set_result(call())
+    except RuntimeError as error:
+        asked.set_exception(error)
 
 
 def name_machine() -> str:

@@ -97,8 +97,7 @@ class Watchdog:
         if self.heartbeats is None:
             return ""
         verdict = ""
-        self.others = {rank: self.heartbeats.check(one) for rank, one in self.others.items()}
-        self._note_lost()  # at once, also where the store does not answer
+        self.find_lost()  # at once, also where the store does not answer
         try:
             self.heartbeats.send(own)
             self.others = self.heartbeats.receive()
@@ -109,6 +108,12 @@ class Watchdog:
                 self._lose(f"the store of the processes does not answer ({_first_line(error)})")
         self._note_lost()
         return verdict
+
+    def find_lost(self) -> None:
+        """Note which of the processes that were heard have ended since; without the store."""
+        if self.heartbeats is not None:
+            self.others = {rank: self.heartbeats.check(one) for rank, one in self.others.items()}
+            self._note_lost()
 
     def _note_lost(self) -> None:
         for rank, other in self.others.items():
@@ -196,8 +201,10 @@ def lost_process() -> str:
     if watchdog is None or watchdog.heartbeats is None:
         return ""
     until = time.monotonic() + 10 * BEAT  # on a busy machine a beat may come late
+    watchdog.find_lost()
     while not watchdog.lost and time.monotonic() < until:
         time.sleep(BEAT / 10)
+        watchdog.find_lost()
     return watchdog.lost
 
 

@@ -9,7 +9,6 @@ to call with which words.
 
 import contextlib
 import importlib
-import itertools
 import json
 import os
 import subprocess
@@ -17,10 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from mmrl import rl
-from tests.mmrl.runs import ACCELERATE, launcher, metrics, module_process
+from tests.mmrl.runs import ACCELERATE, launcher, module_process
+from tests.mmrl.same_runs import equal_metrics
 
 
 class Pair:
@@ -67,10 +65,7 @@ class Pair:
         self.begin("mmrl.rl", [*words, f"output_dir={two}"])
         assert rl.main([*words, f"output_dir={one}", *alone]) == 0
         self.end()
-        for line, other in itertools.zip_longest(metrics(one), metrics(two)):
-            assert line.keys() == other.keys()
-            for key, value in line.items():
-                assert other[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+        equal_metrics(one, two)
 
     def close(self) -> None:
         """End both."""

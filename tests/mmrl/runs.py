@@ -75,6 +75,11 @@ def _red(sample: Sample) -> float:
     return sum(n * count for n, count in enumerate(red)) / 255 / sum(red)
 
 
+def vowels(samples: list[Sample]) -> list[float]:
+    """Share of vowels in texts, in [0, 1]; fails on anything but text."""
+    return [sum(letter in "aeiou" for letter in str(each.completion)) / 40 for each in samples]
+
+
 RED = {"name": "redness", "reward": redness}
 
 

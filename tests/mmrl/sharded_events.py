@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 from mmrl import rl
+from mmrl.training.stop_rules import StoppedByRule
 from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import LORA, run_config, world_in
 
@@ -30,27 +32,52 @@ KINDS: dict[str, dict[str, Any]] = {
     "autocast": {**HALF, "model": {"dtype": "float32"}},
     "half": HALF,
     "half-lora": {**HALF, "lora": LORA},
+    "ruled": {"max_steps": 3, "save_steps": 0, "max_kl": 1e-9, "stop_window": 2},
+    "auto": {
+        "max_steps": 2,
+        "save_steps": 1,
+        "per_device_train_batch_size": "auto",
+        "task": {"rollout_batch_size": "auto"},
+        "model": {"dtype": "float64"},
+    },
 }
 """A run whose last process gets SIGUSR1 in the first step and has a loss that is not finite in the
 second; runs under autocast, on weights in float32 and in bfloat16, and on frozen ones in bfloat16
-below an adapter."""
+below an adapter; a run that a rule ends in the second step, and one that finds its batch sizes
+while the last process is short of memory, and goes on when it is not."""
 
 
 def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -> Path:
     """A run of `KINDS` that samples row by row, so that the tokens are those of one process."""
     usual = {"algorithm": {"beta": 0.1}, "task": {"rollout_batch_size": 1}, "adam_epsilon": 1e-3}
+    config = run_config(world, output, **{**usual, **KINDS[kind], **changes})
     with pytest.MonkeyPatch.context() as patch:
         if kind == "events":
             patch.setattr(Trainer, "_loss", disturb(Trainer._loss))
-        return rl.train(run_config(world, output, **{**usual, **KINDS[kind], **changes}))
+        if kind == "auto" and "resume_from_checkpoint" not in changes:
+            patch.setattr(psutil, "virtual_memory", lambda: memory_of(MEMORY()))
+        return rl.train(config)
+
+
+MEMORY = psutil.virtual_memory
+
+
+def memory_of(machine: Any) -> Any:
+    """The memory of a machine of which the last process sees none free, and the others plenty."""
+    return machine._replace(available=1 if is_last() else 2**40)
+
+
+def is_last() -> bool:
+    """Whether this is the last process."""
+    rank, world_size = (int(os.environ.get(n, d)) for n, d in (("RANK", 0), ("WORLD_SIZE", 1)))
+    return rank == world_size - 1
 
 
 def disturb(original: Callable) -> Callable:
     """`Trainer._loss` with the events of the last process; it has the last rollouts of a step."""
-    rank, world_size = (int(os.environ.get(n, d)) for n, d in (("RANK", 0), ("WORLD_SIZE", 1)))
 
     def loss(self: Trainer, part: Any) -> Any:
-        last = rank == world_size - 1 and part.rows.stop == len(part.item.batch)
+        last = is_last() and part.rows.stop == len(part.item.batch)
         if last and self.step == 0:
             os.kill(os.getpid(), signal.SIGUSR1)
         value, shares = original(self, part)
@@ -59,16 +86,29 @@ def disturb(original: Callable) -> Callable:
     return loss
 
 
+def find_sizes(world: SimpleNamespace, output: Path) -> None:
+    """A run that finds its batch sizes in the first of two launches."""
+    reinforce(world, output / "auto", "auto", max_steps=1)
+    reinforce(world, output / "auto", "auto", resume_from_checkpoint="auto")
+
+
 def run_all(world: SimpleNamespace, output: Path) -> None:
-    """A run of every kind, and one more from its first checkpoint."""
-    for kind in KINDS:
+    """A run of every other kind; of those in bfloat16 one more from the first checkpoint."""
+    reinforce(world, output / "events", "events")
+    with pytest.raises(StoppedByRule, match="stopped at step 2: max_kl=1e-09: kl is"):
+        reinforce(world, output / "ruled", "ruled")
+    for kind in ("autocast", "half", "half-lora"):
         run = reinforce(world, output / kind, kind)
-        if kind != "events":
-            begun = str(run / "checkpoints" / "1")
-            reinforce(world, output / f"{kind}-resumed", kind, resume_from_checkpoint=begun)
+        begun = str(run / "checkpoints" / "1")
+        reinforce(world, output / f"{kind}-resumed", kind, resume_from_checkpoint=begun)
 
 
 def main(arguments: list[str]) -> int:
-    """The runs of every process of a pair; arguments: folder of the world, folder for the runs."""
-    run_all(world_in(Path(arguments[0])), Path(arguments[1]))
+    """The runs of every process of a pair.
+
+    Args:
+        arguments: folder of the world, folder for the runs, and `auto` for `find_sizes`.
+    """
+    runs = find_sizes if arguments[2:] else run_all
+    runs(world_in(Path(arguments[0])), Path(arguments[1]))
     return 0

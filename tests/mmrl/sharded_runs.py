@@ -21,9 +21,10 @@ from mmrl.config import ConfigError
 from mmrl.objectives.masked import Masked
 from mmrl.rollouts.rollout import sample_groups
 from mmrl.run.checkpoint import checkpoint_steps
+from mmrl.samplers import SamplerConfig
 from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
-from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, world_in
+from tests.mmrl.runs import LORA, RED, SHAPES, VQ, run_config, vowels, world_in
 
 TRACE = {"name": "trace_rl", "slice_size": 1}
 ASKING = [RED, {"name": "cycle", "max_completion_length": 2, "batch_size": 1}]
@@ -53,14 +54,31 @@ RL = {
         "ema_decay": 0.5,
         "max_grad_norm": 0.01,
     },
+    "text": {
+        "algorithm": {"beta": 0.1},
+        "rollout_weights": "by_block",
+        "task": {
+            "task": "text",
+            "sampler": SamplerConfig(name="static", steps=4, block_size=4),
+            "max_completion_length": 8,
+            "rewards": [{"name": "vowels", "reward": vowels}],
+        },
+    },
 }
 """Runs of four steps: a frozen reference and mini-batches, one with the adapter off, another
 optimiser and an average of the weights; a value head on the policy, and one on a copy that shares
-its frozen weights; a reference that follows the policy, with an average and clipped gradients."""
+its frozen weights; a reference that follows the policy, with an average and clipped gradients;
+texts, whose forward passes are as many on every process, so that weights that are gathered by block
+need no agreement."""
+HELD = ("text",)
+"""Kinds in which a process that is told to stop goes on to the end of the rollouts, because the
+others wait for it in every forward pass."""
+STOPPED = ("full", "following", "text")
+"""Kinds of which one run more is stopped on the way, twice."""
 KINDS = {
-    "fsdp2": ("full", "lora", "value", "value-copy"),
+    "fsdp2": ("full", "lora", "value", "value-copy", "text"),
     "zero2": ("following",),
-    "zero3": ("following", "lora", "value"),
+    "zero3": ("following", "lora", "value", "text"),
 }
 """Those of each way of sharding."""
 BATCH = Masked.batch
@@ -70,7 +88,7 @@ def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -
     """A run of `RL`, evaluated on three prompts one by one: one more on one process of two."""
     task = {"eval_prompts": world.held_out, "eval_limit": 3, "rollout_batch_size": 1}
     task["rewards"] = ASKING if kind == "full" else [RED]
-    task |= changes.pop("task", {})
+    task |= {**RL[kind].get("task", {}), **changes.pop("task", {})}
     # a large epsilon: where a gradient is nearly zero, Adam would follow the sign of its rounding
     values = {"task": task, "eval_steps": 2, "adam_epsilon": 1e-3, "save_total_limit": None}
     config = run_config(world, output, **{**RL[kind], **values, **changes})
@@ -80,19 +98,26 @@ def reinforce(world: SimpleNamespace, output: Path, kind: str, **changes: Any) -
 
 
 def reinforce_stopped(world: SimpleNamespace, output: Path, kind: str) -> None:
-    """A run of which one process is told to stop while it scores, the other later in rollouts."""
-    for rank, step, place, name in ((1, 1, Trainer, "_score"), (0, 2, BlockNetwork, "__call__")):
+    """A run of which one process gets SIGINT as it scores, the other SIGTERM later in rollouts."""
+    scoring = 1, 1, signal.SIGINT, Trainer, "_score"
+    sampling = 0, 2, signal.SIGTERM, BlockNetwork, "__call__"
+    for rank, step, number, place, name in (scoring, sampling):
+        STEP[0] = 0
+        AFTER.clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("mmrl.rollouts.rollout.sample_groups", noting_step(sample_groups))
-            patch.setattr(place, name, stopping(getattr(place, name), rank, step))
+            patch.setattr(place, name, stopping(getattr(place, name), rank, step, number))
             with pytest.raises(KeyboardInterrupt):
                 reinforce(world, output, kind, resume_from_checkpoint="auto")
         assert max(checkpoint_steps(output / "checkpoints")) == step
+    assert bool(AFTER) == (kind in HELD and int(os.environ["RANK"]) == rank)
     reinforce(world, output, kind, resume_from_checkpoint="auto")
 
 
 STEP = [0]
-"""Of the run that goes on."""
+"""Of the run that goes on; -1 once this process was told to stop."""
+AFTER: list[str] = []
+"""Calls that this process has made since then."""
 
 
 def noting_step(original: Callable) -> Callable:
@@ -105,12 +130,14 @@ def noting_step(original: Callable) -> Callable:
     return sampling
 
 
-def stopping(original: Callable, rank: int, step: int) -> Callable:
-    """A function that on one process and in one step gets Ctrl-C."""
+def stopping(original: Callable, rank: int, step: int, number: signal.Signals) -> Callable:
+    """A function that on one process and in one step gets a signal."""
 
     def called(*arguments: Any) -> Any:
+        if STEP[0] == -1:
+            AFTER.append(original.__qualname__)
         if int(os.environ["RANK"]) == rank and STEP[0] == step:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             STEP[0] = -1
         return original(*arguments)
 
@@ -194,7 +221,7 @@ def reinforced(world: SimpleNamespace, output: Path, alone: Path, kind: str) -> 
     reinforce(world, output / f"{kind}-parts", kind, resume_from_checkpoint="auto")
     begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
     reinforce(world, output / f"{kind}-continued", kind, **begun)
-    if kind in ("full", "following"):
+    if kind in STOPPED:
         reinforce_stopped(world, output / f"{kind}-stopped", kind)
 
 

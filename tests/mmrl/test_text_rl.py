@@ -21,17 +21,12 @@ from mmrl.rollouts.rollout import _length_metrics
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.denoise import find_scored
-from mmrl.types import Prompt, Sample
+from mmrl.types import Prompt
 from models import load_policy
 from rewards.scoring.scorer import Scorer
-from tests.mmrl.runs import VQ, roll_out, run_config
+from tests.mmrl.runs import VQ, roll_out, run_config, vowels
 
 SAMPLER = SamplerConfig(name="static", steps=4, block_size=4, eos="stop", cache="prefix", window=2)
-
-
-def vowels(samples: list[Sample]) -> list[float]:
-    """Share of vowels, in [0, 1]; fails on anything but text."""
-    return [sum(c in "aeiou" for c in str(s.completion)) / 40 for s in samples]
 
 
 def text_config(world: SimpleNamespace, folder: Path, **task: object) -> RLConfig:

@@ -1,13 +1,16 @@
 """Launch configurations for GPUs, tried on the CPU.
 
 A launched process does a run of `tests.mmrl.sharded_runs`: its words are folders of the world and
-of the run, the kind and, as JSON, changed settings; `logits_budget` is no setting, but the bytes of
-logits above which they are computed in parts.
+of the run, the kind and, as JSON, changed settings. Two are no settings: `logits_budget`, the bytes
+of logits above which they are computed in parts, and `begun`, a checkpoint from which the process
+does a second run, into a folder beside the first.
 """
 
 import contextlib
+import itertools
 import json
 import os
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -48,16 +51,47 @@ def run(name: str, processes: int, world: Path, output: Path, kind: str, **chang
     Raises:
         AssertionError: a node has failed; with what it said.
     """
-    words = [str(world), str(output), kind, json.dumps(changes)]
     output.parent.mkdir(parents=True, exist_ok=True)
-    for node in launch(name, processes, output.parent, words):
+    words = run_words(world, output, kind, **changes)
+    wait_for_end(launch(name, processes, output.parent, words))
+    return output
+
+
+def torchrun(line: str, world: Path, output: Path, kind: str, **changes: Any) -> Path:
+    """Do a run as `run` does, on the nodes of a torchrun line, with one process on each."""
+    options = shlex.split(line)[1 : shlex.split(line).index("-m") + 1]
+    given = dict(itertools.pairwise(options))
+    here = {given["--nproc_per_node"]: "1", given["--rdzv_endpoint"]: f"127.0.0.1:{find_port()}"}
+    words = run_words(world, output, kind, **changes)
+    options = [here.get(option, option) for option in options]
+    launcher = ("torch.distributed.run", *options)
+    nodes = range(int(given["--nnodes"]))
+    wait_for_end([module_process("tests.mmrl.ways", words, *launcher) for _ in nodes])
+    return output
+
+
+def run_words(world: Path, output: Path, kind: str, **changes: Any) -> list[str]:
+    """The words of a launched process."""
+    return [str(world), str(output), kind, json.dumps(changes)]
+
+
+def wait_for_end(nodes: list[Any]) -> None:
+    """Wait for launchers.
+
+    Raises:
+        AssertionError: one has failed; with what it said.
+    """
+    for node in nodes:
         said = node.communicate(timeout=240)[1].decode()
         assert node.returncode == 0, said[-6000:]
-    return output
 
 
 if __name__ == "__main__":
     where, output, kind, changes = sys.argv[1:]
     settings = json.loads(changes)
     logits_budget.LOGITS_BUDGET = settings.pop("logits_budget", logits_budget.LOGITS_BUDGET)
+    begun = settings.pop("begun", None)
     reinforce(world_in(Path(where)), Path(output), kind, **settings)
+    if begun is not None:
+        again = Path(f"{output}-continued")
+        reinforce(world_in(Path(where)), again, kind, resume_from_checkpoint=begun, **settings)

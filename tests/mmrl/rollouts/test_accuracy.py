@@ -17,8 +17,8 @@ from mmrl.types import Canvas, Cutting, Sample
 from models import load_policy
 from rewards.scoring.reward_scores import RewardScores
 from rewards.scoring.terms import Term
-from tests.mmrl.runs import VQ, roll_out, task_config
-from tests.mmrl.test_text_rl import text_config, vowels
+from tests.mmrl.runs import VQ, roll_out, task_config, vowels
+from tests.mmrl.test_text_rl import text_config
 
 NAN = float("nan")
 

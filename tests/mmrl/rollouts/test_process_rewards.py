@@ -22,8 +22,8 @@ from mmrl.rollouts.tasks import Task
 from mmrl.training.trainer import Trainer
 from mmrl.types import Chunk, Cutting, Sample
 from tests.mmrl.pair import Pair
-from tests.mmrl.runs import command_line, metrics, rollouts, task_config, trainer_of
-from tests.mmrl.test_text_rl import text_config, vowels
+from tests.mmrl.runs import command_line, metrics, rollouts, task_config, trainer_of, vowels
+from tests.mmrl.test_text_rl import text_config
 from tests.mmrl.training.test_value_model import BACKBONES, method
 from tests.rewards.judge_server import counts, judge_server
 

@@ -1,14 +1,11 @@
 """FSDP2 and DeepSpeed ZeRO on two processes against one: equal runs, whole checkpoints, resume."""
 
 import functools
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow.parquet as pq
 import pytest
-import torch
 import yaml
 from safetensors.torch import load_file
 
@@ -23,10 +20,10 @@ from tests.mmrl.runs import (
     launcher,
     metrics,
     module_process,
-    same_pictures,
     same_weights,
 )
-from tests.mmrl.sharded_runs import KINDS, reinforce, supervise
+from tests.mmrl.same_runs import close, equal_metrics, same_rollouts
+from tests.mmrl.sharded_runs import KINDS, STOPPED, reinforce, supervise
 
 Runs = Callable[[str, str], SimpleNamespace]
 PAIRS = {"fsdp2": "sharing_pair", "zero2": "zero2_pair", "zero3": "zero3_pair"}
@@ -88,26 +85,6 @@ def both_shares(batch: Callable) -> Callable:
     return shares
 
 
-def close(one: Path, two: Path, tolerance: float = 1e-6) -> None:
-    """Assert that two model directories hold the same tensors up to rounding."""
-    left, right = (load_file(*folder.glob("*model.safetensors")) for folder in (one, two))
-    assert left.keys() == right.keys()
-    for name, tensor in left.items():
-        torch.testing.assert_close(right[name], tensor, atol=tolerance, rtol=0, msg=name)
-
-
-def equal_metrics(one: Path, two: Path) -> None:
-    for left, right in itertools.zip_longest(metrics(one), metrics(two)):
-        assert left.keys() == right.keys()
-        for key, value in left.items():
-            assert right[key] == pytest.approx(value, rel=1e-3, abs=1e-5), (left["step"], key)
-
-
-def completions(run: Path, step: int) -> list[dict]:
-    path = run / "samples" / f"completions_shapes_{step:06d}.parquet"
-    return pq.read_table(path).to_pylist()
-
-
 @pytest.mark.slow
 @every_way
 def test_two_sharded_processes_sample_score_and_train_as_one(
@@ -115,9 +92,8 @@ def test_two_sharded_processes_sample_score_and_train_as_one(
 ) -> None:
     runs = runs_of(way, kind)
     one, two = runs.one / kind, runs.two / kind
-    for left, right in zip(completions(one, 4), completions(two, 4), strict=True):
-        assert same_pictures(left["completion"]["bytes"], right["completion"]["bytes"])
-        assert right["reward"] == pytest.approx(left["reward"], abs=1e-4)
+    for step in (2, 4):
+        same_rollouts(one, two, step)
     lines = [line for line in metrics(one) if "loss" in line]
     assert all(line["grad_norm"] > 0 and line["reward_std"] > 0 for line in lines)
     assert lines[-1]["kl"] > 0
@@ -153,9 +129,7 @@ def test_the_value_model_of_a_sharded_run_is_that_of_one_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "kind"), [("fsdp2", "full"), ("zero2", "following"), ("zero3", "following")]
-)
+@pytest.mark.parametrize(("way", "kind"), [(way, kind) for way, kind in EVERY if kind in STOPPED])
 def test_processes_leave_together_when_one_is_told_to_stop(
     runs_of: Runs, way: str, kind: str
 ) -> None:
@@ -182,8 +156,10 @@ def test_a_run_continues_with_another_number_of_processes_sharded_or_not(
     runs = runs_of(way, kind)
     sharded = runs.two / kind / "checkpoints" / "2"
     reinforce(world, tmp_path / "run", kind, resume_from_checkpoint=str(sharded))
-    close(runs.one / kind / "final", tmp_path / "run" / "final")
-    close(runs.one / kind / "final", runs.two / f"{kind}-continued" / "final")
+    for continued in (tmp_path / "run", runs.two / f"{kind}-continued"):
+        equal_metrics(runs.one / kind, continued, after=2)
+        same_rollouts(runs.one / kind, continued, 4)
+        close(runs.one / kind / "final", continued / "final")
 
 
 @pytest.mark.slow

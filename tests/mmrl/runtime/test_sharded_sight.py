@@ -9,7 +9,8 @@ from mmrl.data.stream import stream_rows
 from tests.mmrl import sharded_sight
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import metrics
-from tests.mmrl.runtime.test_sharded import PAIRS, close, equal_metrics
+from tests.mmrl.runtime.test_sharded import PAIRS
+from tests.mmrl.same_runs import close, equal_metrics
 
 pytestmark = pytest.mark.slow
 

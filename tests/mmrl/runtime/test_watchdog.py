@@ -1,11 +1,14 @@
 """Runs in which a process hangs or is lost end with what is known of it."""
 
 import os
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -67,6 +70,59 @@ def test_a_process_that_is_gone_has_ended(
     assert hear(one, lambda heard: heard.host == "elsewhere" and not heard.ended)
     monkeypatch.setattr(beats, "SILENCE", 0.01)
     assert hear(one, lambda heard: "no heartbeat from elsewhere" in heard.ended)
+
+
+SERVER = """
+import time, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[SimpleNamespace]:
+    """A process that serves a store, as a launcher does: `process`, and `connect` to it."""
+    command = [sys.executable, "-c", SERVER]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        connect = partial(dist.TCPStore, "127.0.0.1", port, is_master=False, wait_for_workers=False)
+        yield SimpleNamespace(process=process, connect=connect)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_a_process_that_is_gone_is_known_though_the_store_does_not_answer(
+    server: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (Heartbeats(server.connect(), rank, 2) for rank in (0, 1))
+    watchdog = Watchdog(100, one)
+    monkeypatch.setattr(beats, "TIMEOUT", 0.5)
+    peer = subprocess.Popen(["sleep", "60"])
+    other.place["pid"] = peer.pid
+    one.send(Heartbeat(0.0, "", ""))
+    other.send(Heartbeat(0.0, "update", ""))
+    hear(one, lambda heard: True)
+    watchdog.others = one.receive()
+    server.process.send_signal(signal.SIGSTOP)
+    for most in (5.0, 0.4):  # the second is refused while the first waits
+        begun = time.monotonic()
+        with pytest.raises(RuntimeError, match="no answer within 0.5 s"):
+            one.receive()
+        assert time.monotonic() - begun < most
+    watchdog.find_lost()
+    assert not watchdog.lost
+    peer.kill()
+    peer.wait()
+    watchdog.find_lost()
+    assert f"rank 1 has ended: process {peer.pid} is gone" in watchdog.lost
+    server.process.send_signal(signal.SIGCONT)
+    assert one.asked is not None and one.asked.result(timeout=20)
+    assert hear(one, lambda heard: "is gone" in heard.ended)
 
 
 def test_the_first_verdict_is_that_of_all(stores: list[dist.Store]) -> None:
