@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -128,8 +128,8 @@ class Heartbeats:
         if self.asked is None or self.asked.done():
             self.asked = Future()
             threading.Thread(target=_answer, args=(self.asked, call), daemon=True).start()
-            with suppress(TimeoutError):
-                return self.asked.result(TIMEOUT)
+            if wait([self.asked], TIMEOUT).done:
+                return self.asked.result()
         raise RuntimeError(f"no answer within {TIMEOUT:g} s")
 
 
