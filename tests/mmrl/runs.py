@@ -215,10 +215,11 @@ def module_process(module: str, words: list[str], *launcher: str, **streams: Any
 
 
 def wait_for(path: Path, running: subprocess.Popen) -> None:
-    """Wait until a running process has written a file."""
-    for _ in range(1200):
+    """Wait until a running process has written a file; it is slow to start on a busy machine."""
+    until = time.monotonic() + 180
+    while time.monotonic() < until:
         if path.exists():
             return
-        assert running.poll() is None, running.communicate()[1].decode()
+        assert running.poll() is None, (running.communicate()[1] or b"").decode()
         time.sleep(0.05)
     raise AssertionError(f"{path} did not appear")

@@ -311,14 +311,18 @@ def test_ctrl_c_while_importing_is_one_line_as_well() -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_on_the_command_line_ends_cleanly(world: SimpleNamespace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_a_run_on_the_command_line_ends_it_with_its_last_step_in_a_checkpoint(
+    world: SimpleNamespace, tmp_path: Path, number: signal.Signals
+) -> None:
     words = command_line(world, tmp_path / "run")
     running: subprocess.Popen = process([*words, "max_steps=100000", "save_steps=0"])
     wait_for(tmp_path / "run" / "metrics.jsonl", running)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     assert running.wait(timeout=60) == 130
     said = running.communicate()[1].decode()
     assert "Traceback" not in said and said.strip().splitlines()[-1] == "stopped"
+    assert f"{number.name}: stopping after the current" in said
     [step] = loadable(tmp_path / "run")
     assert metrics(tmp_path / "run")[-1]["step"] == step
     assert main([*words, "resume_from_checkpoint=auto", f"max_steps={step + 1}"]) == 0
