@@ -199,7 +199,8 @@ class _Bound:
         if self.tried:
             return True
         needs = self._needs(per_device_train_batch_size=size)
-        return needs["update"] + needs["gradients"] <= self.free
+        # those of ZeRO-3 are there from the start
+        return needs["update"] + needs.get("gradients", 0.0) <= self.free
 
     def _needs(self, **changes: Any) -> dict[str, float]:
         config = replace(self.config, **changes)

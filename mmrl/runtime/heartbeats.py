@@ -2,7 +2,7 @@
 
 The store (torch's `TCPStore`) is used beside the collectives, so a process can be heard while its
 main thread waits in one, or hangs. A call of the store hangs, whatever its timeout, where the
-process that serves it is stopped; so each is made in a thread of its own.
+process that serves it is stopped; so each is made in another thread.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_a_rule_ends_a_run_of_two_processes_in_the_step_of_one(
     assert [line["step"] for line in metrics(run)] == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["pair", "sharing_pair"])
+@pytest.mark.parametrize("name", ["pair", "sharing_pair", "zero3_pair"])
 def test_processes_agree_on_the_batch_sizes_of_the_one_with_the_least_memory(
     world: SimpleNamespace, tmp_path: Path, request: pytest.FixtureRequest, name: str
 ) -> None:
