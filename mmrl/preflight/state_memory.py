@@ -12,8 +12,9 @@ Sizes in, sizes out; nothing here knows a run. What is not resident is counted a
   collected in a bucket before they are reduced in a copy: of `BUCKET` numbers on a GPU, on a CPU
   as much of it as is used. The optimiser steps on one tensor of all gradients, which is a copy.
 - ZeRO-3 keeps that bucket and its part of the gradients from step to step, and what it gathers of
-  up to `LIVE` numbers until the end of the backward pass. With an offloaded optimiser the host has
-  these gradients twice.
+  up to `LIVE` numbers until the end of the backward pass. A GPU gathers ahead, in buckets of
+  `AHEAD` numbers, each of which stays until the last of its modules computes, beside the copies
+  that modules get. With an offloaded optimiser the host has these gradients twice.
 """
 
 import re
@@ -23,8 +24,9 @@ from typing import Any, NamedTuple
 
 from mmrl.runtime.placement import Placement
 
-BUCKET, LIVE = 5e8, 1e9
-"""Numbers: `reduce_bucket_size` of DeepSpeed, and its `stage3_max_live_parameters`."""
+BUCKET, LIVE, AHEAD = 5e8, 1e9, 5e7
+"""Numbers: `reduce_bucket_size` of DeepSpeed, its `stage3_max_live_parameters`, and its
+`stage3_prefetch_bucket_size`."""
 RESIDENT = (
     "weights",
     "adapter",
@@ -274,8 +276,11 @@ def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -
     if placement.way == "fsdp2":
         # the buffer of a unit is kept until the next one has arrived
         return model.outer + 2 * model.gathered_block + max(model.outer, model.gathered_block)
+    if placement.way == "zero3" and whole:
+        return model.weights + model.adapter
     if placement.way == "zero3":
-        return model.weights + model.adapter if whole else min(model.weights, LIVE * model.size)
+        ahead = 0.0 if placement.device == "cpu" else min(model.weights, AHEAD * model.size)
+        return min(model.weights, LIVE * model.size) + ahead
     return 0.0
 
 

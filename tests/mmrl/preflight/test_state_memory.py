@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from mmrl.preflight.state_memory import (
+    AHEAD,
     LIVE,
     count_model,
     gather_share,
@@ -34,7 +35,9 @@ def test_fsdp2_gathers_half_of_a_float32_block_under_autocast_and_nothing_less_o
 def test_zero3_holds_all_weights_in_rollouts_that_gather_them_once() -> None:
     place = Placement("zero3", 8, 8, 8, device="cuda")
     model = count_model([("blocks.0.mlp.up.weight", 16e9, 0.0)], "adamw", 2, adapter=1e9)
-    assert gather_units(model, place) == 2 * LIVE, "by module, as many numbers as DeepSpeed keeps"
+    kept = 2 * LIVE  # by module, as many numbers as DeepSpeed keeps
+    assert gather_units(model, place) == kept + 2 * AHEAD, "and the bucket they are copied from"
+    assert gather_units(model, replace(place, device="cpu")) == kept, "a CPU gathers nothing ahead"
     assert gather_units(model, place, whole=True) == 17e9, "the frozen base and the adapter"
 
 
