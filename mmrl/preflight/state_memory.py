@@ -12,9 +12,9 @@ Sizes in, sizes out; nothing here knows a run. What is not resident is counted a
   collected in a bucket before they are reduced in a copy: of `BUCKET` numbers on a GPU, on a CPU
   as much of it as is used. The optimiser steps on one tensor of all gradients, which is a copy.
 - ZeRO-3 keeps that bucket and its part of the gradients from step to step, and what it gathers of
-  up to `LIVE` numbers until the end of the backward pass. A GPU gathers ahead, in buckets of
-  `AHEAD` numbers, each of which stays until the last of its modules computes, beside the copies
-  that modules get. With an offloaded optimiser the host has these gradients twice.
+  up to `LIVE` numbers until the end of the backward pass. It gathers ahead, in buckets of `AHEAD`
+  numbers, each of which stays until the last of its modules computes, beside the copies that
+  modules get. With an offloaded optimiser the host has these gradients twice.
 """
 
 import re
@@ -279,8 +279,7 @@ def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -
     if placement.way == "zero3" and whole:
         return model.weights + model.adapter
     if placement.way == "zero3":
-        ahead = 0.0 if placement.device == "cpu" else min(model.weights, AHEAD * model.size)
-        return min(model.weights, LIVE * model.size) + ahead
+        return min(model.weights, LIVE * model.size) + min(model.weights, AHEAD * model.size)
     return 0.0
 
 

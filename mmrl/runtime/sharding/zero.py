@@ -100,11 +100,6 @@ class Zero2(Sharding):
 
     def _settings(self, zero: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of DeepSpeed that a run fixes, and those of its optimiser `zero`."""
-        # every weight is held once, so that there is one tensor to change
-        own = {"stage3_param_persistence_threshold": 0}
-        if self.accelerator.device.type == "cpu":
-            # a CPU computes less while it gathers ahead, and gloo holds twice what is under way
-            own["stage3_prefetch_bucket_size"] = 0
         return {
             # of no consequence: a step has as many backward passes as the run says
             "train_micro_batch_size_per_gpu": 1,
@@ -112,7 +107,8 @@ class Zero2(Sharding):
             "gradient_accumulation_steps": 1,
             "gradient_clipping": 0.0,  # `clip_gradient` sets it
             "steps_per_print": float("inf"),
-            "zero_optimization": {**zero, **own},
+            # every weight is held once, so that there is one tensor to change
+            "zero_optimization": {**zero, "stage3_param_persistence_threshold": 0},
         }
 
     def assign(self, targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:

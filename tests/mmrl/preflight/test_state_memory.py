@@ -37,7 +37,6 @@ def test_zero3_holds_all_weights_in_rollouts_that_gather_them_once() -> None:
     model = count_model([("blocks.0.mlp.up.weight", 16e9, 0.0)], "adamw", 2, adapter=1e9)
     kept = 2 * LIVE  # by module, as many numbers as DeepSpeed keeps
     assert gather_units(model, place) == kept + 2 * AHEAD, "and the bucket they are copied from"
-    assert gather_units(model, replace(place, device="cpu")) == kept, "a CPU gathers nothing ahead"
     assert gather_units(model, place, whole=True) == 17e9, "the frozen base and the adapter"
 
 
