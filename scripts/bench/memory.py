@@ -247,6 +247,7 @@ def main() -> None:
             "bench": "memory",
             "way": way,
             "processes": number,
+            "lora": s.lora,
             "estimated_mib": round(highest[0]),
             "measured_mib": round(highest[1]),
             "ratio": round(highest[0] / highest[1], 3),
