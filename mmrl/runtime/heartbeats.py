@@ -42,7 +42,7 @@ class Heartbeat:
     Attributes:
         idle: seconds since its last progress.
         phase: the phases it is in, the outermost first.
-        calls: what its threads are in.
+        calls: what its threads are in; empty where that was not read.
         waits: whether its main thread waits in a collective, and so for the others.
         ended: empty while the run goes on, `done` after it, or the error it ended with.
         pid: of the process.

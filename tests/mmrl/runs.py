@@ -209,7 +209,7 @@ def launcher(settings: Path) -> tuple[str, ...]:
 def module_process(module: str, words: list[str], *launcher: str, **streams: Any) -> Any:
     """A module in a process of its own, on one thread; `streams` are those of `Popen`."""
     command = [sys.executable, "-m", *launcher, module, *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
     streams = streams or {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
     return subprocess.Popen(command, cwd=ROOT, env=environment, **streams)
 

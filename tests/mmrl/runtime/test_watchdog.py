@@ -207,6 +207,17 @@ def test_progress_of_any_phase_counts_and_loading_is_not_timed() -> None:
         assert display.idle < 0.02
 
 
+def test_the_calls_are_read_only_where_there_is_no_progress_or_another_process_is_lost() -> None:
+    with Display(shown=False), activity("rollouts", 8):
+        watchdog = Watchdog(60.0, None)
+        assert watchdog.observe().calls == ""
+        watchdog.lost = "rank 1 has ended"
+        assert "read_stacks (mmrl/" in watchdog.observe().calls
+        watchdog.lost, watchdog.limit = "", 0.02
+        time.sleep(0.02)
+        assert "read_stacks (mmrl/" in watchdog.observe().calls
+
+
 @pytest.mark.parametrize("moving", [True, False])
 def test_a_run_ends_only_where_it_makes_no_progress(
     moving: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
