@@ -51,6 +51,8 @@ class Policy:
         sampling: context around calls of `model` without gradient, set where processes share one
             copy of its weights. Its argument says whether the numbers of calls may differ between
             them.
+        shares_forwards: whether a call of `model` without gradient gathers weights from all
+            processes, so that all take part in each.
     """
 
     model: torch.nn.Module
@@ -58,6 +60,7 @@ class Policy:
     layouts: Mapping[str, Layout]
     network: Network
     sampling: Callable[[bool], AbstractContextManager[None]] = _sample_alone
+    shares_forwards: bool = False
 
     @property
     def mask_id(self) -> int:

@@ -149,7 +149,7 @@ def sample_groups(
     prompts = [chosen[place] for place, _ in names]
     pending, parts, samples = task.scorer.begin(len(prompts)), [], []
     started = time.perf_counter()
-    ragged = not _has_fixed_forwards(task, policy)
+    ragged = not _has_fixed_forwards(task, policy, chosen)
     with activity("rollouts", len(prompts)), leave_together(), policy.sampling(ragged):
         seeds = (seed, "rollout", task.name, step)
         for part, completions in _sample_batches(task, policy, prompts, names, seeds):
@@ -167,10 +167,12 @@ def sample_groups(
     return Groups(task, place, prompts, names, rollout, samples, chunks, pending, metrics)
 
 
-def _has_fixed_forwards(task: Task, policy: Policy) -> bool:
-    """Whether the rollouts of a task take the same number of forward passes on every process."""
+def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -> bool:
+    """Whether the rollouts of the prompts of a step, those of all processes, take the same number
+    of forward passes on every process."""
     core = getattr(policy.network, "core", None)  # blocks of SDAR start where the prompt ends
-    same = core is not None and core.block_size is None and policy.network.vision is None
+    seeing = {policy.network.vision is not None and bool(p.images) for p in prompts}
+    same = core is not None and core.block_size is None and len(seeing) == 1
     return same and has_fixed_forwards(task.config.sampler)
 
 

@@ -80,9 +80,9 @@ def check_sampler(config: SamplerConfig, where: str = "sampler", length: int | N
 
 
 def has_fixed_forwards(config: SamplerConfig) -> bool:
-    """Whether all rows of one length take the same number of forward passes, whatever is drawn."""
-    whole = config.eos in ("free", "suppress", "last") and config.cache != "refresh"
-    return RULES[config.name].fixed and whole
+    """Whether all rows of one length take the same number of forward passes, whatever is drawn, on
+    processes that share weights (`Policy.shares_forwards`)."""
+    return RULES[config.name].fixed and config.takes_every_step
 
 
 def find_unread(config: SamplerConfig) -> list[str]:

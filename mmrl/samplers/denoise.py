@@ -129,16 +129,19 @@ def write_block(
     """Write the masked positions of one block of an unfinished rollout, in place."""
     canvas = rollout.canvas
     opened = canvas.masked & block.positions
+    every = network.policy.shares_forwards and rule.fixed and config.takes_every_step
     for step in range(block.steps):
         advance()
         masked = canvas.masked & block.positions
         if config.eos == "leave":
             masked &= ~after_end(canvas)
-        if not masked.any():
+        if not (every or masked.any()):
             break
         state = State(block, step, opened, masked, seeds)
         where = rule.candidates(state, config)
         if not where.any():
+            if every:  # others may write in this step
+                network(canvas, where)
             continue
         if stream is not None and stream.needed(int(where.sum())):
             uniforms = token_uniforms(state, where, config)

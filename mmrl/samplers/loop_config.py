@@ -85,6 +85,11 @@ class LoopConfig:
         check(whole, "sampler.block_size", size, "null with the cache refresh")
 
     @property
+    def takes_every_step(self) -> bool:
+        """Whether no step of a block is left out because its positions were written before."""
+        return self.eos in ("free", "suppress", "last") and self.cache != "refresh"
+
+    @property
     def guidance(self) -> Guidance:
         """Both scales."""
         return Guidance(self.cfg_scale, self.image_guidance_scale)

@@ -224,8 +224,9 @@ class Rule(NamedTuple):
     [N] that `propose` asks the prediction for. A rule `streams` where `propose` asks for nothing
     but that and `draw_tokens`. `check(config)` refuses settings that the rule cannot run with.
     `ranks`: whether it orders positions by confidence. `traced`: whether `written_at` records in
-    which order a canvas was written. `fixed`: whether the number of forward passes of a block
-    depends on its steps and its number of positions alone.
+    which order a canvas was written. `fixed`: whether the number of steps of a block that
+    write depends on its number of positions alone, or would if a step that happens to write nothing
+    counted.
     """
 
     candidates: Callable[[State, Any], Tensor]

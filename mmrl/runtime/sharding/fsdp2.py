@@ -121,6 +121,7 @@ class FSDP2(Sharding):
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         self.shard(model, trained, frozen if whole else ())
         policy.sampling = partial(_sample_whole, model) if whole else self._sample_by_block(model)
+        policy.shares_forwards = not whole
 
     def _sample_by_block(self, model: nn.Module) -> Callable[[bool], AbstractContextManager[None]]:
         """Gather a block whenever it computes; agree on each call only where numbers differ."""

@@ -145,6 +145,9 @@ class Zero3(Zero2):
             ConfigError: a model without a block of the core, or with weights of 4 bits.
         """
         super().shard(model, trained)
+        for vision in find_vision(model):
+            # gathered at once, as processes encode different numbers of images
+            vision._z3_leaf = not any(p.requires_grad for p in vision.parameters())  # type: ignore[assignment]
         plugin = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
         zero = dict(plugin["zero_optimization"])
         zero.pop("offload_optimizer", None)  # one that is not trained has none
@@ -165,6 +168,7 @@ class Zero3(Zero2):
         model, device = policy.model, self.accelerator.device
         whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
         self.shard(model, trained)
+        policy.shares_forwards = not whole
         if whole:
             policy.sampling = partial(self._sample_whole, model)
         else:
@@ -201,16 +205,16 @@ class Zero3(Zero2):
         prepared = super().prepare(model, optimizers)
         self._keep_whole(
             parameter
-            for module in model.modules()
-            if isinstance(module, Vision)
-            for parameter in module.parameters()
-            if parameter.requires_grad
+            for vision in find_vision(model)
+            if any(parameter.requires_grad for parameter in vision.parameters())
+            for parameter in vision.parameters()
         )
         return prepared
 
     def _keep_whole(self, parameters: Iterable[Any] = ()) -> None:
         """Never free some parameters, beside those that are kept already: rows without an image
-        give them a gradient of zero, though no module that has them computes."""
+        give them a gradient of zero, though no module that has them computes, and processes encode
+        different numbers of images."""
         if self.engine is None:
             return
         kept = self.engine.optimizer.persistent_parameters
@@ -379,3 +383,8 @@ def own_parameters(model: nn.Module) -> None:
             if parameter is not None:
                 own = nn.Parameter(parameter.data, requires_grad=False)
                 module._parameters[name] = fresh.setdefault(id(parameter), own)
+
+
+def find_vision(model: nn.Module) -> list[Vision]:
+    """The vision tower of a model, where it has one."""
+    return [module for module in model.modules() if isinstance(module, Vision)]

@@ -81,7 +81,7 @@ def test_each_finished_block_is_computed_once_and_a_shared_prompt_too(
         shapes.append(tuple(input_ids.shape))
         return policy.model(input_ids=input_ids, **inputs)
 
-    counted = SimpleNamespace(model=count, network=policy.network)
+    counted = SimpleNamespace(**{**vars(policy), "model": count})
     rollout = sample(counted, canvas, config("prefix", "static"), draws(canvas))
     # the prompt of the group in one row; then each block alone, with the one before it first
     assert shapes == [(1, 16), *[(8, 4)] * 4, (8, 8), *[(8, 4)] * 3, (8, 8), *[(8, 4)] * 3]

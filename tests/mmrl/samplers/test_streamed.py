@@ -103,7 +103,7 @@ def test_the_first_pass_computes_equal_rows_once_with_a_cache(cache: Any) -> Non
         rows.append(len(inputs["input_ids"]))
         return POLICY.model(**inputs)
 
-    counted = SimpleNamespace(model=count, network=POLICY.network)
+    counted = SimpleNamespace(**{**vars(POLICY), "model": count})
     config = SamplerConfig(name="static", steps=6, block_size=3, cache=cache, window=1)
     together = sample(counted, group, config, generators(4))
     assert rows[:2] == [1, 4]

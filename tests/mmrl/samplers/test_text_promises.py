@@ -1,6 +1,7 @@
 """What text sampling promises, whatever the prompts and the settings."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 from hypothesis import assume, given
@@ -17,6 +18,9 @@ from tests.mmrl.text_canvases import (
     canvas_of,
     promise,
 )
+
+SHARED = SimpleNamespace(**{**vars(POLICY), "shares_forwards": True})
+"""A policy whose weights other processes have parts of."""
 
 
 @promise
@@ -89,6 +93,9 @@ def test_fixed_rules_take_the_same_number_of_forward_passes_whatever_is_drawn(
     sampler: SamplerConfig, widths: list[int], others: list[int], seed: int
 ) -> None:
     assume(has_fixed_forwards(sampler))
-    some = sample(POLICY, canvas_of(widths, seed), sampler, generators(len(widths), seed))
-    more = sample(POLICY, canvas_of(others, seed + 1), sampler, generators(len(others), seed + 1))
+    some = sample(SHARED, canvas_of(widths, seed), sampler, generators(len(widths), seed))
+    more = sample(SHARED, canvas_of(others, seed + 1), sampler, generators(len(others), seed + 1))
     assert some.forwards == more.forwards
+    alone = sample(POLICY, canvas_of(widths, seed), sampler, generators(len(widths), seed))
+    assert torch.equal(alone.canvas.tokens, some.canvas.tokens)
+    assert torch.equal(alone.written_at, some.written_at)
