@@ -91,10 +91,13 @@ def estimate(
     if whole and placement.way == "fsdp2":  # what is not trained is never sharded, nor gathered
         needs.add("weights", (model.weights - full) * (1 - 1 / placement.shards), away)
         model = replace(model, outer=model.trained_outer, block=model.trained_block)
+    saved = adapter * 4 + full if lora is not None else model.weights
+    if whole and placement.way == "zero3" and not placement.offload_weights:  # kept beside parts
+        needs.add("frozen weights", model.weights - full)
+        model = replace(model, weights=float(full))
     needs.add("sampling", sampling + copies.sampling + gather_units(model, placement, whole))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
-    saved = adapter * 4 + full if lora is not None else model.weights
     add_checkpoints(needs, model, placement, saved, config.async_save and config.save_steps > 0)
     return needs
 

@@ -30,6 +30,7 @@ BUCKET, LIVE, AHEAD = 5e8, 1e9, 5e7
 RESIDENT = (
     "weights",
     "adapter",
+    "frozen weights",
     "optimiser",
     "buckets",
     "kept gradients",
@@ -268,7 +269,7 @@ def gather_units(model: ModelBytes, placement: Placement, whole: bool = False) -
         model: sizes.
         placement: of its parts.
         whole: whether they are gathered once for a phase of rollouts: by FSDP2 those that are
-            trained, as the others are not sharded then; by ZeRO-3 all of them.
+            trained, as the others are not sharded then; by ZeRO-3 all that it does not keep whole.
     """
     if placement.way == "fsdp2" and whole:
         outer, block = model.trained_outer, model.trained_block * model.gathered

@@ -3,9 +3,11 @@
 `main` is what `tests.mmrl.pair` calls.
 """
 
+import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,13 +218,32 @@ def main(arguments: list[str]) -> int:
 
 
 def reinforced(world: SimpleNamespace, output: Path, alone: Path, kind: str) -> None:
-    reinforce(world, output / kind, kind)
+    with noting_gathers(output / kind / "gathered.json"):
+        reinforce(world, output / kind, kind)
     reinforce(world, output / f"{kind}-parts", kind, max_steps=2)
     reinforce(world, output / f"{kind}-parts", kind, resume_from_checkpoint="auto")
     begun = {"resume_from_checkpoint": str(alone / kind / "checkpoints" / "2")}
     reinforce(world, output / f"{kind}-continued", kind, **begun)
     if kind in STOPPED:
         reinforce_stopped(world, output / f"{kind}-stopped", kind)
+
+
+@contextmanager
+def noting_gathers(file: Path) -> Iterator[None]:
+    """Write whether a weight is trained, for each that DeepSpeed gathers for a rollout phase."""
+    from deepspeed.runtime import zero
+
+    gather, gathered = zero.GatheredParameters, []
+
+    def noting(parameters: list[Any]) -> Any:
+        gathered.extend(p.requires_grad for p in parameters)
+        return gather(parameters)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zero, "GatheredParameters", noting)
+        yield
+    if os.environ["RANK"] == "0":
+        file.write_text(json.dumps(gathered))
 
 
 def supervised(world: SimpleNamespace, output: Path) -> None:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mmrl.runtime.interrupt import hold_stops
+from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.pace import keep_pace
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.shardable import find_blocks
@@ -137,6 +138,7 @@ class Zero3(Zero2):
     def __init__(self, accelerator: Accelerator) -> None:
         super().__init__(accelerator)
         self.frozen: list[Any] = []
+        self.keeps_frozen = False
 
     def shard(self, model: nn.Module, trained: bool = True) -> None:
         """Leave this process its part of every parameter; read those of one that is not loaded yet.
@@ -164,11 +166,16 @@ class Zero3(Zero2):
     def shard_policy(
         self, policy: Policy, rollout_weights: RolloutWeights = "auto", trained: bool = True
     ) -> None:
-        """`shard` of a policy's model, and the context in which it samples."""
+        """`shard` of a policy's model, and the context in which it samples.
+
+        Where rollouts have whole weights on the device, those that are not trained stay whole
+        beside their parts: only what changes, such as an adapter, is gathered again.
+        """
         model, device = policy.model, self.accelerator.device
         whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
         self.shard(model, trained)
         policy.shares_forwards = not whole
+        self.keeps_frozen = whole and not read_placement().offload_weights
         if whole:
             policy.sampling = partial(self._sample_whole, model)
         else:
@@ -176,7 +183,7 @@ class Zero3(Zero2):
 
     @contextmanager
     def _sample_whole(self, model: nn.Module, ragged: bool) -> Iterator[None]:
-        """Gather all weights once; calls inside need no other process."""
+        """Gather once what is not kept whole; calls inside need no other process."""
         from deepspeed.runtime.zero import GatheredParameters
         from deepspeed.runtime.zero.parameter_offload import FWD_MODULE_STACK
 
@@ -186,8 +193,11 @@ class Zero3(Zero2):
             if engine is not None and engine.module is model
             for offload in (getattr(engine.optimizer, "parameter_offload", engine.optimizer),)
         ]
-        offload.partition_all_parameters()
-        with GatheredParameters(list(model.parameters())):
+        kept = {id(parameter) for parameter in self._kept()}
+        rest = nn.ParameterList(p for p in model.parameters() if id(p) not in kept)
+        rest.ds_external_parameters = list  # type: ignore[assignment]
+        offload.get_param_coordinator().release_and_reset_all(rest)
+        with GatheredParameters(list(rest)):
             # modules would agree on what they gather, and free it
             offload._remove_module_hooks()
             offload.forward_hooks, offload.backward_hooks = [], []
@@ -196,31 +206,35 @@ class Zero3(Zero2):
             finally:
                 offload.setup_zero_stage3_hooks()
                 FWD_MODULE_STACK.pop()  # which setting up appends to
-        self._keep_whole()
+        self._keep_whole(())  # what was gathered and freed by others since
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]
     ) -> tuple[nn.Module, list[Any]]:
         """The engine of the model, and its optimiser."""
         prepared = super().prepare(model, optimizers)
-        self._keep_whole(
-            parameter
-            for vision in find_vision(model)
-            if any(parameter.requires_grad for parameter in vision.parameters())
-            for parameter in vision.parameters()
-        )
+        for vision in find_vision(model):
+            # rows without an image give its weights a gradient of zero, though none of its modules
+            # computes, and processes encode different numbers of images
+            if any(parameter.requires_grad for parameter in vision.parameters()):
+                self._keep_whole(vision.parameters())
+        if self.keeps_frozen:
+            self._keep_whole(p for p in model.parameters() if not p.requires_grad)
         return prepared
 
-    def _keep_whole(self, parameters: Iterable[Any] = ()) -> None:
-        """Never free some parameters, beside those that are kept already: rows without an image
-        give them a gradient of zero, though no module that has them computes, and processes encode
-        different numbers of images."""
-        if self.engine is None:
-            return
-        kept = self.engine.optimizer.persistent_parameters
+    def _kept(self) -> list[Any]:
+        """Parameters that are never freed."""
+        return [] if self.engine is None else self.engine.optimizer.persistent_parameters
+
+    def _keep_whole(self, parameters: Iterable[Any]) -> None:
+        """Gather some parameters, never to free them."""
+        kept, known = self._kept(), {id(parameter) for parameter in self._kept()}
         for parameter in parameters:
-            parameter.ds_persist = True
-            kept.append(parameter)
+            if id(parameter) not in known:
+                # while DeepSpeed still learns in which order modules compute, it frees persistent
+                # parameters after a module too, but not those that it calls external
+                parameter.ds_persist = parameter.is_external_param = True
+                kept.append(parameter)
         if kept:
             kept[0].all_gather(kept)
 

@@ -1,6 +1,7 @@
 """FSDP2 and DeepSpeed ZeRO on two processes against one: equal runs, whole checkpoints, resume."""
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,6 +113,12 @@ def test_sharded_runs_leave_ordinary_checkpoints(
     trained = load_policy(runs.two / kind / "final", VQ).network.state_dict()
     start = load_policy(world.policy, VQ).network.state_dict()
     assert any((trained[name] - start[name]).abs().max() > 1e-4 for name in start)
+
+
+@pytest.mark.slow
+def test_with_lora_zero3_gathers_the_adapter_alone_for_a_rollout_phase(runs_of: Runs) -> None:
+    gathered = json.loads((runs_of("zero3", "lora").two / "lora" / "gathered.json").read_text())
+    assert gathered and all(gathered)
 
 
 @pytest.mark.slow
