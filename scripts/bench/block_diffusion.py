@@ -92,7 +92,7 @@ def policy(s: Setting) -> Any:
     with torch.no_grad():
         network.head.weight.mul_(10)  # otherwise all predictions are nearly uniform
     network = network.to(s.device, getattr(torch, s.dtype)).eval()
-    return SimpleNamespace(model=network, network=network)
+    return SimpleNamespace(model=network, network=network, shares_forwards=False)
 
 
 def group_canvas(s: Setting) -> Canvas:

@@ -99,7 +99,7 @@ def policy(s: Setting) -> Any:
     from models.loading import load_model
 
     network = load_model(s.checkpoint)
-    return SimpleNamespace(model=network, network=network)
+    return SimpleNamespace(model=network, network=network, shares_forwards=False)
 
 
 def group(s: Setting, way: str) -> Canvas:
