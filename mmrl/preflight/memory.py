@@ -92,14 +92,26 @@ def estimate(
         needs.add("weights", (model.weights - full) * (1 - 1 / placement.shards), away)
         model = replace(model, outer=model.trained_outer, block=model.trained_block)
     saved = adapter * 4 + full if lora is not None else model.weights
-    if whole and placement.way == "zero3" and not placement.offload_weights:  # kept beside parts
-        needs.add("frozen weights", model.weights - full)
-        model = replace(model, weights=float(full))
+    if placement.way == "zero3":
+        held = _keep_whole(tensors, whole and not placement.offload_weights)
+        needs.add("kept weights", held)
+        model = replace(model, weights=model.weights - held)
     needs.add("sampling", sampling + copies.sampling + gather_units(model, placement, whole))
     needs.add("update", peak_of_update(model, placement, kept, working))
     needs.add("step", peak_of_step(model, placement))
     add_checkpoints(needs, model, placement, saved, config.async_save and config.save_steps > 0)
     return needs
+
+
+def _keep_whole(tensors: Sequence[tuple[str, float, float]], frozen: bool) -> float:
+    """Bytes of the weights that ZeRO-3 keeps whole beside their parts: a vision tower of which
+    something is trained, and those that are not trained where rollouts have whole weights."""
+    sees = any(gradient for name, _, gradient in tensors if name.startswith("vision."))
+    return sum(
+        size
+        for name, size, gradient in tensors
+        if (sees and name.startswith("vision.")) or (frozen and not gradient)
+    )
 
 
 def _value(config: RLConfig, network: Network, adapter: int) -> float:

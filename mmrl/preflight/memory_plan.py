@@ -8,7 +8,7 @@ from mmrl.runtime.placement import Placement
 
 NOTES = {
     "buckets": "  copies of gradients that are reduced",
-    "frozen weights": "  whole, beside this process's part",
+    "kept weights": "  whole, beside this process's part",
     "kept gradients": "  this process's part, kept from step to step",
     "value": "  value model with gradients and moments",
     "loading": "  beside the weights, while they are loaded",

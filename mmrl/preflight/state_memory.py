@@ -30,7 +30,7 @@ BUCKET, LIVE, AHEAD = 5e8, 1e9, 5e7
 RESIDENT = (
     "weights",
     "adapter",
-    "frozen weights",
+    "kept weights",
     "optimiser",
     "buckets",
     "kept gradients",

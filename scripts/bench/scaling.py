@@ -263,7 +263,7 @@ def count_traffic(s: Setting, case: Case, way: str, n: int, once: bool = False) 
         return Traffic(update=updates * part * (micro * case.trained + changed))
     gathers = 1 if once else batches * work.forwards["rollout"]
     weights = case.gathered if way == "FSDP2" else case.weights
-    if once and way == "FSDP2" and case.adapter is not None:  # the base is never sharded
+    if once and case.adapter is not None:  # the base stays whole
         weights = case.trained
     return Traffic(
         part * weights * gathers,
