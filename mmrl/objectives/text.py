@@ -75,9 +75,8 @@ class Completions:
         self.text, self.source = layouts.text, Source(config, layouts, seed)
         if isinstance(vision := self.policy.network.vision, Vision):
             kinds = {bool(example.images) for example in self.source.examples}
-            trained = any(parameter.requires_grad for parameter in vision.parameters())
             mixed = config.streaming or len(kinds) > 1
-            check_images("objective.data", config.data, mixed, trained)
+            check_images("objective.data", config.data, mixed, vision.is_trained)
         self.eval_examples: list[Example] = []
         if config.eval_data:
             held_out = load_examples(config, layouts, config.eval_data, config.eval_split)

@@ -224,9 +224,8 @@ class Rule(NamedTuple):
     [N] that `propose` asks the prediction for. A rule `streams` where `propose` asks for nothing
     but that and `draw_tokens`. `check(config)` refuses settings that the rule cannot run with.
     `ranks`: whether it orders positions by confidence. `traced`: whether `written_at` records in
-    which order a canvas was written. `fixed`: whether the number of steps of a block that
-    write depends on its number of positions alone, or would if a step that happens to write nothing
-    counted.
+    which order a canvas was written. `fixed`: whether a block takes as many steps as its
+    settings and its number of positions say, whatever is drawn; one of them may write nothing.
     """
 
     candidates: Callable[[State, Any], Tensor]

@@ -115,8 +115,17 @@ class Vision(nn.Module):
             placed = torch.utils.checkpoint.checkpoint(layer, placed, None, use_reentrant=False)
         return placed  # type: ignore[return-value]
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether any of its weights is."""
+        return any(weight.requires_grad for weight in self.parameters())
+
     def _source(self, images: Tensor, states: Tensor) -> Tensor | None:
         if any(weight.requires_grad for weight in self.tower.parameters()):
             return images
-        trained = any(weight.requires_grad for weight in self.parameters())
-        return states.detach() if trained else None
+        return states.detach() if self.is_trained else None
+
+
+def find_vision(model: nn.Module) -> list[Vision]:
+    """The vision towers in a model, wrapped or not: one or none."""
+    return [module for module in model.modules() if isinstance(module, Vision)]

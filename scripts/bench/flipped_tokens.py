@@ -45,7 +45,7 @@ USAGE = Usage("python scripts/bench/flipped_tokens.py", __doc__, Setting)
 
 
 def sample_step(s: Setting, output: Path, *launcher: str) -> list[dict[str, Any]]:
-    """The rollouts of the first step of a run, sorted by prompt."""
+    """The rollouts of the first step of a run."""
     import pyarrow.parquet as pq
 
     words = [f"config={s.run}", f"output_dir={output}", "max_steps=1", "save_steps=1"]

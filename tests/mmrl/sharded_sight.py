@@ -111,8 +111,7 @@ def reinforce_by_block(world: Path, output: Path) -> None:
         raise AssertionError("processes agree on a forward pass of completions of one length")
 
     with pytest.MonkeyPatch.context() as patch:
-        for way in ("fsdp2", "zero"):
-            patch.setattr(f"mmrl.runtime.sharding.{way}.keep_pace", refuse)
+        patch.setattr("mmrl.runtime.sharding.pace.keep_pace", refuse)
         settings = {"rollout_weights": "by_block", "eval_steps": 0}
         reinforce(world, output, "by_block", "album", EMERGE, **settings)
 

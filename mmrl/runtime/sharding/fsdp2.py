@@ -16,8 +16,8 @@ everything outside the blocks. Gradients are summed over processes in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +34,8 @@ from torch.distributed.fsdp import (
 )
 from torch.optim import Optimizer
 
-from mmrl.runtime.interrupt import hold_stops
 from mmrl.runtime.placement import read_placement
-from mmrl.runtime.sharding.pace import keep_pace
+from mmrl.runtime.sharding.pace import sample_by_block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.shard_loading import read_shards
 from mmrl.runtime.sharding.shardable import find_blocks
@@ -120,13 +119,10 @@ class FSDP2(Sharding):
         whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
         frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
         self.shard(model, trained, frozen if whole else ())
-        policy.sampling = partial(_sample_whole, model) if whole else self._sample_by_block(model)
-        policy.shares_forwards = not whole
-
-    def _sample_by_block(self, model: nn.Module) -> Callable[[bool], AbstractContextManager[None]]:
-        """Gather a block whenever it computes; agree on each call only where numbers differ."""
-        device = self.accelerator.device
-        return lambda ragged: keep_pace(model, device) if ragged else hold_stops()
+        if whole:
+            policy.sampling = partial(_sample_whole, model)
+        else:
+            sample_by_block(policy, self.accelerator.device)
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]

@@ -5,17 +5,30 @@ completions have a fixed length, processes make the same forward passes and need
 is for prompts, evaluations and samplers where their numbers differ.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
 from torch import nn
 
 from mmrl.features import PromptImage
-from mmrl.runtime.interrupt import Interrupted
-from models.network.vision import Vision
+from mmrl.runtime.interrupt import Interrupted, hold_stops
+from models.network.vision import find_vision
+
+if TYPE_CHECKING:
+    from models import Policy
+
+
+def sample_by_block(policy: Policy, device: torch.device) -> None:
+    """Let a policy sample while every forward pass gathers its weights, block by block; processes
+    agree on each pass only where their numbers differ."""
+    model = policy.model
+    policy.sampling = lambda ragged: keep_pace(model, device) if ragged else hold_stops()
+    policy.shares_forwards = True
 
 
 @contextmanager
@@ -68,7 +81,7 @@ _LOOK, _READ = 0, 1
 def _blank_calls(model: nn.Module, device: torch.device) -> list[dict[str, Any]]:
     """The smallest image input of a model (empty without a vision tower), and of tokens."""
     look: dict[str, Any] = {}
-    for vision in (module for module in model.modules() if isinstance(module, Vision)):
+    for vision in find_vision(model):
         tiling, dot = vision.tiling, Image.new("RGB", (1, 1))
         shown = PromptImage(*dot.size, tiling.count(*dot.size), tiling.rows(*dot.size))
         look = {"images": tiling.cut(dot).to(device), "shown": (shown,)}

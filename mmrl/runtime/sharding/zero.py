@@ -22,15 +22,14 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from mmrl.runtime.interrupt import hold_stops
 from mmrl.runtime.placement import read_placement
-from mmrl.runtime.sharding.pace import keep_pace
+from mmrl.runtime.sharding.pace import sample_by_block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.shardable import find_blocks
 from mmrl.runtime.sharding.sharding import MASTER, Sharding
 from mmrl.runtime.sharding.tensors import held_part, mark_fragment, take_part, write_part
 from mmrl.runtime.sharding.zero_loading import divide_parameters
-from models.network.vision import Vision
+from models.network.vision import find_vision
 
 if TYPE_CHECKING:
     from models import Policy
@@ -149,7 +148,7 @@ class Zero3(Zero2):
         super().shard(model, trained)
         for vision in find_vision(model):
             # gathered at once, as processes encode different numbers of images
-            vision._z3_leaf = not any(p.requires_grad for p in vision.parameters())  # type: ignore[assignment]
+            vision._z3_leaf = not vision.is_trained  # type: ignore[assignment]
         plugin = self.accelerator.deepspeed_plugin.deepspeed_config  # type: ignore[union-attr]
         zero = dict(plugin["zero_optimization"])
         zero.pop("offload_optimizer", None)  # one that is not trained has none
@@ -171,15 +170,14 @@ class Zero3(Zero2):
         Where rollouts have whole weights on the device, those that are not trained stay whole
         beside their parts: only what changes, such as an adapter, is gathered again.
         """
-        model, device = policy.model, self.accelerator.device
+        model = policy.model
         whole = choose_together(rollout_weights, model, self.accelerator) == "whole"
         self.shard(model, trained)
-        policy.shares_forwards = not whole
         self.keeps_frozen = whole and not read_placement().offload_weights
         if whole:
             policy.sampling = partial(self._sample_whole, model)
         else:
-            policy.sampling = lambda ragged: keep_pace(model, device) if ragged else hold_stops()
+            sample_by_block(policy, self.accelerator.device)
 
     @contextmanager
     def _sample_whole(self, model: nn.Module, ragged: bool) -> Iterator[None]:
@@ -206,35 +204,36 @@ class Zero3(Zero2):
             finally:
                 offload.setup_zero_stage3_hooks()
                 FWD_MODULE_STACK.pop()  # which setting up appends to
-        self._keep_whole(())  # what was gathered and freed by others since
+        self._keep_whole()  # what others have gathered and freed since
 
     def prepare(
         self, model: nn.Module, optimizers: Sequence[Optimizer]
     ) -> tuple[nn.Module, list[Any]]:
         """The engine of the model, and its optimiser."""
         prepared = super().prepare(model, optimizers)
-        for vision in find_vision(model):
-            # rows without an image give its weights a gradient of zero, though none of its modules
-            # computes, and processes encode different numbers of images
-            if any(parameter.requires_grad for parameter in vision.parameters()):
-                self._keep_whole(vision.parameters())
-        if self.keeps_frozen:
-            self._keep_whole(p for p in model.parameters() if not p.requires_grad)
+        # rows without an image give these a gradient of zero, though none of their modules
+        # computes, and processes encode different numbers of images
+        towers = [vision for vision in find_vision(model) if vision.is_trained]
+        seeing = {id(parameter) for vision in towers for parameter in vision.parameters()}
+        self._keep_whole(
+            parameter
+            for parameter in model.parameters()
+            if id(parameter) in seeing or (self.keeps_frozen and not parameter.requires_grad)
+        )
         return prepared
 
     def _kept(self) -> list[Any]:
         """Parameters that are never freed."""
         return [] if self.engine is None else self.engine.optimizer.persistent_parameters
 
-    def _keep_whole(self, parameters: Iterable[Any]) -> None:
-        """Gather some parameters, never to free them."""
-        kept, known = self._kept(), {id(parameter) for parameter in self._kept()}
+    def _keep_whole(self, parameters: Iterable[Any] = ()) -> None:
+        """Gather some parameters, never to free them, and those that are kept already."""
+        kept = self._kept()
         for parameter in parameters:
-            if id(parameter) not in known:
-                # while DeepSpeed still learns in which order modules compute, it frees persistent
-                # parameters after a module too, but not those that it calls external
-                parameter.ds_persist = parameter.is_external_param = True
-                kept.append(parameter)
+            # while DeepSpeed still learns in which order modules compute, it frees persistent
+            # parameters after a module too, but not those that it calls external
+            parameter.ds_persist = parameter.is_external_param = True
+            kept.append(parameter)
         if kept:
             kept[0].all_gather(kept)
 
@@ -397,8 +396,3 @@ def own_parameters(model: nn.Module) -> None:
             if parameter is not None:
                 own = nn.Parameter(parameter.data, requires_grad=False)
                 module._parameters[name] = fresh.setdefault(id(parameter), own)
-
-
-def find_vision(model: nn.Module) -> list[Vision]:
-    """The vision tower of a model, where it has one."""
-    return [module for module in model.modules() if isinstance(module, Vision)]
