@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mmrl.algorithms import load_algorithm
-from mmrl.algorithms.algorithm_config import ValueConfig
+from mmrl.algorithms.value_config import ValueConfig
 from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, check, check_choice
 from mmrl.pretrained.model_config import ModelConfig

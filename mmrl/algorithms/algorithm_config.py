@@ -5,42 +5,11 @@ from typing import ClassVar
 
 from mmrl.algorithms.aggregation import AGGREGATIONS
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.algorithms.value_config import CompletionValueConfig, ValueConfig
 from mmrl.config import check, check_choice
 from mmrl.config.options import check_options, option_classes
 from mmrl.estimators import BOUNDS, MASKS
 from mmrl.samplers.guidance import Guidance
-
-
-@dataclass(kw_only=True)
-class ValueConfig:
-    """Settings of the value model; TRL's names where PPO has them there."""
-
-    choices: ClassVar = {"backbone": ("shared", "copy")}
-
-    backbone: str = "copy"
-    """What the head reads: the hidden states of the policy (shared), or of a copy of it."""
-    gamma: float = 1.0
-    """Discount per denoising step (per slice, where slices hold several)."""
-    lam: float = 1.0
-    """Lambda of generalised advantage estimation."""
-    cliprange_value: float | None = None
-    """How far a value may move from its old one; null takes `epsilon` of the ratio."""
-    vf_coef: float = 0.1
-    """Weight of the value loss beside the policy's (backbone: shared)."""
-    learning_rate_scale: float = 1.0
-    """Factor on the learning rate, for the head and for a copied backbone."""
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.value.backbone", self.backbone, self.choices["backbone"])
-        for key in ("gamma", "lam"):
-            share = getattr(self, key)
-            check(0 <= share <= 1, f"algorithm.value.{key}", share, "between 0 and 1")
-        reach = self.cliprange_value
-        allowed = "null or 0 or more"
-        check(reach is None or reach >= 0, "algorithm.value.cliprange_value", reach, allowed)
-        check(self.vf_coef >= 0, "algorithm.value.vf_coef", self.vf_coef, "0 or more")
-        scale = self.learning_rate_scale
-        check(scale > 0, "algorithm.value.learning_rate_scale", scale, "above 0")
 
 
 @dataclass(kw_only=True)
@@ -97,6 +66,8 @@ class Columns:
     """Divides the logits while scoring."""
     value: ValueConfig | None = None
     """Value model that gives advantages per token (mask: trace); null for none."""
+    completion_value: CompletionValueConfig | None = None
+    """Credit by the rewards of partly written rollouts, completed in one pass; null for none."""
 
     def __post_init__(self) -> None:
         for key, allowed in Columns.choices.items():

@@ -78,7 +78,7 @@ class LossInputs:
     Attributes:
         passes: K mask draws over B rows.
         new: [K, B, L] log-probs under the policy, with gradient.
-        advantages: [B], or [K, B, L] from a value model.
+        advantages: [B], or of tokens: [K, B, L] from a value model, [1, B, L] from completions.
         old: [K, B, L] log-probs under the policy that sampled; None where it is the same policy.
         reference: [K, B, L] log-probs under the policy the KL is taken to; None without a KL.
         entropy: [K, B, L], for the metrics; None leaves it out.

@@ -78,7 +78,7 @@ def _load(preset: Path, options: Mapping[str, Any], where: str) -> AlgorithmConf
 
 def find_conflicts(row: AlgorithmConfig) -> Iterator[str]:
     """Columns that cannot go together: messages, each beginning with the key to change."""
-    for check_columns in (_masks, _ratios, _entropies, _values):
+    for check_columns in (_masks, _ratios, _entropies, _values, _completions):
         yield from check_columns(row)
 
 
@@ -211,4 +211,27 @@ def _values(row: AlgorithmConfig) -> Iterator[str]:
         yield (
             "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a"
             " value could predict; use group, batch or none, or value: null."
+        )
+
+
+def _completions(row: AlgorithmConfig) -> Iterator[str]:
+    if row.completion_value is None:
+        return
+    if row.value is not None:
+        yield (
+            "completion_value is set, and value as well; both give advantages per token, set one of"
+            " them to null."
+        )
+    if row.bound != "token" or not row.pass_by_pass:
+        yield (
+            f"completion_value is set, and bound: {row.bound} with ratio_level: {row.ratio_level}"
+            f" and aggregation: {row.aggregation} has one term for tokens whose advantages differ;"
+            " use bound: token, ratio_level: token or step, aggregation: grpo; or"
+            " completion_value: null."
+        )
+    if row.scale_rewards not in ("batch", "none"):
+        yield (
+            f"scale_rewards is {row.scale_rewards}, and completion_value credits differences of"
+            " rewards, which may be far larger than those of a group's outcomes; use batch or none,"
+            " or completion_value: null."
         )

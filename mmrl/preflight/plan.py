@@ -160,6 +160,12 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
             f" {algorithm.value.lam:g}, clip range {algorithm.value_epsilon:g}, learning rate"
             f" {config.learning_rate * algorithm.value.learning_rate_scale:g}"
         )
+    if algorithm.completion_value is not None:
+        slices, lam = algorithm.completion_value.slices, algorithm.completion_value.lam
+        yield (
+            f"credit      of {slices} slices, lambda {lam:g}: {slices - 1} passes more for each"
+            f" rollout, and rewards for {task.rollouts_per_step * (slices - 1)} completions more"
+        )
     for key, value in (
         ("per_device_train_batch_size", config.per_device_train_batch_size),
         (f"tasks.{task.name}.rollout_batch_size", settings.rollout_batch_size),

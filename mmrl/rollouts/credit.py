@@ -7,6 +7,7 @@ gives one advantage. With both, every chunk keeps what it earned, at its last po
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from mmrl.algorithms.advantages import (
     group_statistics,
     joint_advantages,
 )
+from mmrl.algorithms.completion_value import credit_slices
 from mmrl.randomness import permutation
 from mmrl.rollouts.accuracy import accuracies, outside_band
 from mmrl.types import Chunk
@@ -44,6 +46,7 @@ class Credit:
         advantages: [B] float32, of the weighted sums.
         left_out: [B] bool, rollouts of the groups that the update leaves out: of zero variance, or
             outside the accuracy band; None where the task leaves out none.
+        slices: [B, K] float32 advantages of the slices of the trace; None without completions.
         columns: [B, 1 + chunks] float32 advantages of the outcome and of every chunk, on one scale;
             None where no chunks are judged, or there is no value model.
         metrics: of all processes together.
@@ -54,10 +57,17 @@ class Credit:
     left_out: Tensor | None
     columns: Tensor | None
     metrics: dict[str, float]
+    slices: Tensor | None = None
 
 
 def assign_credit(
-    task: Task, scores: RewardScores, step: int, seed: int, rank: int, world_size: int
+    task: Task,
+    scores: RewardScores,
+    step: int,
+    seed: int,
+    rank: int,
+    world_size: int,
+    completed: Sequence[float | None] | None = None,
 ) -> Credit:
     """Advantages of this process's rollouts, from the rewards of all.
 
@@ -68,6 +78,7 @@ def assign_credit(
         seed: seed of the run.
         rank: this process.
         world_size: number of processes, each with as many rollouts.
+        completed: rewards of their completions in one pass, slice by slice; None without.
     """
     rewards = [float("nan") if total is None else total for total in scores.total]
     everyone = torch.tensor(gather_object(rewards))
@@ -82,7 +93,13 @@ def assign_credit(
         earned = _gather_columns(scores.outcomes(), scores.chunks)
         columns = joint_advantages(earned, number, scale)[mine]
         equal = torch.stack([equal_groups(column, number) for column in earned.T]).all(0)
-    metrics = group_statistics(everyone, number)
+    metrics, slices = group_statistics(everyone, number), None
+    value = task.algorithm.completion_value
+    if completed is not None and value is not None:
+        reached = _gather_slices(completed, len(rewards))
+        credit = credit_slices(everyone, reached, number, scale, value.lam)
+        slices = credit.advantages[mine]
+        metrics["completion_value/explained_variance"] = float(credit.explained.mean())
     left_out = equal if task.config.skip_zero_std_groups else torch.zeros_like(equal)
     if task.config.accuracy_band is not None:
         accuracy = torch.tensor(gather_object(accuracies(scores, task.accuracy_terms)))
@@ -93,7 +110,14 @@ def assign_credit(
         logger.warning("tasks.%s: all groups of step %d are left out", task.name, step + 1)
     filters = task.config.skip_zero_std_groups or task.config.accuracy_band is not None
     left = left_out[mine] if filters else None
-    return Credit(torch.tensor(rewards), advantages, left, columns, metrics)
+    return Credit(torch.tensor(rewards), advantages, left, columns, metrics, slices)
+
+
+def _gather_slices(completed: Sequence[float | None], count: int) -> Tensor:
+    """[K - 1, B] rewards of the completions of all processes' rollouts, `count` on each."""
+    own = [math.nan if reward is None else reward for reward in completed]
+    rows = gather_object([own[start::count] for start in range(count)])
+    return torch.tensor(rows, dtype=torch.float64).T
 
 
 def _gather_columns(outcomes: list[float], chunks: list[list[float]]) -> Tensor:
@@ -114,6 +138,7 @@ def place_rewards(columns: Tensor, chunks: Chunks, length: int) -> Tensor:
     """Put the advantages of the outcome and of chunks at their positions.
 
     Args:
+        slices: [B, K] float32 advantages of the slices of the trace; None without completions.
         columns: [B, 1 + chunks], the outcome first.
         chunks: of each rollout, no more than there are columns for.
         length: L of the canvas.

@@ -25,6 +25,7 @@ from eval.diversity.metric import Completions, list_tokens
 from mmrl.randomness import generator
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
+from mmrl.rollouts.completion import credit_tokens, score_completions
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
 from mmrl.runtime.activity import activity, advance
@@ -59,6 +60,8 @@ class RolloutBatch:
         token_rewards: [B, L] float32, for a value model: what each chunk of a completion earned at
             its last position, and the rest at the last of the row, as advantages on one scale;
             None where no chunks are judged.
+        token_advantages: [B, L] float32, of the slice in which each position was written, 0
+            elsewhere; None without `algorithm.completion_value`.
     """
 
     prompts: list[Prompt]
@@ -71,6 +74,7 @@ class RolloutBatch:
     metrics: dict[str, float] = field(default_factory=dict)
     left_out: Tensor | None = None
     token_rewards: Tensor | None = None
+    token_advantages: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -82,7 +86,7 @@ class RolloutBatch:
         def take(each: Any) -> Any:
             return None if each is None else each[places.to(each.device)]
 
-        tensors = ("rewards", "advantages", "left_out", "token_rewards")
+        tensors = ("rewards", "advantages", "left_out", "token_rewards", "token_advantages")
         return replace(
             self,
             prompts=[self.prompts[row] for row in rows],
@@ -113,6 +117,7 @@ class Groups:
         samples: inputs of the rewards.
         chunks: of the completions, at their positions in the rows of `rollout`.
         pending: their scores, once they are known.
+        completed: scores of their completions in one pass, slice by slice; None without.
         metrics: of sampling.
     """
 
@@ -124,6 +129,7 @@ class Groups:
     samples: list[Sample]
     chunks: Chunks
     pending: Pending
+    completed: Pending | None
     metrics: dict[str, float]
 
 
@@ -158,13 +164,16 @@ def sample_groups(
             samples += _build_samples(task, policy, some, part, completions)
             pending.add(samples[handed : len(samples) // size * size])
             advance(len(completions))
+        rollout = concatenate(parts)
+        completed = score_completions(task, policy, prompts, rollout)
     seconds = time.perf_counter() - started
-    rollout = concatenate(parts)
     speed = world_size * float(rollout.canvas.response.sum()) / seconds
     metrics = {"time/rollout_s": seconds, "perf/tokens_per_s": speed}
     chunks = _shift_chunks(parts, samples, rollout.canvas.tokens.shape[1])
     place = step, seed, rank, world_size
-    return Groups(task, place, prompts, names, rollout, samples, chunks, pending, metrics)
+    return Groups(
+        task, place, prompts, names, rollout, samples, chunks, pending, completed, metrics
+    )
 
 
 def _has_fixed_forwards(task: Task, policy: Policy, prompts: Sequence[Prompt]) -> bool:
@@ -187,8 +196,9 @@ def score_groups(groups: Groups) -> RolloutBatch:
     task, rollout = groups.task, groups.rollout
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
+        completed = None if groups.completed is None else groups.completed.scores().total
     counted, overlong = _check_lengths(task, scores, rollout.canvas)
-    earned = assign_credit(task, counted, *groups.place)
+    earned = assign_credit(task, counted, *groups.place, completed=completed)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
     metrics |= (
@@ -214,6 +224,7 @@ def score_groups(groups: Groups) -> RolloutBatch:
         metrics,
         earned.left_out,
         None if earned.columns is None else place_rewards(earned.columns, groups.chunks, length),
+        None if earned.slices is None else credit_tokens(rollout, earned.slices),
     )
 
 

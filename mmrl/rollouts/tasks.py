@@ -193,6 +193,11 @@ class Task:
                 check(whole, f"{where}.accuracy_rewards", term.key, allowed)
         for key, scorer in (("rewards", self.scorer), ("eval_rewards", self.eval_scorer)):
             check_chunks(scorer.cutting, self.config.task, f"{where}.{key}")
+        if self.scorer.cutting is not None and self.algorithm.completion_value is not None:
+            raise ConfigError(
+                f"{where}.algorithm.completion_value is set, and the rewards judge chunks, which an"
+                " unfinished text does not have; set it to null, or chunk_size to null."
+            )
         if self.scorer.cutting is not None and self.algorithm.value is None:
             logger.warning(
                 "%s: the scores of a completion's chunks are summed to one reward, because"

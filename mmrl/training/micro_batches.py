@@ -138,6 +138,8 @@ class Part:
             # with a single iteration old is new without its gradient
             reference = new.detach() if old is None else old
         advantages = item.batch.advantages[self.rows].to(new.device)
+        if algorithm.completion_value is not None and item.batch.token_advantages is not None:
+            advantages = item.batch.token_advantages[None, self.rows].to(new.device)
         if item.estimates:
             advantages = item.estimates[self.m].advantages[some]
         return LossInputs(passes, new, advantages, old, reference)

@@ -98,7 +98,8 @@ def gradients(config: Config) -> dict[str, dict[str, Tensor]]:
         method: Task(name, replace(options, algorithm={**algorithm, **same}))
         for method, algorithm in config.methods.items()
     }
-    first = next(iter(tasks.values()))
+    # rollouts are the same for all; completions are sampled beside them where a method reads them
+    first = max(tasks.values(), key=lambda task: task.algorithm.completion_value is not None)
     first.bind_policy(policy, config.seed)
     found: dict[str, list[dict[str, Tensor]]] = {method: [] for method in tasks}
     for step in range(config.batches):

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_loss
 from mmrl.algorithms.aggregation import BatchSize
-from mmrl.algorithms.algorithm_config import ValueConfig
 from mmrl.algorithms.loss import Weights
 from mmrl.algorithms.value import compute_advantages, value_loss
+from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators import MASKS, score
 from mmrl.estimators.scoring import predict_values
 from mmrl.types import Passes, Rollout

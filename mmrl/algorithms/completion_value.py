@@ -1,0 +1,99 @@
+"""Credit for the slices of a trace, from what a completion in one pass earns after each of them.
+
+A rollout is written in K slices of about equal size, each of whole denoising steps. After slice k
+the open positions are filled in one pass, each with its most likely token, and the result gets the
+rewards of a finished rollout: phi_k. With a bar for the mean over the group, the value of the state
+is what that score says of the outcome r,
+
+    V_k = b_k (phi_k - phi_k bar),    V_0 = 0,    V_K = r - r bar
+
+where b_k >= 0 is the least-squares coefficient over all rollouts of the step: near 0 while the
+completion says nothing yet, near 1 once everything is decided. The advantage of the tokens of slice
+k is that of generalised advantage estimation (arXiv 1506.02438) with gamma = 1,
+
+    A_k = sum over l >= k of lambda^(l - k) (V_(l + 1) - V_l)
+
+divided by the deviation of the step's outcomes, or by nothing (`scale_rewards`). That of the group
+is not offered: where its outcomes hardly differ, its values may. The sum of the differences is the
+advantage of the outcome. With lambda = 1 a slice is credited with all that follows (and its
+value is a baseline); with lambda = 0 only with what it changed, so that the tokens that decide
+nothing add no noise to the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mmrl.algorithms.advantages import equal_groups
+from mmrl.algorithms.value import estimate_gae
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SliceCredit(NamedTuple):
+    """`advantages` [B, K] float32 of the slices, and `explained` [K - 1], the share of the variance
+    of outcomes within groups that the value after each slice explains."""
+
+    advantages: Tensor
+    explained: Tensor
+
+
+def slice_trace(written_at: Tensor, counted: Tensor, slices: int) -> Tensor:
+    """The slice in which each position was written.
+
+    Args:
+        written_at: [B, L] int64, the denoising step of each position, -1 where it was given.
+        counted: [B, L] bool, positions whose number makes slices equal.
+        slices: K.
+
+    Returns:
+        [B, L] int64 from 0 to K - 1, -1 where a position was given. All positions of a step are in
+        the slice that holds its middle; a slice may have none.
+    """
+    steps = written_at.clamp(min=0)
+    per_step = counted.new_zeros(len(steps), int(steps.max()) + 1).long()
+    per_step.scatter_add_(1, steps, (counted & (written_at >= 0)).long())
+    twice = (2 * per_step.cumsum(1) - per_step).gather(1, steps)  # the middle of the step
+    total = per_step.sum(1, keepdim=True).clamp(min=1)
+    return (twice * slices // (2 * total)).clamp(max=slices - 1).where(written_at >= 0, -1)
+
+
+def credit_slices(
+    outcomes: Tensor, scores: Tensor, num_generations: int, scale_rewards: str, lam: float
+) -> SliceCredit:
+    """Advantages of the slices of all rollouts of a step.
+
+    Args:
+        outcomes: [B] float, rewards of the rollouts, NaN where none applies: such a rollout gets 0,
+            as do all of a group whose rewards are equal.
+        scores: [K - 1, B] float, rewards of the completions after each slice but the last; NaN
+            where none applies: it then says nothing.
+        num_generations: G, rollouts per prompt.
+        scale_rewards: batch or none.
+        lam: lambda, in [0, 1].
+    """
+    outcome = _centre(outcomes, num_generations)
+    known = ~outcome.isnan() & ~equal_groups(outcomes, num_generations)
+    rewards = outcome.nan_to_num() * known
+    predictors = _centre(scores, num_generations).nan_to_num() * known
+    squares, products = predictors.square().sum(1), (predictors * rewards).sum(1)
+    slopes = (products / squares.clamp(min=1e-12)).clamp(min=0)
+    values = rewards.new_zeros(len(scores) + 1, len(rewards), 1)
+    values[1:, :, 0] = slopes[:, None] * predictors
+    paid = values.new_zeros(values.shape)
+    paid[-1, :, 0] = rewards
+    counted = known[None, :, None].expand_as(values)
+    advantages = estimate_gae(paid, values, counted, 1.0, lam).advantages[..., 0].T
+    spread = 1.0
+    if scale_rewards == "batch":  # that of `mmrl.algorithms.advantages`
+        spread = outcomes[~outcomes.isnan()].double().std() + 1e-4
+    residuals = (rewards - values[1:, :, 0]).square().sum(1)
+    explained = 1 - residuals / rewards.square().sum().clamp(min=1e-12)
+    return SliceCredit((advantages / spread).float(), explained)
+
+
+def _centre(rewards: Tensor, num_generations: int) -> Tensor:
+    """Rewards [..., B] less the mean of their group, float64; NaN where there is none."""
+    groups = rewards.double().unflatten(-1, (-1, num_generations))
+    return (groups - groups.nanmean(-1, keepdim=True)).flatten(-2)

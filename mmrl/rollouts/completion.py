@@ -1,0 +1,92 @@
+"""Partly written rollouts, completed in one pass: what they are about to become.
+
+The completions after each slice of the trace get the rewards of finished rollouts, see
+`mmrl.algorithms.completion_value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from mmrl.algorithms.completion_value import slice_trace
+from mmrl.runtime.activity import activity, advance
+from mmrl.samplers import SamplerConfig, sample
+from mmrl.types import Canvas, Prompt, Rollout, Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mmrl.rollouts.tasks import Task
+    from models import Policy
+    from rewards.scoring.pending import Pending
+
+
+def score_completions(
+    task: Task, policy: Policy, prompts: Sequence[Prompt], rollout: Rollout
+) -> Pending | None:
+    """Hand the completions of B rollouts over to the rewards of their task.
+
+    Args:
+        task: its algorithm says in how many slices K.
+        policy: what completes, without gradient.
+        prompts: B prompts, group by group.
+        rollout: their finished canvases.
+
+    Returns:
+        The scores to come, of B completions after the first slice, then after the second, and so
+        on; None where the algorithm has no use for them.
+    """
+    value, done = task.algorithm.completion_value, 0
+    if value is None:
+        return None
+    pending = task.scorer.begin((value.slices - 1) * len(prompts))
+    with activity("completions", value.slices - 1):
+        for canvas in complete(policy, rollout, value.slices, task.config.rollouts_at_once):
+            some = prompts[done : done + len(canvas)]
+            finished = policy.decode(canvas, some)
+            pending.add([Sample.of(*each) for each in zip(some, finished, strict=True)])
+            done = (done + len(canvas)) % len(prompts)
+            advance(int(done == 0))
+    return pending
+
+
+def credit_tokens(rollout: Rollout, advantages: Tensor) -> Tensor:
+    """[B, L]: the advantage of its slice at each written position, of those [B, K] of the slices;
+    0 elsewhere."""
+    slices = find_slices(rollout, advantages.shape[1])
+    return advantages.gather(1, slices.clamp(min=0)).where(slices >= 0, 0.0)
+
+
+def find_slices(rollout: Rollout, slices: int) -> Tensor:
+    """[B, L] int64: the slice of each written position, -1 elsewhere."""
+    return slice_trace(rollout.written_at, rollout.canvas.scorable, slices)
+
+
+def complete(policy: Policy, rollout: Rollout, slices: int, rows: int) -> Iterator[Canvas]:
+    """Yield the completions after each slice but the last, slice by slice.
+
+    Args:
+        policy: what completes, without gradient.
+        rollout: B finished rows, and how they were written.
+        slices: K.
+        rows: how many are completed at once.
+    """
+    place, settings = find_slices(rollout, slices), rollout.settings
+    guidance = {key: settings[key] for key in ("cfg_scale", "image_guidance_scale")}
+    for k in range(1, slices):
+        for start in range(0, len(rollout), rows):
+            part = slice(start, start + rows)
+            canvas = rollout.canvas[part].hide(place[part] >= k)
+            steps = _count_blocks(canvas)
+            sampler = SamplerConfig(name="static", steps=steps, temperature=0.0, **guidance)
+            yield sample(policy, canvas, sampler, torch.Generator()).canvas  # greedy: draws nothing
+
+
+def _count_blocks(canvas: Canvas) -> int:
+    """Passes that write a response: one, or one for each block of the network's attention."""
+    if canvas.block_size is None or canvas.blocks is None:
+        return 1
+    return -(-int(canvas.response[0].sum()) // canvas.block_size)

@@ -1,0 +1,139 @@
+"""Completions of partly written rollouts, and the credit that reaches the update."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mmrl.config import ConfigError
+from mmrl.pretrained.model_config import policy_options
+from mmrl.rl import train
+from mmrl.rollouts.completion import complete, find_slices
+from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
+from mmrl.rollouts.tasks import Task
+from mmrl.samplers import SamplerConfig
+from models import load_policy
+from models.policy import Policy
+from tests.mmrl.pair import Pair
+from tests.mmrl.rollouts.test_process_rewards import Vowels
+from tests.mmrl.runs import command_line, metrics, rollouts, run_config, same_weights, trainer_of
+from tests.mmrl.test_text_rl import text_config
+
+VALUE = {"completion_value": {"slices": 3}, "scale_rewards": "batch"}
+
+
+def sampled(world: SimpleNamespace, folder: Path, **task: object) -> tuple[Policy, RolloutBatch]:
+    task = {"sampler": SamplerConfig(steps=16), **task}
+    config = run_config(world, folder, algorithm=VALUE, task=task)
+    policy = load_policy(**policy_options(config.model))
+    job = Task("shapes", config.tasks["shapes"])
+    return policy, score_groups(sample_groups(job, policy, 0, 0, 0, 1))
+
+
+def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_likely_tokens(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    policy, batch = sampled(world, tmp_path)
+    canvas, slices = batch.rollout.canvas, find_slices(batch.rollout, 3)
+    done = list(complete(policy, batch.rollout, 3, rows=3))
+    assert [len(part) for part in done] == [3, 3, 2] * 2
+    for k in (1, 2):
+        tokens = torch.cat([part.tokens for part in done[3 * k - 3 : 3 * k]])
+        open_ = slices >= k
+        assert torch.equal(tokens[~open_], canvas.tokens[~open_])
+        with torch.no_grad():
+            hidden = canvas.hide(open_)
+            logits = policy.model(hidden.tokens, attention_mask=hidden.attend).logits
+        first, end = canvas.vocab
+        columns = logits[..., first:end].clone()
+        columns[..., canvas.never] = -torch.inf
+        assert torch.equal(tokens[open_], columns.argmax(-1)[open_] + first)
+
+
+def test_every_position_gets_the_advantage_of_its_slice(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    _, batch = sampled(world, tmp_path)
+    assert batch.token_advantages is not None
+    slices = find_slices(batch.rollout, 3)
+    assert not bool(batch.token_advantages[slices < 0].any())
+    for row, own in enumerate(batch.token_advantages):
+        by_slice = [own[slices[row] == k].unique() for k in range(3)]
+        assert all(len(values) == 1 for values in by_slice)
+        assert float(sum(by_slice)) == pytest.approx(float(batch.advantages[row]), abs=1e-5)
+    assert 0 <= batch.metrics["completion_value/explained_variance"] <= 1
+    assert batch.select([2, 5]).token_advantages is not None
+
+
+def test_rows_of_a_batch_are_credited_as_they_are_alone(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    _, together = sampled(world, tmp_path, rollout_batch_size=8)
+    _, apart = sampled(world, tmp_path, rollout_batch_size=1)
+    assert together.token_advantages is not None and apart.token_advantages is not None
+    torch.testing.assert_close(
+        together.token_advantages, apart.token_advantages, atol=1e-4, rtol=1e-4
+    )
+
+
+def test_one_completion_is_an_algorithm_without_credit_where_nothing_is_known_before_the_end(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    """Slices of one advantage give the gradient of the outcome's."""
+    norms = []
+    for value in (None, VALUE["completion_value"]):
+        row = {**VALUE, "completion_value": value, "num_iterations": 1}
+        trainer = trainer_of(run_config(world, tmp_path, algorithm=row, max_grad_norm=0.0))
+        job, batch = rollouts(trainer.config, trainer)["shapes"]
+        if value is not None:
+            batch.token_advantages = batch.advantages[:, None].expand_as(batch.token_advantages)
+        norms.append(trainer.update({"shapes": (job, batch)})["grad_norm"])
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6) and norms[0] > 0
+
+
+def test_four_steps_equal_two_a_stop_and_two_more(world: SimpleNamespace, tmp_path: Path) -> None:
+    train(run_config(world, tmp_path / "whole", algorithm=VALUE))
+    train(run_config(world, tmp_path / "parts", algorithm=VALUE, max_steps=2))
+    again = {"algorithm": VALUE, "resume_from_checkpoint": "auto"}
+    train(run_config(world, tmp_path / "parts", **again))
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    assert same_weights(tmp_path / "parts" / "final", tmp_path / "whole" / "final")
+
+
+def test_texts_are_completed_too(world: SimpleNamespace, tmp_path: Path) -> None:
+    config = text_config(world, tmp_path)
+    config.tasks["shapes"].algorithm = {"name": "mask_grpo_text", **VALUE}
+    updates = [line for line in metrics(train(config)) if "loss" in line]
+    assert len(updates) == 2
+    assert all("completion_value/explained_variance" in line for line in updates)
+
+
+def test_the_control_shuffles_whole_rows_of_credit(world: SimpleNamespace, tmp_path: Path) -> None:
+    _, plain = sampled(world, tmp_path)
+    _, shuffled = sampled(world, tmp_path, shuffle_advantages=True)
+    slices = find_slices(plain.rollout, 3)
+
+    def rows(batch: RolloutBatch) -> list[tuple[float, ...]]:
+        assert batch.token_advantages is not None
+        found = [
+            tuple(float(own[slices[row] == k][0]) for k in range(3))
+            for row, own in enumerate(batch.token_advantages)
+        ]
+        return found
+
+    assert rows(plain) != rows(shuffled) and sorted(rows(plain)) == sorted(rows(shuffled))
+
+
+def test_chunks_and_completions_do_not_go_together(world: SimpleNamespace, tmp_path: Path) -> None:
+    config = text_config(world, tmp_path, rewards=[{"name": "chunks", "reward": Vowels()}])
+    config.tasks["shapes"].algorithm = {"name": "mask_grpo_text", **VALUE}
+    with pytest.raises(ConfigError, match="completion_value"):
+        Task("x", config.tasks["shapes"]).build_rewards()
+
+
+def test_two_processes_credit_as_one(world: SimpleNamespace, pair: Pair, tmp_path: Path) -> None:
+    words = ["max_steps=2", "save_steps=0", "learning_rate=1e-4", "adam_epsilon=1e-3"]
+    row = ["completion_value={slices: 3}", "scale_rewards=batch"]
+    words += [f"tasks.shapes.algorithm.{word}" for word in row]
+    pair.same_as_one(tmp_path, [*command_line(world, tmp_path), *words])
