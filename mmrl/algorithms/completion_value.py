@@ -3,9 +3,9 @@
 A rollout is written in K slices of about equal size, each of whole denoising steps. After slice k
 the open positions are filled in one pass, each with its most likely token, and the result gets the
 rewards of a finished rollout: phi_k. With a bar for the mean over the group, the value of the state
-is what that score says of the outcome r,
+is what that score says of the advantage of the outcome r,
 
-    V_k = b_k (phi_k - phi_k bar),    V_0 = 0,    V_K = r - r bar
+    V_k = b_k (phi_k - phi_k bar),    V_0 = 0,    V_K = (r - r bar) / deviation
 
 where b_k >= 0 is the least-squares coefficient over all rollouts of the step: near 0 while the
 completion says nothing yet, near 1 once everything is decided. The advantage of the tokens of slice
@@ -13,22 +13,22 @@ k is that of generalised advantage estimation (arXiv 1506.02438) with gamma = 1,
 
     A_k = sum over l >= k of lambda^(l - k) (V_(l + 1) - V_l)
 
-divided by the deviation of the step's outcomes, or by nothing (`scale_rewards`). That of the group
-is not offered: where its outcomes hardly differ, its values may. The sum of the differences is the
-advantage of the outcome. With lambda = 1 a slice is credited with all that follows (and its
-value is a baseline); with lambda = 0 only with what it changed, so that the tokens that decide
-nothing add no noise to the gradient.
+The deviation is that of the step's outcomes, or 1 (`scale_rewards`). That of the group is not
+offered: where its outcomes hardly differ, its values may. The differences add up to the advantage
+of the outcome. With lambda = 1 a slice is credited with all that follows (and its value is a
+baseline); with lambda = 0 only with what it changed, so that the tokens that decide nothing add no
+noise to the gradient.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from mmrl.algorithms.advantages import equal_groups
+import torch
+from torch import Tensor
+
+from mmrl.algorithms.advantages import equal_groups, group_advantages, joint_advantages
 from mmrl.algorithms.value import estimate_gae
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class SliceCredit(NamedTuple):
@@ -73,27 +73,17 @@ def credit_slices(
         scale_rewards: batch or none.
         lam: lambda, in [0, 1].
     """
-    outcome = _centre(outcomes, num_generations)
-    known = ~outcome.isnan() & ~equal_groups(outcomes, num_generations)
-    rewards = outcome.nan_to_num() * known
-    predictors = _centre(scores, num_generations).nan_to_num() * known
-    squares, products = predictors.square().sum(1), (predictors * rewards).sum(1)
+    outcome = group_advantages(outcomes, num_generations, scale_rewards).double()
+    known = ~outcomes.isnan() & ~equal_groups(outcomes, num_generations)
+    predictors = joint_advantages(scores.T, num_generations, "none").T.double() * known
+    squares, products = predictors.square().sum(1), (predictors * outcome).sum(1)
     slopes = (products / squares.clamp(min=1e-12)).clamp(min=0)
-    values = rewards.new_zeros(len(scores) + 1, len(rewards), 1)
+    values = outcome.new_zeros(len(scores) + 1, len(outcome), 1)
     values[1:, :, 0] = slopes[:, None] * predictors
-    paid = values.new_zeros(values.shape)
-    paid[-1, :, 0] = rewards
+    paid = torch.zeros_like(values)
+    paid[-1, :, 0] = outcome
     counted = known[None, :, None].expand_as(values)
     advantages = estimate_gae(paid, values, counted, 1.0, lam).advantages[..., 0].T
-    spread = 1.0
-    if scale_rewards == "batch":  # that of `mmrl.algorithms.advantages`
-        spread = outcomes[~outcomes.isnan()].double().std() + 1e-4
-    residuals = (rewards - values[1:, :, 0]).square().sum(1)
-    explained = 1 - residuals / rewards.square().sum().clamp(min=1e-12)
-    return SliceCredit((advantages / spread).float(), explained)
-
-
-def _centre(rewards: Tensor, num_generations: int) -> Tensor:
-    """Rewards [..., B] less the mean of their group, float64; NaN where there is none."""
-    groups = rewards.double().unflatten(-1, (-1, num_generations))
-    return (groups - groups.nanmean(-1, keepdim=True)).flatten(-2)
+    residuals = (outcome - values[1:, :, 0]).square().sum(1)
+    explained = 1 - residuals / outcome.square().sum().clamp(min=1e-12)
+    return SliceCredit(advantages.float(), explained)

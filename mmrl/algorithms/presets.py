@@ -201,12 +201,7 @@ def _values(row: AlgorithmConfig) -> Iterator[str]:
             f"sampled_slices is {row.sampled_slices}, and value needs all slices of a rollout to"
             " carry its reward back; set sampled_slices to null, or value to null."
         )
-    if row.bound != "token" or not row.pass_by_pass:
-        yield (
-            f"value is set, and bound: {row.bound} with ratio_level: {row.ratio_level} and"
-            f" aggregation: {row.aggregation} has one term for tokens whose advantages differ; use"
-            " bound: token, ratio_level: token or step, aggregation: grpo; or value: null."
-        )
+    yield from _token_advantages(row, "value")
     if row.scale_rewards == "softmax":
         yield (
             "scale_rewards is softmax, which makes weights of likelihoods and no outcome that a"
@@ -222,16 +217,20 @@ def _completions(row: AlgorithmConfig) -> Iterator[str]:
             "completion_value is set, and value as well; both give advantages per token, set one of"
             " them to null."
         )
-    if row.bound != "token" or not row.pass_by_pass:
-        yield (
-            f"completion_value is set, and bound: {row.bound} with ratio_level: {row.ratio_level}"
-            f" and aggregation: {row.aggregation} has one term for tokens whose advantages differ;"
-            " use bound: token, ratio_level: token or step, aggregation: grpo; or"
-            " completion_value: null."
-        )
+    yield from _token_advantages(row, "completion_value")
     if row.scale_rewards not in ("batch", "none"):
         yield (
             f"scale_rewards is {row.scale_rewards}, and completion_value credits differences of"
             " rewards, which may be far larger than those of a group's outcomes; use batch or none,"
             " or completion_value: null."
+        )
+
+
+def _token_advantages(row: AlgorithmConfig, key: str) -> Iterator[str]:
+    """What `key` needs because it gives every token its own advantage."""
+    if row.bound != "token" or not row.pass_by_pass:
+        yield (
+            f"{key} is set, and bound: {row.bound} with ratio_level: {row.ratio_level} and"
+            f" aggregation: {row.aggregation} has one term for tokens whose advantages differ; use"
+            f" bound: token, ratio_level: token or step, aggregation: grpo; or {key}: null."
         )

@@ -153,6 +153,22 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
     )
     if settings.accuracy_band is not None or settings.strict_len_check:
         yield f"accuracy    of {', '.join(settings.accuracy_keys)}: {', '.join(_filters(settings))}"
+    yield from _token_credit(config, task)
+    for key, value in (
+        ("per_device_train_batch_size", config.per_device_train_batch_size),
+        (f"tasks.{task.name}.rollout_batch_size", settings.rollout_batch_size),
+    ):
+        if value == "auto":
+            yield f"auto        {key} is found when the run starts; the plan is of its default"
+    for difference in find_differences(algorithm, sampler, block_size is not None):
+        yield f"mismatch    {difference}"
+    for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
+        yield f"no effect   {setting}"
+
+
+def _token_credit(config: RLConfig, task: Task) -> Iterator[str]:
+    """Where advantages per token come from."""
+    algorithm = task.algorithm
     if algorithm.value is not None:
         place = {"shared": "the policy", "copy": "a copy of the policy"}[algorithm.value.backbone]
         yield (
@@ -166,16 +182,6 @@ def _task(config: RLConfig, task: Task, world_size: int) -> Iterator[str]:
             f"credit      of {slices} slices, lambda {lam:g}: {slices - 1} passes more for each"
             f" rollout, and rewards for {task.rollouts_per_step * (slices - 1)} completions more"
         )
-    for key, value in (
-        ("per_device_train_batch_size", config.per_device_train_batch_size),
-        (f"tasks.{task.name}.rollout_batch_size", settings.rollout_batch_size),
-    ):
-        if value == "auto":
-            yield f"auto        {key} is found when the run starts; the plan is of its default"
-    for difference in find_differences(algorithm, sampler, block_size is not None):
-        yield f"mismatch    {difference}"
-    for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
-        yield f"no effect   {setting}"
 
 
 def _filters(settings: TaskConfig) -> Iterator[str]:

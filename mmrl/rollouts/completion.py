@@ -39,17 +39,16 @@ def score_completions(
         The scores to come, of B completions after the first slice, then after the second, and so
         on; None where the algorithm has no use for them.
     """
-    value, done = task.algorithm.completion_value, 0
+    value = task.algorithm.completion_value
     if value is None:
         return None
-    pending = task.scorer.begin((value.slices - 1) * len(prompts))
-    with activity("completions", value.slices - 1):
-        for canvas in complete(policy, rollout, value.slices, task.config.rollouts_at_once):
-            some = prompts[done : done + len(canvas)]
-            finished = policy.decode(canvas, some)
-            pending.add([Sample.of(*each) for each in zip(some, finished, strict=True)])
-            done = (done + len(canvas)) % len(prompts)
-            advance(int(done == 0))
+    count = (value.slices - 1) * len(prompts)
+    pending = task.scorer.begin(count)
+    with activity("completions", count):
+        for rows, canvas in complete(policy, rollout, value.slices, task.config.rollouts_at_once):
+            finished = policy.decode(canvas, prompts[rows])
+            pending.add([Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)])
+            advance(len(canvas))
     return pending
 
 
@@ -65,8 +64,10 @@ def find_slices(rollout: Rollout, slices: int) -> Tensor:
     return slice_trace(rollout.written_at, rollout.canvas.scorable, slices)
 
 
-def complete(policy: Policy, rollout: Rollout, slices: int, rows: int) -> Iterator[Canvas]:
-    """Yield the completions after each slice but the last, slice by slice.
+def complete(
+    policy: Policy, rollout: Rollout, slices: int, rows: int
+) -> Iterator[tuple[slice, Canvas]]:
+    """Yield rows and their completions, after each slice but the last, slice by slice.
 
     Args:
         policy: what completes, without gradient.
@@ -82,7 +83,8 @@ def complete(policy: Policy, rollout: Rollout, slices: int, rows: int) -> Iterat
             canvas = rollout.canvas[part].hide(place[part] >= k)
             steps = _count_blocks(canvas)
             sampler = SamplerConfig(name="static", steps=steps, temperature=0.0, **guidance)
-            yield sample(policy, canvas, sampler, torch.Generator()).canvas  # greedy: draws nothing
+            # greedy, so its seed changes nothing
+            yield part, sample(policy, canvas, sampler, torch.Generator()).canvas
 
 
 def _count_blocks(canvas: Canvas) -> int:

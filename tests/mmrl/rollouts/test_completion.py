@@ -36,7 +36,7 @@ def test_a_completion_keeps_what_was_written_and_fills_the_rest_with_the_most_li
 ) -> None:
     policy, batch = sampled(world, tmp_path)
     canvas, slices = batch.rollout.canvas, find_slices(batch.rollout, 3)
-    done = list(complete(policy, batch.rollout, 3, rows=3))
+    done = [canvas for _, canvas in complete(policy, batch.rollout, 3, rows=3)]
     assert [len(part) for part in done] == [3, 3, 2] * 2
     for k in (1, 2):
         tokens = torch.cat([part.tokens for part in done[3 * k - 3 : 3 * k]])
@@ -77,10 +77,9 @@ def test_rows_of_a_batch_are_credited_as_they_are_alone(
     )
 
 
-def test_one_completion_is_an_algorithm_without_credit_where_nothing_is_known_before_the_end(
+def test_slices_of_one_advantage_give_the_gradient_of_the_outcome(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
-    """Slices of one advantage give the gradient of the outcome's."""
     norms = []
     for value in (None, VALUE["completion_value"]):
         row = {**VALUE, "completion_value": value, "num_iterations": 1}
@@ -116,11 +115,10 @@ def test_the_control_shuffles_whole_rows_of_credit(world: SimpleNamespace, tmp_p
 
     def rows(batch: RolloutBatch) -> list[tuple[float, ...]]:
         assert batch.token_advantages is not None
-        found = [
+        return [
             tuple(float(own[slices[row] == k][0]) for k in range(3))
             for row, own in enumerate(batch.token_advantages)
         ]
-        return found
 
     assert rows(plain) != rows(shuffled) and sorted(rows(plain)) == sorted(rows(shuffled))
 
