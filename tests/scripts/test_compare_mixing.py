@@ -57,24 +57,46 @@ def test_a_row_has_means_over_seeds_and_the_errors_of_both_changes(tmp_path: Pat
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (run.folder / "metrics.jsonl").write_text(text)
-    expected = ("shapes", "0.200", "0.500", "+0.300 ± 0.100", "0.300", "+0.100 ± 0.000")
-    assert script.row("shapes", found) == expected
-    assert script.row("second", found)[4:] == ("0.900", "+0.700 ± 0.000")
+    first, second = script.rows(script.Config(), found)
+    assert first == (
+        *("shapes", "training", "0.200", "0.500", "+0.300 ± 0.100", "+0.200, +0.400"),
+        *("0.300", "+0.100 ± 0.000", "+0.100, +0.100"),
+    )
+    assert second[6:] == ("0.900", "+0.700 ± 0.000", "+0.700, +0.700")
+
+
+def test_the_start_and_the_runs_of_a_task_are_evaluated_under_its_sampler(tmp_path: Path) -> None:
+    words = [f"output_dir={tmp_path / 'runs'}", "samplers={second: {steps: 2, temperature: 0.5}}"]
+    config = script.load_config(script.Config, [f"run={two_tasks(tmp_path)}", *words, "seeds=[0]"])
+    found = script.evaluations_of(config, script.runs(config))
+    runs = tmp_path / "runs"
+    assert list(found) == [("second", runs / name) for name in ("", "together/0", "second/0")]
+    for (_, folder), one in found.items():
+        assert one.sampler.steps == 2 and one.sampler.temperature == 0.5
+        assert one.model.path.startswith(str(runs)) == (folder != runs)
+
+
+def test_a_sampler_of_no_task_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    words = [f"run={two_tasks(tmp_path)}", "samplers={third: {steps: 2}}"]
+    config = script.load_config(script.Config, words)
+    with pytest.raises(ConfigError, match="third"):
+        script.evaluations_of(config, script.runs(config))
 
 
 @pytest.mark.slow
 def test_it_runs_what_is_missing_and_prints_a_line_per_task(tmp_path: Path) -> None:
     words = [f"run={two_tasks(tmp_path)}", f"output_dir={tmp_path / 'runs'}", "seeds=[0]"]
+    words += ["samplers={second: {steps: 2}}", "samples=2"]
     command = [sys.executable, str(SCRIPT), *words]
     first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    written = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/**/metrics.jsonl")}
+    results = ("metrics.jsonl", "scores.json")
+    written = {p: p.stat().st_mtime_ns for name in results for p in tmp_path.rglob(name)}
     again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    assert len(written) == 3 and all(p.stat().st_mtime_ns == t for p, t in written.items())
+    assert len(written) == 6 and all(p.stat().st_mtime_ns == t for p, t in written.items())
     assert first.stdout == again.stdout == (tmp_path / "runs" / "table.md").read_text()
-    assert [line.split(" | ")[0] for line in first.stdout.splitlines()][2:] == [
-        "| shapes",
-        "| second",
-    ]
+    cells = [line.removeprefix("| ").split(" | ") for line in first.stdout.splitlines()][2:]
+    assert [line[0] for line in cells] == ["shapes", "second", "second"]
+    assert [line[1] for line in cells] == ["training", "training", "of `samplers`"]
 
 
 @pytest.mark.parametrize(
