@@ -32,7 +32,7 @@ from mmrl.config.command import Usage, run_command  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from scripts.claims.evaluations import evaluation, has_run, job, read_scores  # noqa: E402
 from scripts.claims.jobs import execute_all  # noqa: E402
-from scripts.claims.planned_runs import Run, held_out, metric_of  # noqa: E402
+from scripts.claims.planned_runs import Run, held_out, reward_of  # noqa: E402
 from scripts.claims.statistics import mean_over_seeds  # noqa: E402
 
 TOGETHER = "together"
@@ -112,16 +112,15 @@ def evaluations_of(config: Config, found: Sequence[Run]) -> dict[tuple[str, Path
     first, start = found[0].config, Path(config.output_dir)
     for task in config.samplers:
         check_choice("samplers", task, first.tasks)
-    weights = {start: first.model.path} | {run.folder: str(run.folder / "final") for run in found}
-    with_task = {start: first.tasks} | {run.folder: run.config.tasks for run in found}
+    trained = [(run.folder, str(run.folder / "final"), run.config.tasks) for run in found]
     return {
         (task, folder): evaluation(
-            *(first, task, weights[folder], first.tasks[task].eval_prompts, sampler),
+            *(first, task, weights, first.tasks[task].eval_prompts, sampler),
             *(config.samples, folder / f"eval_{task}"),
         )
         for task, sampler in config.samplers.items()
-        for folder in weights
-        if task in with_task[folder]
+        for folder, weights, tasks in [(start, first.model.path, first.tasks), *trained]
+        if task in tasks
     }
 
 
@@ -148,7 +147,7 @@ def rows(config: Config, found: Sequence[Run]) -> list[tuple[str, ...]]:
         curves = [[held_out(run, task, run.lines) for run in some] for some in kinds]
         lines.append(row(task, TRAINING, *[[(c[0], c[-1]) for c in some] for some in curves]))
         if task in config.samplers:
-            key = metric_of(found[0], task, "").removeprefix(f"eval/{task}/")
+            key = reward_of(found[0], task)
             score = {
                 folder: read_scores(Path(some.output_dir))[key]["mean"]
                 for (name, folder), some in read.items()

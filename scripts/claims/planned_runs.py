@@ -123,12 +123,17 @@ class Run:
 
 
 def metric_of(run: Run, task: str, metric: str = "") -> str:
-    """Key of a task's score in `metrics.jsonl`: of `metric`, or of its first reward."""
+    """Key of a task's score in `metrics.jsonl`."""
+    return f"eval/{task}/{reward_of(run, task, metric)}"
+
+
+def reward_of(run: Run, task: str, metric: str = "") -> str:
+    """Key of the reward that a task is scored by: `metric`, or its first one."""
     options = run.config.tasks[task]
     entries = options.eval_rewards or options.rewards
     keys = [key_of(entry) for entry in entries]
     check(metric in ("", *keys), f"tasks.{task}.metric", metric, f"one of {', '.join(keys)}")
-    return f"eval/{task}/{metric or keys[0]}"
+    return metric or keys[0]
 
 
 def held_out(

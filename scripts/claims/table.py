@@ -20,9 +20,9 @@ from scripts.claims.planned_runs import (
     digest,
     digest_weights,
     forwards_per_rollout,
-    metric_of,
     read_curve,
     read_diversity,
+    reward_of,
     seconds_per_update,
 )
 from scripts.claims.records import Record, Records, machine
@@ -350,7 +350,7 @@ class Table:
     def metric(self, task: str) -> str:
         """Key of the reward that is reported."""
         run = Run(task, "", self.out, self._words(task, next(iter(self.config.methods))))
-        return metric_of(run, task, self.config.tasks[task].metric).rpartition("/")[2]
+        return reward_of(run, task, self.config.tasks[task].metric)
 
     # what may be reported
 
