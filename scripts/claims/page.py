@@ -19,7 +19,7 @@ from scripts.claims.statistics import (
     reached_by_all,
 )
 from scripts.claims.table import BEST, TRAINING, Table
-from scripts.claims.table_config import SHUFFLED, START
+from scripts.claims.table_config import SHUFFLED, START, Config
 from scripts.plot_curves import with_mean
 
 OPEN, CLOSE = "<!-- evidence: written by scripts/evidence.py -->", "<!-- end of evidence -->"
@@ -92,9 +92,9 @@ def _parts(table: Table, command: str) -> Iterable[str]:
 def protocol(table: Table) -> str:
     """How the table was made."""
     config = table.config
-    seeds, finished = len(config.seeds), sum(len(_runs(table, t)) for t in config.tasks)
+    finished = sum(len(_runs(table, t)) for t in config.tasks)
     lines = [
-        f"{seeds} seed{'s' * (seeds > 1)} per method; means over seeds with their standard errors.",
+        f"{_seeds_text(config)}; means over seeds with their standard errors.",
         "Prompts of the test were read once per finished run, after every choice.",
     ]
     if any(config.grid_of(name) for name in config.methods):
@@ -119,6 +119,12 @@ def protocol(table: Table) -> str:
     if machines:
         lines.append(f"One thread each on {'; '.join(machines)}.")
     return " ".join(lines)
+
+
+def _seeds_text(config: Config) -> str:
+    seeds, controls = len(config.seeds), len(config.seeds_of(SHUFFLED))
+    more = f", {controls} per control" if config.controls and controls != seeds else ""
+    return f"{seeds} seed{'s' * (seeds > 1)} per method{more}"
 
 
 def score_rows(table: Table, task: str, role: str) -> list[list[str]]:
@@ -156,7 +162,8 @@ def gains(table: Table, task: str, method: str, role: str) -> dict[int, float]:
 
 
 def _ends(table: Table, task: str, method: str, role: str) -> dict[int, float]:
-    found = {seed: _test(table, task, method, method, seed, role) for seed in table.config.seeds}
+    seeds = table.config.seeds_of(method)
+    found = {seed: _test(table, task, method, method, seed, role) for seed in seeds}
     return {seed: score for seed, score in found.items() if score is not None}
 
 

@@ -132,7 +132,13 @@ class Table:
     def all(self) -> list[tuple[str, str, int]]:
         """Task, method and seed of each run."""
         config = self.config
-        return [(t, m, s) for s in config.seeds for t in config.tasks for m in config.rows()]
+        return [
+            (task, row, seed)
+            for seed in config.all_seeds
+            for task in config.tasks
+            for row in config.rows()
+            if seed in config.seeds_of(row)
+        ]
 
     # stages
 

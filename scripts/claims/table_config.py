@@ -89,6 +89,9 @@ class Config:
     without its own is compared with the first."""
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
     """Of the runs."""
+    control_seeds: list[int] | None = None
+    """Of the controls, where a table has more of them because their spread is most of the error of
+    a comparison; null for `seeds`."""
     settings: list[str] = field(default_factory=list)
     """Words added to every run."""
     max_steps: int | None = None
@@ -113,8 +116,11 @@ class Config:
         for key in ("workers", "samples"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check_choice("until", self.until, STAGES)
-        different = len(set(self.seeds)) == len(self.seeds)
-        check(different, "seeds", self.seeds, "different numbers")
+        for key in ("seeds", "control_seeds"):
+            seeds = getattr(self, key) or []
+            check(len(set(seeds)) == len(seeds), key, seeds, "different numbers")
+        missing = set(self.seeds) - set(self.seeds_of(SHUFFLED))
+        check(not missing, "control_seeds", self.control_seeds, f"all of seeds, {self.seeds}")
         for name in self.controls:
             check_choice("controls", name, self.methods)
         self._check_tasks()
@@ -141,12 +147,12 @@ class Config:
             check(not method.run or len(self.tasks) == 1, f"{where}.run", method.run, allowed)
             check_grid(self.grid_of(name), f"{where}.grid")
         seed, allowed = self.selection.seed, "a seed that no run of the table has"
-        check(seed not in self.seeds, "selection.seed", seed, allowed)
+        check(seed not in self.all_seeds, "selection.seed", seed, allowed)
         steps = self.selection.max_steps
         check(steps >= 1, "selection.max_steps", steps, "at least 1")
 
     def _check_only(self) -> None:
-        known = [*self.tasks, *self.rows(), *map(str, self.seeds)]
+        known = [*self.tasks, *self.rows(), *map(str, self.all_seeds)]
         for word in self.only.replace(",", " ").split():
             check_choice("only", word, known)
 
@@ -161,6 +167,16 @@ class Config:
             [name, name + SHUFFLED] if name in self.controls else [name] for name in self.methods
         ]
         return list(itertools.chain(*each))
+
+    def seeds_of(self, row: str) -> list[int]:
+        """Seeds of a method, or of a control."""
+        own = self.control_seeds if row.endswith(SHUFFLED) else None
+        return self.seeds if own is None else own
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """Seeds of methods and of controls."""
+        return list(dict.fromkeys([*self.seeds, *self.seeds_of(SHUFFLED)]))
 
     def control_of(self, method: str) -> str | None:
         """The control that a method is compared with."""

@@ -12,7 +12,7 @@ import yaml
 
 from mmrl.config import ConfigError, load_config, to_plain
 from mmrl.rl_config import RLConfig
-from scripts.claims.page import write_page
+from scripts.claims.page import protocol, write_page
 from scripts.claims.planned_runs import Run
 from scripts.claims.records import Records
 from scripts.claims.table import Table
@@ -231,6 +231,16 @@ def test_a_table_replaces_the_test_prompts_of_a_configuration_by_validation(tmp_
         assert run.config.seed == seed == int(run.folder.name)
 
 
+def test_controls_may_have_more_seeds_than_methods(tmp_path: Path) -> None:
+    path = write_table(tmp_path, control_seeds=[0, 1, 2], grid={})
+    table = Table(settings(path))
+    rows = [(method, seed) for _, method, seed in table.all]
+    control = "mask_grpo_shuffled"
+    assert rows == [("mask_grpo", 0), (control, 0), (control, 1), (control, 2)]
+    assert protocol(table).startswith("1 seed per method, 3 per control;")
+    assert Table(settings(path, "only=2")).wanted == [("shapes", control, 2)]
+
+
 def test_test_prompts_that_a_run_reads_are_refused(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     test = tmp_path / "test.jsonl"
@@ -267,6 +277,8 @@ def test_the_run_directory_of_a_run_that_read_test_is_refused(tmp_path: Path) ->
         ("controls=[other]", "controls is 'other'"),
         ("seeds=[]", "seeds is []"),
         ("seeds=[1, 1]", "different numbers"),
+        ("control_seeds=[1, 2]", "it must be all of seeds, [0]"),
+        ("control_seeds=[0, 1, 1]", "different numbers"),
         ("selection.seed=0", "selection.seed is 0"),
         ("only=mask_grop 0", "only is 'mask_grop'"),
         ("until=test", "Did you mean 'tests'"),
