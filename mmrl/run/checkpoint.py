@@ -4,7 +4,7 @@
 a full disk, a crash or a kill at any moment leaves the previous checkpoint as it was. Checksums of
 its files are in the format of `sha256sum`:
 
-    cd runs/quickstart/checkpoints/14 && sha256sum --check SHA256SUMS
+    cd runs/quickstart/checkpoints/16 && sha256sum --check SHA256SUMS
 """
 
 import errno

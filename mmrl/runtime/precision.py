@@ -19,7 +19,7 @@ from mmrl.config import check
 
 logger = logging.getLogger(__name__)
 MEASURED = (
-    "a step of configs/rl/quickstart.yaml takes 9 times as long as in float32 with AVX2, twice as"
+    "a step of configs/rl/shapes_t2i.yaml takes 9 times as long as in float32 with AVX2, twice as"
     " long with AVX-512"
 )
 """Measured on one core of a Xeon by `scripts/bench/precision.py`."""

@@ -29,7 +29,7 @@ from mmrl.config.command import Usage, read_settings  # noqa: E402
 class Setting:
     """What is compared; `key=value` on the command line changes it."""
 
-    run: str = "configs/rl/quickstart.yaml"
+    run: str = "configs/rl/shapes_t2i.yaml"
     """RL configuration of one task."""
     ways: list[str] = field(default_factory=lambda: ["cpu2", "fsdp2_cpu2", "zero3_cpu2"])
     """Files of configs/accelerate, compared with one process."""

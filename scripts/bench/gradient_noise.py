@@ -1,6 +1,6 @@
 """How much of a policy gradient is signal, and whether it points where the recorded trace's does.
 
-    python scripts/bench/gradient_noise.py config=configs/rl/quickstart.yaml batches=16
+    python scripts/bench/gradient_noise.py config=configs/rl/shapes_t2i.yaml batches=16
     python scripts/bench/gradient_noise.py config=… tasks.shapes.sampler.temperature=1
 
 Every method gets the same batches of rollouts at the starting weights, one inner iteration, no KL.

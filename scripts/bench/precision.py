@@ -1,6 +1,6 @@
 """Steps of training in float32 and bfloat16, with fused attention and from matrix products.
 
-    python scripts/bench/precision.py run=configs/rl/quickstart.yaml prompts=2 torch_compile=true
+    python scripts/bench/precision.py run=configs/rl/shapes_t2i.yaml prompts=2 torch_compile=true
     ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 python scripts/bench/precision.py repeats=3
 
 A JSON line for each way: least seconds of a step of `prompts` groups, sampling and update apart,
@@ -21,7 +21,7 @@ from mmrl.config.command import Usage, read_settings
 class Setting:
     """Sizes; `key=value` on the command line changes them."""
 
-    run: str = "configs/rl/quickstart.yaml"
+    run: str = "configs/rl/shapes_t2i.yaml"
     """RL configuration that is measured."""
     prompts: int = 2
     """Groups of a step."""
