@@ -122,7 +122,7 @@ def protocol(table: Table) -> str:
 
 
 def _seeds_text(config: Config) -> str:
-    seeds, controls = len(config.seeds), len(config.seeds_of(SHUFFLED))
+    seeds, controls = len(config.seeds), len(config.all_seeds)
     more = f", {controls} per control" if config.controls and controls != seeds else ""
     return f"{seeds} seed{'s' * (seeds > 1)} per method{more}"
 

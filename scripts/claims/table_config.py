@@ -119,7 +119,7 @@ class Config:
         for key in ("seeds", "control_seeds"):
             seeds = getattr(self, key) or []
             check(len(set(seeds)) == len(seeds), key, seeds, "different numbers")
-        missing = set(self.seeds) - set(self.seeds_of(SHUFFLED))
+        missing = set(self.seeds) - set(self.all_seeds)
         check(not missing, "control_seeds", self.control_seeds, f"all of seeds, {self.seeds}")
         for name in self.controls:
             check_choice("controls", name, self.methods)
@@ -168,15 +168,14 @@ class Config:
         ]
         return list(itertools.chain(*each))
 
-    def seeds_of(self, row: str) -> list[int]:
-        """Seeds of a method, or of a control."""
-        own = self.control_seeds if row.endswith(SHUFFLED) else None
-        return self.seeds if own is None else own
-
     @property
     def all_seeds(self) -> list[int]:
-        """Seeds of methods and of controls."""
-        return list(dict.fromkeys([*self.seeds, *self.seeds_of(SHUFFLED)]))
+        """Seeds of the controls, which are those of the methods and perhaps more."""
+        return self.seeds if self.control_seeds is None else self.control_seeds
+
+    def seeds_of(self, row: str) -> list[int]:
+        """Seeds of a method, or of a control."""
+        return self.all_seeds if row.endswith(SHUFFLED) else self.seeds
 
     def control_of(self, method: str) -> str | None:
         """The control that a method is compared with."""
