@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from PIL import Image
 
-from eval.diversity.measured import Diversity, measure
+from eval.diversity.measured import Diversity, describe, measure
 from eval.diversity.metric import Completions, DiversityMetric, list_tokens
 from eval.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.data.prompts import spread
@@ -130,7 +130,7 @@ def evaluate(
             advance(len(some))
     with activity("waiting for rewards"):
         scores = {} if pending is None else pending.scores().components
-    found = measure(diversity, Completions(completions, tokens), num_samples)
+    found = measure(diversity, describe(diversity, Completions(completions, tokens)), num_samples)
     return Evaluation([prompt for prompt, _ in rows], completions, scores, diversity=found)
 
 
@@ -180,7 +180,7 @@ def score_batches(
     prompts, samples = [prompt for prompt, _ in rows], _samples(rows, completions)
     stored = all(batch.tokens for batch in batches)
     tokens = [row for batch in batches for row in batch.tokens] if stored else []
-    found = measure(diversity, Completions(completions, tokens), num_samples)
+    found = measure(diversity, describe(diversity, Completions(completions, tokens)), num_samples)
     if scorer is None:
         return Evaluation(prompts, completions, {}, diversity=found)
     itemised = {term.key: term.reward for term in scorer.terms if isinstance(term.reward, Itemised)}

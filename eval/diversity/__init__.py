@@ -11,6 +11,13 @@ To add one, write a file with a class that has what `DiversityMetric` asks for, 
 """
 
 from eval.diversity.metric import Completions, DiversityMetric
-from eval.diversity.registry import DIVERSITY, build_metrics, check_metrics
+from eval.diversity.registry import DIVERSITY, build_metrics, check_metrics, name_values
 
-__all__ = ["DIVERSITY", "Completions", "DiversityMetric", "build_metrics", "check_metrics"]
+__all__ = [
+    "DIVERSITY",
+    "Completions",
+    "DiversityMetric",
+    "build_metrics",
+    "check_metrics",
+    "name_values",
+]

@@ -1,8 +1,10 @@
 """Diversity of groups of completions, and its means over the groups of all processes.
 
-A group has its pairs on the process that sampled it; means are over all groups, in the order of the
-prompts, and entropies over all completions, so they do not depend on the number of processes. The
-entropy of labels with shares p_k among K kinds is normalised:
+Completions are described once; the diversity of a group and the difference of each completion to
+the others come from these descriptions. A group has its pairs on the process that sampled it; means
+are over all groups, in the order of the prompts, and entropies over all completions, so they do not
+depend on the number of processes. The entropy of labels with shares p_k among K kinds is
+normalised:
 
     H = -Σ_k p_k log p_k / log K
 """
@@ -15,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
+from typing import Any
 
 from accelerate.utils import gather_object
 
@@ -64,26 +67,44 @@ class Diversity:
         )
 
 
-def measure(metrics: Sequence[DiversityMetric], completions: Completions, size: int) -> Diversity:
+def describe(metrics: Sequence[DiversityMetric], completions: Completions) -> list[list[Any]]:
+    """What each metric compares of each completion."""
+    return [list(metric.describe(completions)) for metric in metrics]
+
+
+def measure(
+    metrics: Sequence[DiversityMetric], described: Sequence[Sequence[Any]], size: int
+) -> Diversity:
     """Measure the diversity of consecutive groups.
 
     Args:
         metrics: what is measured.
-        completions: group by group.
+        described: of each metric, the descriptions of the completions, group by group.
         size: of a group.
     """
     found = Diversity()
-    for metric in metrics:
-        described = metric.describe(completions)
-        groups = [described[n : n + size] for n in range(0, len(described), size)]
-        means = [_mean_over_pairs(metric, group) for group in groups]
-        labels = [metric.label(one) for one in described]
+    for metric, each in zip(metrics, described, strict=True):
+        means = [_mean_over_pairs(metric, group) for group in _in_groups(each, size)]
+        labels = [metric.label(one) for one in each]
         found.groups |= {v: [mean[n] for mean in means] for n, v in enumerate(metric.values)}
         found.kinds |= metric.labels
         found.labels |= {
-            name: Counter(each[n] for each in labels if each[n])
+            name: Counter(one[n] for one in labels if one[n])
             for n, name in enumerate(metric.labels)
         }
+    return found
+
+
+def differences(
+    metrics: Sequence[DiversityMetric], described: Sequence[Sequence[Any]], size: int
+) -> dict[str, list[float]]:
+    """By name of a value, the mean difference of each completion to the others of its group, NaN
+    where it is not known; arguments as of `measure`. Their mean over a group is its diversity where
+    all are known."""
+    found: dict[str, list[float]] = {}
+    for metric, each in zip(metrics, described, strict=True):
+        rows = [row for group in _in_groups(each, size) for row in _mean_to_others(metric, group)]
+        found |= {value: [row[n] for row in rows] for n, value in enumerate(metric.values)}
     return found
 
 
@@ -94,9 +115,27 @@ def entropy(counts: Mapping[str, int], kinds: int) -> float:
     return max(0.0, -math.fsum(share * math.log(share) for share in shares) / math.log(kinds))
 
 
-def _mean_over_pairs(metric: DiversityMetric, group: Sequence[object]) -> list[float]:
+def _in_groups(described: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    return [described[n : n + size] for n in range(0, len(described), size)]
+
+
+def _mean_over_pairs(metric: DiversityMetric, group: Sequence[Any]) -> list[float]:
     """The mean of each value over the pairs of which it is known, NaN without any."""
-    pairs = [metric.compare(one, other) for one, other in combinations(group, 2)]
+    return _known_means(metric, [metric.compare(*pair) for pair in combinations(group, 2)])
+
+
+def _mean_to_others(metric: DiversityMetric, group: Sequence[Any]) -> list[list[float]]:
+    """For each description, the mean of each value over the others, see `_mean_over_pairs`."""
+    pairs = {
+        (i, j): metric.compare(group[i], group[j]) for i, j in combinations(range(len(group)), 2)
+    }
+    return [
+        _known_means(metric, [each for pair, each in pairs.items() if n in pair])
+        for n in range(len(group))
+    ]
+
+
+def _known_means(metric: DiversityMetric, pairs: Sequence[Sequence[float]]) -> list[float]:
     means = []
     for n in range(len(metric.values)):
         known = [pair[n] for pair in pairs if not math.isnan(pair[n])]

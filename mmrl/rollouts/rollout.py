@@ -20,14 +20,15 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from eval.diversity.measured import measure
+from eval.diversity.measured import describe, measure
 from eval.diversity.metric import Completions, list_tokens
 from mmrl.randomness import generator
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
-from mmrl.rollouts.completion import credit_tokens, score_completions
+from mmrl.rollouts.completion import Completed, credit_tokens, score_completions
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.credit import Chunks, assign_credit, place_at_end, place_rewards
+from mmrl.rollouts.diversity_bonus import add_bonus
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import has_fixed_forwards, sample
@@ -117,7 +118,7 @@ class Groups:
         samples: inputs of the rewards.
         chunks: of the completions, at their positions in the rows of `rollout`.
         pending: their scores, once they are known.
-        completed: scores of their completions in one pass, slice by slice; None without.
+        completed: their completions in one pass; None without.
         metrics: of sampling.
     """
 
@@ -129,7 +130,7 @@ class Groups:
     samples: list[Sample]
     chunks: Chunks
     pending: Pending
-    completed: Pending | None
+    completed: Completed | None
     metrics: dict[str, float]
 
 
@@ -196,8 +197,13 @@ def score_groups(groups: Groups) -> RolloutBatch:
     task, rollout = groups.task, groups.rollout
     with activity("waiting for rewards"), leave_together():
         scores = groups.pending.scores()
-        completed = None if groups.completed is None else groups.completed.scores().total
+        completed = None if groups.completed is None else groups.completed.pending.scores().total
     counted, overlong = _check_lengths(task, scores, rollout.canvas)
+    completions = [sample.completion for sample in groups.samples]
+    described = describe(task.diversity, Completions(completions, list_tokens(rollout.canvas)))
+    counted = replace(counted, total=_add_bonus(task, counted.total, described))
+    if completed is not None and groups.completed is not None:
+        completed = _add_bonus(task, completed, groups.completed.described)
     earned = assign_credit(task, counted, *groups.place, completed=completed)
     metrics = earned.metrics | _component_metrics(scores) | _length_metrics(rollout.canvas)
     _check_applies(task, metrics, groups.prompts[0])
@@ -210,9 +216,8 @@ def score_groups(groups: Groups) -> RolloutBatch:
         }
     )
     length = rollout.canvas.tokens.shape[1]
-    completions = [sample.completion for sample in groups.samples]
-    made = Completions(completions, list_tokens(rollout.canvas))
-    metrics |= measure(task.diversity, made, task.config.num_generations).gather().metrics()
+    measured = measure(task.diversity, described, task.config.num_generations)
+    metrics |= measured.gather().metrics()
     return RolloutBatch(
         groups.prompts,
         rollout,
@@ -226,6 +231,14 @@ def score_groups(groups: Groups) -> RolloutBatch:
         None if earned.columns is None else place_rewards(earned.columns, groups.chunks, length),
         None if earned.slices is None else credit_tokens(rollout, earned.slices),
     )
+
+
+def _add_bonus(
+    task: Task, rewards: Sequence[float | None], described: Sequence[Sequence[Any]]
+) -> list[float | None]:
+    config = task.config
+    weights = config.diversity_weights
+    return add_bonus(rewards, task.diversity, described, config.num_generations, weights)
 
 
 def _check_lengths(

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from eval.diversity import DIVERSITY, Completions, build_metrics, check_metrics
-from eval.diversity.measured import Diversity, entropy, measure
+from eval.diversity.measured import Diversity, describe, entropy, measure
 from eval.diversity.metric import list_tokens
 from eval.evaluation import Evaluation
 from mmrl.config import ConfigError
@@ -25,12 +25,14 @@ render = partial(by_path.load, SHAPES)("render").render
 
 def found(name: str, completions: list[Any], size: int, **options: Any) -> Diversity:
     metrics = build_metrics([{"name": name, **options}], "diversity")
-    return measure(metrics, Completions(completions, [[0]] * len(completions)), size)
+    made = Completions(completions, [[0]] * len(completions))
+    return measure(metrics, describe(metrics, made), size)
 
 
 def of_tokens(rows: list[list[int]], size: int) -> dict[str, float]:
     metrics = build_metrics([{"name": "tokens"}], "diversity")
-    return measure(metrics, Completions([""] * len(rows), rows), size).metrics()
+    described = describe(metrics, Completions([""] * len(rows), rows))
+    return measure(metrics, described, size).metrics()
 
 
 def scene(background: str, *objects: tuple[int, int, int]) -> Image.Image:
