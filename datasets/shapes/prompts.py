@@ -145,6 +145,43 @@ def split_compositions(tag: str) -> dict[str, list[dict[str, Any]]]:
     return {split: ranked[cuts[i] : cuts[i + 1]] for i, split in enumerate(SPLITS)}
 
 
+def related_rows() -> list[dict[str, Any]]:
+    """Relations of objects with colours and sizes, for training pairs only.
+
+    Two objects of one shape in two colours, and the position compositions of the training split
+    with a colour or a size for both. The plain prompts have 38 relations for training, which a
+    network can learn by heart; these are too many, so it learns what the words of a relation say.
+    No pair of shapes that is held out for a relation, and no two coloured objects that are held out
+    for color_attr, is related.
+
+    Returns:
+        Metadata of the tag position, without prompt.
+    """
+    alike = [
+        (_clause(shape, color=a), _clause(shape, color=b), relation)
+        for shape, (a, b), relation in product(SHAPES, combinations(COLORS, 2), INVERSE)
+    ]
+    plain = [composition["include"] for composition in split_compositions("position")["train"]]
+    colored = [
+        (_clause(first["class"], color=a), _clause(second["class"], color=b), second["position"][0])
+        for (first, second), a, b in product(plain, COLORS, COLORS)
+    ]
+    sized = [
+        (_clause(first["class"], size=a), _clause(second["class"], size=b), second["position"][0])
+        for (first, second), a, b in product(plain, SIZES, SIZES)
+    ]
+    held = {
+        composition_key(composition)
+        for split in ("test", "validation")
+        for composition in split_compositions("color_attr")[split]
+    }
+    return [
+        {"tag": "position", "include": [first, {**second, "position": [relation, 0]}]}
+        for first, second, relation in alike + colored + sized
+        if composition_key({"tag": "color_attr", "include": [first, second]}) not in held
+    ]
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(f"shapes {text}".encode()).hexdigest()
 

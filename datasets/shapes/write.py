@@ -1,6 +1,6 @@
 """Write the prompt files of the shapes world and a parquet of rendered training pairs.
 
-    python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32
+    python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32 related=0
 
 Equal settings write equal files.
 """
@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from prompts import (  # noqa: E402
     SPLITS,
     TAGS,
     prompt_rows,
+    related_rows,
     scene_for,
     split_compositions,
     wordings,
@@ -43,6 +45,8 @@ class Config:
     """Folder to write into."""
     pairs: int = 40000
     """Training pairs; 0 writes the prompt files alone."""
+    related: int = 0
+    """Percent of the pairs that relate objects with colours or sizes: `prompts.related_rows`."""
     seed: int = 0
     """Names the pairs."""
     size: int = 32
@@ -52,6 +56,7 @@ class Config:
         check(self.out != "", "out", self.out, "the folder to write into")
         for key in ("pairs", "seed"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
+        check(0 <= self.related <= 100, "related", self.related, "from 0 to 100")
         check(self.size >= 1, "size", self.size, "at least 1")
 
 
@@ -66,13 +71,14 @@ def write_prompts(folder: Path) -> list[Path]:
     return paths
 
 
-def draw_pairs(pairs: int, seed: int, size: int = 32) -> dict[str, list[Any]]:
+def draw_pairs(pairs: int, seed: int, size: int = 32, related: int = 0) -> dict[str, list[Any]]:
     """Render training pairs, uniform over tags, then compositions, then wordings.
 
     Args:
         pairs: How many pairs.
         seed: The same seed gives the same pairs.
         size: Side of the images in pixels.
+        related: Percent of the pairs that are of `related_rows` instead, uniform over these.
 
     Returns:
         Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets
@@ -81,8 +87,10 @@ def draw_pairs(pairs: int, seed: int, size: int = 32) -> dict[str, list[Any]]:
     rng = np.random.default_rng(seed)
     pools = {tag: [wordings(c) for c in split_compositions(tag)["train"]] for tag in TAGS}
     columns: dict[str, list[Any]] = {"image": [], "prompt": [], "metadata": []}
+    others = [wordings(row) for row in related_rows()] if related else []
+    tags = cycle(TAGS)
     for i in range(pairs):
-        pool = pools[TAGS[i % len(TAGS)]]
+        pool = others if i * related % 100 < related else pools[next(tags)]
         worded = pool[int(rng.random() * len(pool))]
         metadata = worded[int(rng.random() * len(worded))]
         buffer = io.BytesIO()
@@ -93,12 +101,14 @@ def draw_pairs(pairs: int, seed: int, size: int = 32) -> dict[str, list[Any]]:
     return columns
 
 
-def write_pairs(path: Path, pairs: int, seed: int, size: int = 32) -> None:
+def write_pairs(path: Path, pairs: int, seed: int, size: int = 32, related: int = 0) -> None:
     """Write rendered training pairs as a parquet that `datasets.load_dataset` reads as images."""
     from datasets import Dataset, Features, Image, Value
 
     features = Features({"image": Image(), "prompt": Value("string"), "metadata": Value("string")})
-    Dataset.from_dict(draw_pairs(pairs, seed, size), features=features).to_parquet(str(path))
+    Dataset.from_dict(draw_pairs(pairs, seed, size, related), features=features).to_parquet(
+        str(path)
+    )
 
 
 def main(words: list[str]) -> None:
@@ -109,7 +119,7 @@ def main(words: list[str]) -> None:
     paths = write_prompts(folder)
     if config.pairs:
         paths.append(folder / "train_pairs.parquet")
-        write_pairs(paths[-1], config.pairs, config.seed, config.size)
+        write_pairs(paths[-1], config.pairs, config.seed, config.size, config.related)
     for path in paths:
         logger.info("wrote %s", path)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rewards.shapes import verify
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
@@ -174,10 +175,61 @@ def test_equal_seeds_draw_equal_pairs_and_other_seeds_others() -> None:
     assert write.draw_pairs(12, seed=1) != write.draw_pairs(12, seed=2)
 
 
+def test_related_pairs_hold_no_composition_of_another_split_under_their_colors_and_sizes() -> None:
+    held = {
+        tag: {prompts.composition_key(c) for s in ("validation", "test") for c in splits[s]}
+        for tag, splits in ((t, prompts.split_compositions(t)) for t in prompts.TAGS)
+    }
+    rows = prompts.related_rows()
+    for row in rows:
+        first, second = row["include"]
+        kept = ({"class": c["class"], "count": 1} for c in row["include"])
+        a, b = kept
+        plain = {"tag": "position", "include": [a, {**b, "position": second["position"]}]}
+        assert prompts.composition_key(plain) not in held["position"]
+        if "color" in first:
+            both = [first, {k: v for k, v in second.items() if k != "position"}]
+            colored = {"tag": "color_attr", "include": both}
+            assert prompts.composition_key(colored) not in held["color_attr"]
+    keys = {prompts.composition_key(row) for row in rows}
+    assert len(keys) == len(rows) > 3000
+
+
+def test_related_pairs_have_their_share_and_leave_the_other_tags_equal() -> None:
+    write = load("write")
+    for percent, each in ((0, 20), (40, 12), (50, 10)):
+        drawn = [json.loads(row) for row in write.draw_pairs(120, 0, related=percent)["metadata"]]
+        plain = [
+            row
+            for row in drawn
+            if not ({"color", "size"} & set(row["include"][-1]) and row["tag"] == "position")
+        ]
+        assert Counter(row["tag"] for row in plain) == dict.fromkeys(prompts.TAGS, each)
+
+
+def test_the_scene_of_a_related_pair_is_what_the_reward_asks_for() -> None:
+    rng = np.random.default_rng(0)
+    for row in prompts.related_rows()[::37]:
+        if row["include"][0]["class"] == row["include"][1]["class"]:
+            continue  # GenEval's rules find an object by its shape
+        for worded in prompts.wordings(row)[::9]:
+            scene = prompts.scene_for(worded, rng)
+            assert verify(render.render(scene), worded).strict, worded["prompt"]
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [("pair=3", "Did you mean 'pairs'"), ("pairs=many", "pairs: .*many"), ("seed=1", "out is ''")],
+    [
+        ("pair=3", "Did you mean 'pairs'"),
+        ("pairs=many", "pairs: .*many"),
+        ("seed=1", "out is ''"),
+    ],
 )
 def test_a_wrong_argument_of_the_script_is_named(argument: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load("write").main([argument])
+
+
+def test_a_share_of_more_than_all_pairs_is_refused() -> None:
+    with pytest.raises(ValueError, match="related is 101"):
+        load("write").main(["out=unused", "related=101"])
