@@ -162,13 +162,11 @@ def related_rows() -> list[dict[str, Any]]:
         for shape, (a, b), relation in product(SHAPES, combinations(COLORS, 2), INVERSE)
     ]
     plain = [composition["include"] for composition in split_compositions("position")["train"]]
-    colored = [
-        (_clause(first["class"], color=a), _clause(second["class"], color=b), second["position"][0])
-        for (first, second), a, b in product(plain, COLORS, COLORS)
-    ]
-    sized = [
-        (_clause(first["class"], size=a), _clause(second["class"], size=b), second["position"][0])
-        for (first, second), a, b in product(plain, SIZES, SIZES)
+    different = [
+        (_clause(first["class"], **{name: a}), _clause(second["class"], **{name: b}), relation)
+        for name, values in (("color", COLORS), ("size", SIZES))
+        for (first, second), a, b in product(plain, values, values)
+        for relation in [second["position"][0]]
     ]
     held = {
         composition_key(composition)
@@ -177,7 +175,7 @@ def related_rows() -> list[dict[str, Any]]:
     }
     return [
         {"tag": "position", "include": [first, {**second, "position": [relation, 0]}]}
-        for first, second, relation in alike + colored + sized
+        for first, second, relation in alike + different
         if composition_key({"tag": "color_attr", "include": [first, second]}) not in held
     ]
 

@@ -65,9 +65,10 @@ def score_completions(
             finished = policy.decode(canvas, prompts[rows])
             samples = [Sample.of(*each) for each in zip(prompts[rows], finished, strict=True)]
             completed.pending.add(samples)
-            made = describe(compared, Completions(finished, list_tokens(canvas)))
-            for known, new in zip(completed.described, made, strict=True):
-                known += new
+            if compared:
+                made = describe(compared, Completions(finished, list_tokens(canvas)))
+                for known, new in zip(completed.described, made, strict=True):
+                    known += new
             advance(len(canvas))
     return completed
 

@@ -183,8 +183,7 @@ def test_related_pairs_hold_no_composition_of_another_split_under_their_colors_a
     rows = prompts.related_rows()
     for row in rows:
         first, second = row["include"]
-        kept = ({"class": c["class"], "count": 1} for c in row["include"])
-        a, b = kept
+        a, b = ({"class": c["class"], "count": 1} for c in row["include"])
         plain = {"tag": "position", "include": [a, {**b, "position": second["position"]}]}
         assert prompts.composition_key(plain) not in held["position"]
         if "color" in first:
@@ -219,11 +218,7 @@ def test_the_scene_of_a_related_pair_is_what_the_reward_asks_for() -> None:
 
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [
-        ("pair=3", "Did you mean 'pairs'"),
-        ("pairs=many", "pairs: .*many"),
-        ("seed=1", "out is ''"),
-    ],
+    [("pair=3", "Did you mean 'pairs'"), ("pairs=many", "pairs: .*many"), ("seed=1", "out is ''")],
 )
 def test_a_wrong_argument_of_the_script_is_named(argument: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
