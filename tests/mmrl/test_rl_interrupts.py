@@ -93,8 +93,8 @@ class Interrupting:
 
     def _tell(self) -> None:
         if not self.told:
-            self.told = True
             interrupt()
+            self.told = True  # after the signal: a thread may lose its turn between the two
 
     def _noting(self, original: Callable) -> Callable:
         def sampling(task: Any, policy: Any, step: int, *rest: Any) -> Any:
@@ -136,18 +136,18 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 @pytest.mark.parametrize(
     ("phase", "left_at", "forwards"),
     [
-        ("denoise", 1, 0),
-        slow("rewards", 1, 0),
-        slow("score", 1, 1),  # the reference of the same micro-batch
-        ("update", 1, 0),
-        ("second", 2, 2),  # its two micro-batches
-        slow("evaluate", 2, 0),
+        ("denoise", 1, {0}),
+        slow("rewards", 1, {0, 1}),  # its thread may find the next pass already past its check
+        slow("score", 1, {1}),  # the reference of the same micro-batch
+        ("update", 1, {0}),
+        ("second", 2, {2}),  # its two micro-batches
+        slow("evaluate", 2, {0}),
     ],
 )
 def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(
     phase: str,
     left_at: int,
-    forwards: int,
+    forwards: set[int],
     whole: Path,
     world: SimpleNamespace,
     tmp_path: Path,
@@ -159,7 +159,7 @@ def test_ctrl_c_leaves_the_step_where_it_is_and_the_run_resumes_exactly(
         rewards = [{"name": "redness", "reward": interrupting.reward}]
         with pytest.raises(KeyboardInterrupt):
             train(settings(world, tmp_path / "run", task={"rewards": rewards}))
-    assert interrupting.told and interrupting.after == forwards
+    assert interrupting.told and interrupting.after in forwards
     assert signal.getsignal(signal.SIGINT) is handler and signal.set_wakeup_fd(-1) == -1
     assert not [t for t in threading.enumerate() if t.name.startswith(("reward ", "signals"))]
     assert loadable(tmp_path / "run") == [left_at]
