@@ -72,6 +72,7 @@ def work(config: Config, command: str) -> None:
     from mmrl.run.run_lock import lock_directory
     from scripts.claims.jobs import execute_all
     from scripts.claims.page import write_page
+    from scripts.claims.stages import stages
     from scripts.claims.table import Table
 
     if config.dry_run:
@@ -79,7 +80,7 @@ def work(config: Config, command: str) -> None:
         return
     with lock_directory(Path(config.output_dir)):
         table = Table(config)
-        for _, jobs in table.stages():
+        for _, jobs in stages(table):
             execute_all(jobs, config.workers)
         if any(kind == "test" for kind, _ in table.records.found):
             print(write_page(table, command).read_text(encoding="utf-8"), end="")

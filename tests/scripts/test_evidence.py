@@ -15,6 +15,7 @@ from mmrl.rl_config import RLConfig
 from scripts.claims.page import protocol, write_page
 from scripts.claims.planned_runs import Run
 from scripts.claims.records import Records
+from scripts.claims.stages import run_jobs
 from scripts.claims.table import Table
 from scripts.claims.table_config import Config
 from tests.by_path import load
@@ -261,12 +262,12 @@ def test_the_run_directory_of_a_run_that_read_test_is_refused(tmp_path: Path) ->
     run.folder.mkdir(parents=True)
     (run.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(run.config)))
     with pytest.raises(ConfigError, match="which has 3 of the 3 prompts"):
-        table._runs()
+        run_jobs(table)
     run.config.tasks["shapes"].eval_prompts = str(tmp_path / "held_out.jsonl")
     run.config.learning_rate = 0.5
     (run.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(run.config)))
     with pytest.raises(ConfigError, match=r"other settings: learning_rate was 0.5 and is 0.001"):
-        table._runs()
+        run_jobs(table)
 
 
 @pytest.mark.parametrize(
