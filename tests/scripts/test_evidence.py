@@ -15,7 +15,7 @@ from mmrl.rl_config import RLConfig
 from scripts.claims.page import protocol, write_page
 from scripts.claims.planned_runs import Run
 from scripts.claims.records import Records
-from scripts.claims.stages import run_jobs
+from scripts.claims.stages import run_jobs, stages
 from scripts.claims.table import Table
 from scripts.claims.table_config import Config
 from tests.by_path import load
@@ -190,7 +190,7 @@ def test_a_test_that_is_missing_needs_the_weights_that_were_recorded(
         ),
     )
     only = Table(settings(copied, "only=mask_grpo_shuffled"))
-    assert len(only._tests()) == 2
+    assert len(dict(stages(only))["tests"]) == 2
     folder = copied.parent / "runs" / "shapes" / "mask_grpo_shuffled"
     (folder / "0" / "final" / "model.safetensors").write_bytes(b"others")
     with pytest.raises(ConfigError, match="other weights"):
