@@ -237,9 +237,7 @@ def _diversity_text(runs: Sequence[Record]) -> str:
 
 def _runs(table: Table, task: str, method: str | None = None) -> list[Record]:
     found = [
-        table.records.get("run", task=t, method=m, seed=s)
-        for t, m, s in table.all
-        if t == task and method in (None, m)
+        table.run_record(t, m, s) for t, m, s in table.all if t == task and method in (None, m)
     ]
     return [record for record in found if record is not None]
 

@@ -22,7 +22,11 @@ SHOWN = 5
 
 
 def check_tasks(table: Table) -> None:
-    """Refuse runs that cannot run, start elsewhere than others, or have read test prompts."""
+    """Refuse runs that are impossible, have other weights at the start, or read test prompts.
+
+    Raises:
+        ConfigError: there is one.
+    """
     for task in table.config.tasks:
         _check_task(table, task)
 
@@ -65,7 +69,11 @@ def _start_of_all(table: Table, task: str) -> RLConfig:
 
 
 def check_records(table: Table) -> None:
-    """Refuse results that are not of the settings, choices and prompts of the table."""
+    """Refuse results that are not of the settings, choices and prompts of the table.
+
+    Raises:
+        ConfigError: there is one.
+    """
     for task, options in table.config.tasks.items():
         _check_choice(table, table.records.get("sampler", task=task), task, "the sampler")
         _check_tried_samplers(table, task, options)
@@ -137,7 +145,11 @@ def _check_run_record(table: Table, task: str, method: str, seed: int) -> None:
 
 
 def check_weights(table: Table, run: Run, seed: int) -> None:
-    """Refuse weights other than those that were recorded of a run."""
+    """Refuse weights other than those that were recorded of a run.
+
+    Raises:
+        ConfigError: they are others, or there are none.
+    """
     record = table.run_record(run.task, run.method, seed)
     found = digest_weights(run.weights)
     if record is not None and record["weights"] != found:
@@ -149,7 +161,11 @@ def check_weights(table: Table, run: Run, seed: int) -> None:
 
 
 def check_run_directory(table: Table, run: Run) -> None:
-    """Refuse a directory with a run of other settings, or one that has read test prompts."""
+    """Refuse a directory with a run of other settings, or one that has read test prompts.
+
+    Raises:
+        ConfigError: it is one.
+    """
     path = run.folder / "config.yaml"
     if not path.is_file():
         return

@@ -20,13 +20,13 @@ from scripts.claims.planned_runs import (
 from scripts.claims.records import machine
 from scripts.claims.reportable import check_run_directory, check_weights, made_on
 from scripts.claims.table import Table
-from scripts.claims.table_config import SHUFFLED, START
+from scripts.claims.table_config import SHUFFLED, STAGES, START
 
 
 def stages(table: Table) -> Iterator[tuple[str, list[Job]]]:
     """The stages of this sitting up to `until`, each with what is left to do when it begins."""
-    for name, find_jobs in JOBS.items():
-        yield name, find_jobs(table)
+    for name in STAGES:
+        yield name, JOBS[name](table)
         if name == table.config.until:
             return
 
@@ -127,7 +127,7 @@ def run_jobs(table: Table) -> list[Job]:
     """Runs that are not recorded, with the settings that were chosen."""
     jobs = []
     for task, method, seed in table.wanted:
-        if table.records.get("run", task=task, method=method, seed=seed):
+        if table.run_record(task, method, seed) is not None:
             continue
         run = table.run(task, method, seed)
         assert run is not None  # chosen in the stage before
@@ -214,4 +214,4 @@ def _test(
 
 
 JOBS = {"samplers": sampler_jobs, "choices": choice_jobs, "runs": run_jobs, "tests": test_jobs}
-"""By stage, in the order of `STAGES`."""
+"""By stage."""
