@@ -74,10 +74,10 @@ def score_completions(
 
 
 def credit_tokens(rollout: Rollout, advantages: Tensor) -> Tensor:
-    """[B, L]: the advantage of its slice at each written position, of those [B, K] of the slices;
-    0 elsewhere."""
+    """[B, L], where the rollout is: the advantage of its slice at each written position, of those
+    [B, K] of the slices; 0 elsewhere."""
     slices = find_slices(rollout, advantages.shape[1])
-    return advantages.gather(1, slices.clamp(min=0)).where(slices >= 0, 0.0)
+    return advantages.to(slices.device).gather(1, slices.clamp(min=0)).where(slices >= 0, 0.0)
 
 
 def find_slices(rollout: Rollout, slices: int) -> Tensor:

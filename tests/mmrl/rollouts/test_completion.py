@@ -5,14 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmrl.config import ConfigError
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl import train
+from mmrl.rollouts import completion
 from mmrl.rollouts.completion import complete, find_slices
 from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
+from mmrl.types import Canvas, Rollout
 from models import load_policy
 from models.policy import Policy
 from tests.mmrl.pair import Pair
@@ -64,6 +67,14 @@ def test_every_position_gets_the_advantage_of_its_slice(
         assert float(sum(by_slice)) == pytest.approx(float(batch.advantages[row]), abs=1e-5)
     assert 0 <= batch.metrics["completion_value/explained_variance"] <= 1
     assert batch.select([2, 5]).token_advantages is not None
+
+
+def test_credit_of_tokens_is_on_the_device_of_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeTensorMode():  # shapes and devices alone, so that no GPU is needed
+        tokens = torch.zeros(2, 4, dtype=torch.int64, device="cuda")
+        rollout = Rollout(Canvas(tokens, tokens == 0, None, (0, 2), 2), tokens, tokens.float(), {})
+        monkeypatch.setattr(completion, "find_slices", lambda rollout, slices: rollout.written_at)
+        assert completion.credit_tokens(rollout, torch.zeros(2, 3)).device == tokens.device
 
 
 def test_rows_of_a_batch_are_credited_as_they_are_alone(
