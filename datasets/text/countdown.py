@@ -67,7 +67,16 @@ def rows(split: str, seed: int, numbers: int = 3, largest: int = 100) -> Iterato
 
 def completion(row: dict[str, Any]) -> str:
     """The steps of a solution and its expression, in the tags that the rewards read."""
-    found = solutions(tuple(row["numbers"]))[row["target"]]
+    return _written_out(solutions(tuple(row["numbers"]))[row["target"]])
+
+
+def careless(row: dict[str, Any], rng: random.Random) -> str:
+    """The same for any number up to 100 that can be reached, whatever the target is."""
+    found = solutions(tuple(row["numbers"]))
+    return _written_out(found[rng.choice(sorted(value for value in found if 1 <= value <= 100))])
+
+
+def _written_out(found: Solution) -> str:
     steps = "\n".join(found.steps)
     return f"<reasoning>{steps}</reasoning><answer>{found.expression}</answer>"
 

@@ -48,6 +48,9 @@ SMALL = partial(arithmetic.rows, largest=9, largest_factor=9)
 SETS = {
     "countdown": COUNTDOWN,
     "countdown_small": COUNTDOWN._replace(rows=partial(countdown.rows, largest=20)),
+    "countdown_small_careless": Kind(
+        partial(countdown.rows, largest=20), countdown.completion, countdown.careless
+    ),
     "countdown_four": COUNTDOWN._replace(rows=partial(countdown.rows, numbers=4)),
     "sudoku": SUDOKU,
     "sudoku_hard": SUDOKU._replace(rows=partial(sudoku.rows, fewest=11, most=12)),
@@ -81,7 +84,8 @@ class Config:
     seed: int = 0
     """Names the pairs; 0 starts with the rows of the training files."""
     careless: int = 0
-    """Share of the Sudoku and arithmetic pairs, in per cent, whose solution is a careless one."""
+    """Share of the pairs, in per cent, whose solution is a careless one, of sets that have such:
+    Sudoku, arithmetic and `countdown_small_careless`."""
 
     def __post_init__(self) -> None:
         check(self.out != "", "out", self.out, "the folder to write into")

@@ -24,7 +24,7 @@ def environment_text(computation: Sequence[str] = ()) -> str:
         f"commit: {git_commit()}",
         f"python: {platform.python_version()} on {platform.platform()}",
         f"cpu threads: {torch.get_num_threads()} of {os.cpu_count()}",
-        f"gpu: {', '.join(_gpus()) or 'none'}",
+        f"gpu: {', '.join(list_gpus()) or 'none'}",
         *computation,
     ]
     lines += [f"{name}: {_version(name)}" for name in PACKAGES]
@@ -48,7 +48,8 @@ def _git(*words: str, root: Path) -> str:
     return done.stdout.strip()
 
 
-def _gpus() -> list[str]:
+def list_gpus() -> list[str]:
+    """Names of the GPUs that this process sees."""
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 

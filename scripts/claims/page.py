@@ -115,7 +115,8 @@ def protocol(table: Table) -> str:
         lines.append(f"A run ends after {config.max_hours:g} hours where it is.")
     if finished < len(table.all):
         lines.append(f"**Not complete: {finished} of {len(table.all)} runs are finished.**")
-    machines = dict.fromkeys(r["cpu"] for t in config.tasks for r in _runs(table, t))
+    runs = [record for task in config.tasks for record in _runs(table, task)]
+    machines = dict.fromkeys(r["cpu"] + (f" with {r['gpu']}" if "gpu" in r else "") for r in runs)
     if machines:
         lines.append(f"One thread each on {'; '.join(machines)}.")
     return " ".join(lines)

@@ -86,10 +86,11 @@ def _key(kind: str, of: Mapping[str, Any]) -> str:
 
 
 def machine() -> dict[str, str]:
-    """Commit of the code and kind of the processor."""
-    from mmrl.run.environment import git_commit
+    """Commit of the code, kind of the processor, and the GPU where there is one."""
+    from mmrl.run.environment import git_commit, list_gpus
 
-    return {"commit": git_commit(), "cpu": processor()}
+    gpus = {"gpu": ", ".join(names)} if (names := list_gpus()) else {}
+    return {"commit": git_commit(), "cpu": processor(), **gpus}
 
 
 def processor() -> str:

@@ -23,12 +23,7 @@ from rewards.countdown import solves
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "text"
-REWARD = {
-    "countdown": "countdown",
-    "countdown_small": "countdown",
-    "sudoku": "sudoku",
-    "sudoku_hard": "sudoku",
-}
+REWARD = {"countdown": "countdown", "sudoku": "sudoku"}
 
 
 load = partial(by_path.load, FOLDER)
@@ -54,7 +49,7 @@ def test_the_committed_files_are_small_distinct_and_load_as_they_are(name: str) 
 def test_worked_solutions_score_full_marks(name: str) -> None:
     rows = [row for split in splits.SPLITS for row in rows_of(name, split)[:100]]
     samples = [Sample(row["prompt"], write.SETS[name].completion(row), row) for row in rows]
-    reward = build_reward({"name": REWARD.get(name, "math")})
+    reward = build_reward({"name": REWARD.get(name.partition("_")[0], "math")})
     assert set(reward(samples)) == {1.0}
 
 
@@ -148,13 +143,13 @@ def test_the_command_writes_the_committed_files_and_pairs_of_training_problems(
 
 def test_careless_pairs_look_like_solutions_and_are_mostly_wrong() -> None:
     wrong = []
-    for name in ("sudoku", "arithmetic_small"):
-        rows = rows_of(name, "train")[:200]
+    for name in ("sudoku", "arithmetic_small", "countdown_small_careless"):
+        rows = rows_of(name.removesuffix("_careless"), "train")[:200]
         found = [write.SETS[name].careless(row, random.Random(0)) for row in rows]
         shape = re.compile("(<reasoning>.+</reasoning>)?<answer>.+</answer>", re.DOTALL)
         assert all(shape.fullmatch(text) for text in found)
         samples = [Sample(row["prompt"], text, row) for row, text in zip(rows, found, strict=True)]
-        reward = build_reward({"name": REWARD.get(name, "math")})
+        reward = build_reward({"name": REWARD.get(name.partition("_")[0], "math")})
         wrong.append(sum(score < 1 for score in reward(samples)) / len(rows))
     assert all(share > 0.5 for share in wrong), wrong
     assert arithmetic.careless({"expression": "12+7*3"}, random.Random(0)) == (
