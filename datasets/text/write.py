@@ -45,12 +45,11 @@ COUNTDOWN = Kind(countdown.rows, countdown.completion)
 ARITHMETIC = Kind(arithmetic.rows, arithmetic.completion, arithmetic.careless)
 SUDOKU = Kind(sudoku.rows, sudoku.completion, sudoku.careless)
 SMALL = partial(arithmetic.rows, largest=9, largest_factor=9)
+COUNTDOWN_SMALL = COUNTDOWN._replace(rows=partial(countdown.rows, largest=20))
 SETS = {
     "countdown": COUNTDOWN,
-    "countdown_small": COUNTDOWN._replace(rows=partial(countdown.rows, largest=20)),
-    "countdown_small_careless": Kind(
-        partial(countdown.rows, largest=20), countdown.completion, countdown.careless
-    ),
+    "countdown_small": COUNTDOWN_SMALL,
+    "countdown_small_careless": COUNTDOWN_SMALL._replace(careless=countdown.careless),
     "countdown_four": COUNTDOWN._replace(rows=partial(countdown.rows, numbers=4)),
     "sudoku": SUDOKU,
     "sudoku_hard": SUDOKU._replace(rows=partial(sudoku.rows, fewest=11, most=12)),
