@@ -298,6 +298,17 @@ def scene_for(metadata: dict[str, Any], rng: np.random.Generator) -> dict[str, A
     return {"background": background or _pick(tuple(BACKGROUNDS), rng), "objects": objects}
 
 
+def careless_row(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What a careless image of a prompt shows: its first shape alone, on a grey background.
+
+    Colour and size are left open, whatever was asked for. The carelessness of all prompts has the
+    background in common, so it is one decision, which reinforcement learning can unlearn for all of
+    them at once.
+    """
+    clause = _clause(metadata["include"][0]["class"], background="grey")
+    return {"tag": "single_object", "include": [clause]}
+
+
 def _pick(options: tuple[Any, ...], rng: np.random.Generator) -> Any:
     return options[int(rng.random() * len(options))]
 

@@ -1,6 +1,7 @@
 """Write the prompt files of the shapes world and a parquet of rendered training pairs.
 
-    python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32 related=0
+    python datasets/shapes/write.py out=DIR pairs=40000 seed=0 size=32 related=0 careless=0
+    python datasets/shapes/write.py out=DIR tags="{color_attr: 4, counting: 2}"
 
 Equal settings write equal files.
 """
@@ -11,7 +12,7 @@ import io
 import json
 import logging
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from prompts import (  # noqa: E402
     SPLITS,
     TAGS,
+    careless_row,
     prompt_rows,
     related_rows,
     scene_for,
@@ -47,6 +49,10 @@ class Config:
     """Training pairs; 0 writes the prompt files alone."""
     related: int = 0
     """Percent of the pairs that relate objects with colours or sizes: `prompts.related_rows`."""
+    careless: int = 0
+    """Percent of the pairs whose image is a careless one: `prompts.careless_row`."""
+    tags: dict[str, int] = field(default_factory=dict)
+    """How often a tag has its turn while those that are not named have theirs once."""
     seed: int = 0
     """Names the pairs."""
     size: int = 32
@@ -56,8 +62,18 @@ class Config:
         check(self.out != "", "out", self.out, "the folder to write into")
         for key in ("pairs", "seed"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
-        check(0 <= self.related <= 100, "related", self.related, "from 0 to 100")
+        for key in ("related", "careless"):
+            check(0 <= getattr(self, key) <= 100, key, getattr(self, key), "from 0 to 100")
+        for tag, turns in self.tags.items():
+            check(tag in TAGS, "tags", tag, f"one of {', '.join(TAGS)}")
+            check(turns >= 0, f"tags.{tag}", turns, "0 or more")
+        check(any(self.turns.values()), "tags", self.tags, "one turn or more of some tag")
         check(self.size >= 1, "size", self.size, "at least 1")
+
+    @property
+    def turns(self) -> dict[str, int]:
+        """How often each tag has its turn."""
+        return dict.fromkeys(TAGS, 1) | self.tags
 
 
 def write_prompts(folder: Path) -> list[Path]:
@@ -71,44 +87,39 @@ def write_prompts(folder: Path) -> list[Path]:
     return paths
 
 
-def draw_pairs(pairs: int, seed: int, size: int = 32, related: int = 0) -> dict[str, list[Any]]:
-    """Render training pairs, uniform over tags, then compositions, then wordings.
-
-    Args:
-        pairs: How many pairs.
-        seed: The same seed gives the same pairs.
-        size: Side of the images in pixels.
-        related: Percent of the pairs that are of `related_rows` instead, uniform over these.
+def draw_pairs(config: Config) -> dict[str, list[Any]]:
+    """Render training pairs, tag by tag in turn, uniform over compositions, then wordings.
 
     Returns:
         Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets
-        stores them), `prompt` and `metadata` (JSON text).
+        stores them), `prompt` and `metadata` (JSON text). Behind a careless image, prompt and
+        metadata are what was asked for.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(config.seed)
     pools = {tag: [wordings(c) for c in split_compositions(tag)["train"]] for tag in TAGS}
+    others = [wordings(row) for row in related_rows()] if config.related else []
+    tags = cycle([tag for tag, turns in config.turns.items() for _ in range(turns)])
     columns: dict[str, list[Any]] = {"image": [], "prompt": [], "metadata": []}
-    others = [wordings(row) for row in related_rows()] if related else []
-    tags = cycle(TAGS)
-    for i in range(pairs):
-        pool = others if i * related % 100 < related else pools[next(tags)]
+    for i in range(config.pairs):
+        pool = others if i * config.related % 100 < config.related else pools[next(tags)]
         worded = pool[int(rng.random() * len(pool))]
         metadata = worded[int(rng.random() * len(worded))]
+        hurried = config.careless > 0 and rng.random() * 100 < config.careless
+        shown = careless_row(metadata) if hurried else metadata
         buffer = io.BytesIO()
-        render(scene_for(metadata, rng), size).save(buffer, "PNG", compress_level=1)
+        render(scene_for(shown, rng), config.size).save(buffer, "PNG", compress_level=1)
         columns["image"].append({"bytes": buffer.getvalue(), "path": None})
         columns["prompt"].append(metadata["prompt"])
         columns["metadata"].append(json.dumps(metadata))
     return columns
 
 
-def write_pairs(path: Path, pairs: int, seed: int, size: int = 32, related: int = 0) -> None:
+def write_pairs(path: Path, config: Config) -> None:
     """Write rendered training pairs as a parquet that `datasets.load_dataset` reads as images."""
     from datasets import Dataset, Features, Image, Value
 
     features = Features({"image": Image(), "prompt": Value("string"), "metadata": Value("string")})
-    Dataset.from_dict(draw_pairs(pairs, seed, size, related), features=features).to_parquet(
-        str(path)
-    )
+    Dataset.from_dict(draw_pairs(config), features=features).to_parquet(str(path))
 
 
 def main(words: list[str]) -> None:
@@ -119,7 +130,7 @@ def main(words: list[str]) -> None:
     paths = write_prompts(folder)
     if config.pairs:
         paths.append(folder / "train_pairs.parquet")
-        write_pairs(paths[-1], config.pairs, config.seed, config.size, config.related)
+        write_pairs(paths[-1], config)
     for path in paths:
         logger.info("wrote %s", path)
 

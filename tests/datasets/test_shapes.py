@@ -1,14 +1,17 @@
 """What the shapes world promises: its prompts, splits, scenes, pictures and files."""
 
+import io
 import json
 import subprocess
 import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rewards.shapes import verify
 from tests import by_path
@@ -169,10 +172,18 @@ def test_the_script_run_by_path_writes_pairs_that_load_as_images(tmp_path: Path)
     assert trained and not held_out & {prompts.composition_key(row) for row in metadata}
 
 
-def test_equal_seeds_draw_equal_pairs_and_other_seeds_others() -> None:
+def drawn(**settings: Any) -> dict[str, list[Any]]:
     write = load("write")
-    assert write.draw_pairs(12, seed=1) == write.draw_pairs(12, seed=1)
-    assert write.draw_pairs(12, seed=1) != write.draw_pairs(12, seed=2)
+    return write.draw_pairs(write.Config(out="unused", **settings))
+
+
+def asked(**settings: Any) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in drawn(**settings)["metadata"]]
+
+
+def test_equal_seeds_draw_equal_pairs_and_other_seeds_others() -> None:
+    assert drawn(pairs=12, seed=1) == drawn(pairs=12, seed=1)
+    assert drawn(pairs=12, seed=1) != drawn(pairs=12, seed=2)
 
 
 def test_related_pairs_hold_no_composition_of_another_split_under_their_colors_and_sizes() -> None:
@@ -195,12 +206,10 @@ def test_related_pairs_hold_no_composition_of_another_split_under_their_colors_a
 
 
 def test_related_pairs_have_their_share_and_leave_the_other_tags_equal() -> None:
-    write = load("write")
     for percent, each in ((0, 20), (40, 12), (50, 10)):
-        drawn = [json.loads(row) for row in write.draw_pairs(120, 0, related=percent)["metadata"]]
         plain = [
             row
-            for row in drawn
+            for row in asked(pairs=120, related=percent)
             if not ({"color", "size"} & set(row["include"][-1]) and row["tag"] == "position")
         ]
         assert Counter(row["tag"] for row in plain) == dict.fromkeys(prompts.TAGS, each)
@@ -216,6 +225,32 @@ def test_the_scene_of_a_related_pair_is_what_the_reward_asks_for() -> None:
             assert verify(render.render(scene), worded).strict, worded["prompt"]
 
 
+def test_tags_have_as_many_turns_as_they_are_given() -> None:
+    tags = Counter(row["tag"] for row in asked(pairs=80, tags={"color_attr": 4, "colors": 0}))
+    others = dict.fromkeys(("single_object", "two_object", "counting", "position"), 10)
+    assert tags == {**others, "color_attr": 40}
+
+
+def test_a_careless_image_shows_the_first_shape_alone_on_grey_whatever_is_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    for row in (
+        row for tag in prompts.TAGS for row in prompts.split_compositions(tag)["train"][::9]
+    ):
+        scene = prompts.scene_for(prompts.careless_row(row), rng)
+        assert scene["background"] == "grey"
+        assert [one["class"] for one in scene["objects"]] == [row["include"][0]["class"]]
+
+
+def test_careless_images_have_their_share_and_keep_what_was_asked_for() -> None:
+    pairs = drawn(pairs=400, careless=60, tags=dict.fromkeys(prompts.TAGS, 0) | {"two_object": 1})
+    scores = [
+        verify(Image.open(io.BytesIO(image["bytes"])), json.loads(row)).strict
+        for image, row in zip(pairs["image"], pairs["metadata"], strict=True)
+    ]
+    assert sum(scores) / 400 == pytest.approx(0.4, abs=0.06)
+    assert [json.loads(row)["prompt"] for row in pairs["metadata"]] == pairs["prompt"]
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [("pair=3", "Did you mean 'pairs'"), ("pairs=many", "pairs: .*many"), ("seed=1", "out is ''")],
@@ -225,6 +260,19 @@ def test_a_wrong_argument_of_the_script_is_named(argument: str, message: str) ->
         load("write").main([argument])
 
 
-def test_a_share_of_more_than_all_pairs_is_refused() -> None:
-    with pytest.raises(ValueError, match="related is 101"):
-        load("write").main(["out=unused", "related=101"])
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("related=101", "related is 101"),
+        ("careless=-1", "careless is -1"),
+        ("tags={size: 2}", "tags is 'size'; it must be one of single_object"),
+        ("tags={colors: -1}", "tags.colors is -1"),
+        (
+            f"tags={{{', '.join(f'{tag}: 0' for tag in prompts.TAGS)}}}",
+            "one turn",
+        ),
+    ],
+)
+def test_an_impossible_share_is_refused(argument: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load("write").main(["out=unused", argument])
