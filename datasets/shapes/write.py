@@ -51,8 +51,6 @@ class Config:
     """Percent of the pairs that relate objects with colours or sizes: `prompts.related_rows`."""
     careless: int = 0
     """Percent of the pairs whose image is a careless one: `prompts.careless_row`."""
-    unprompted: int = 0
-    """Percent of the pairs whose prompt is empty; their images are never careless ones."""
     tags: dict[str, int] = field(default_factory=dict)
     """How often a tag has its turn while those that are not named have theirs once."""
     seed: int = 0
@@ -64,7 +62,7 @@ class Config:
         check(self.out != "", "out", self.out, "the folder to write into")
         for key in ("pairs", "seed"):
             check(getattr(self, key) >= 0, key, getattr(self, key), "0 or more")
-        for key in ("related", "careless", "unprompted"):
+        for key in ("related", "careless"):
             check(0 <= getattr(self, key) <= 100, key, getattr(self, key), "from 0 to 100")
         for tag, turns in self.tags.items():
             check(tag in TAGS, "tags", tag, f"one of {', '.join(TAGS)}")
@@ -94,8 +92,8 @@ def draw_pairs(config: Config) -> dict[str, list[Any]]:
 
     Returns:
         Columns `image` (PNG bytes and no path, as the Image feature of Hugging Face datasets
-        stores them), `prompt` and `metadata` (JSON text). The metadata of a careless image and
-        of an image without a prompt are those of the prompt that it was drawn for.
+        stores them), `prompt` and `metadata` (JSON text). Behind a careless image, prompt and
+        metadata are what was asked for.
     """
     rng = np.random.default_rng(config.seed)
     pools = {tag: [wordings(c) for c in split_compositions(tag)["train"]] for tag in TAGS}
@@ -106,13 +104,12 @@ def draw_pairs(config: Config) -> dict[str, list[Any]]:
         pool = others if i * config.related % 100 < config.related else pools[next(tags)]
         worded = pool[int(rng.random() * len(pool))]
         metadata = worded[int(rng.random() * len(worded))]
-        bare = config.unprompted > 0 and rng.random() * 100 < config.unprompted
-        hurried = not bare and config.careless > 0 and rng.random() * 100 < config.careless
+        hurried = config.careless > 0 and rng.random() * 100 < config.careless
         shown = careless_row(metadata) if hurried else metadata
         buffer = io.BytesIO()
         render(scene_for(shown, rng), config.size).save(buffer, "PNG", compress_level=1)
         columns["image"].append({"bytes": buffer.getvalue(), "path": None})
-        columns["prompt"].append("" if bare else metadata["prompt"])
+        columns["prompt"].append(metadata["prompt"])
         columns["metadata"].append(json.dumps(metadata))
     return columns
 

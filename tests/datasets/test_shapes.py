@@ -251,15 +251,6 @@ def test_careless_images_have_their_share_and_keep_what_was_asked_for() -> None:
     assert [json.loads(row)["prompt"] for row in pairs["metadata"]] == pairs["prompt"]
 
 
-def test_images_without_a_prompt_have_their_share_and_are_never_careless() -> None:
-    only = dict.fromkeys(prompts.TAGS, 0) | {"two_object": 1}
-    pairs = drawn(pairs=400, careless=100, unprompted=30, tags=only)
-    for image, prompt, row in zip(pairs["image"], pairs["prompt"], pairs["metadata"], strict=True):
-        shown = Image.open(io.BytesIO(image["bytes"]))
-        assert verify(shown, json.loads(row)).strict == (prompt == "")
-    assert pairs["prompt"].count("") / 400 == pytest.approx(0.3, abs=0.06)
-
-
 @pytest.mark.parametrize(
     ("argument", "message"),
     [("pair=3", "Did you mean 'pairs'"), ("pairs=many", "pairs: .*many"), ("seed=1", "out is ''")],
@@ -274,7 +265,6 @@ def test_a_wrong_argument_of_the_script_is_named(argument: str, message: str) ->
     [
         ("related=101", "related is 101"),
         ("careless=-1", "careless is -1"),
-        ("unprompted=200", "unprompted is 200"),
         ("tags={size: 2}", "tags is 'size'; it must be one of single_object"),
         ("tags={colors: -1}", "tags.colors is -1"),
         (
