@@ -29,13 +29,13 @@ def bytes_of(*names: str) -> int:
 
 
 def test_a_generator_and_the_image_tokenizer_are_at_most_12_mb_together_and_the_clip_4() -> None:
-    for generator in ("mmada", "mmada_related", "mmada_attributes"):
+    for generator in ("mmada", "mmada_related", "mmada_attributes", "mmada_careless"):
         assert 0 < bytes_of(generator, "magvit") <= 12e6
     assert 0 < bytes_of("clip") <= 4e6
 
 
 @pytest.mark.parametrize(
-    "name", ["mmada", "mmada_related", "mmada_attributes", "magvit"]
+    "name", ["mmada", "mmada_related", "mmada_attributes", "mmada_careless", "magvit"]
 )
 def test_the_weights_are_stored_in_bfloat16(name: str) -> None:
     with safe_open(CHECKPOINTS / name / "model.safetensors", framework="pt") as file:
