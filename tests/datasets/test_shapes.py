@@ -233,9 +233,8 @@ def test_tags_have_as_many_turns_as_they_are_given() -> None:
 
 def test_a_careless_image_shows_the_first_shape_alone_on_grey_whatever_is_asked_for() -> None:
     rng = np.random.default_rng(0)
-    for row in (
-        row for tag in prompts.TAGS for row in prompts.split_compositions(tag)["train"][::9]
-    ):
+    splits = [prompts.split_compositions(tag) for tag in prompts.TAGS]
+    for row in (row for split in splits for row in split["train"][::9]):
         scene = prompts.scene_for(prompts.careless_row(row), rng)
         assert scene["background"] == "grey"
         assert [one["class"] for one in scene["objects"]] == [row["include"][0]["class"]]
