@@ -79,8 +79,11 @@ class RLConfig(RunConfig):
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """Stored precision of the model; null keeps that of the weights."""
     log_completions: bool = True
-    """Write the last rollouts with their rewards to `samples/` whenever a checkpoint is written,
-    and `eval_images` completions of every evaluation."""
+    """Write rollouts with their rewards to `samples/`, those of the last step and of steps with a
+    checkpoint, and `eval_images` completions of every evaluation."""
+    log_completions_steps: int | None = None
+    """Steps between rollouts that are written without a checkpoint as well, 1 for all; null for
+    none. A step takes about the space of its images."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,6 +99,8 @@ class RLConfig(RunConfig):
         check(decay is None or 0 <= decay < 1, "ema_decay", decay, "null, or from 0 to below 1")
         check_merge(self, self.model)
         check(self.eval_images >= 0, "eval_images", self.eval_images, "0 or more")
+        steps = self.log_completions_steps
+        check(steps is None or steps >= 1, "log_completions_steps", steps, "null, or at least 1")
         check(self.model.path != "", "model.path", self.model.path, "a directory or a hub id")
         if not self.tasks:
             raise ConfigError("tasks is empty; name at least one, with its prompts and rewards.")

@@ -34,7 +34,7 @@ FREE = (
     "push_to_hub",
     "hub_*",
     "logging_steps",
-    "log_completions",
+    "log_completions*",
     "report_to",
     "dry_run",
     "launch_config",

@@ -52,6 +52,8 @@ class RLProgress(Progress):
         values["step_time"] = self.take_time()
         self.trainer.window.add({k: v for k, v in values.items() if math.isfinite(v)})
         self.record(_remark(values))
+        if self._records_rollouts():
+            self._write_rollouts()
 
     def save(self, folder: Path) -> None:
         """Fill the directory of a checkpoint; all processes call this."""
@@ -60,8 +62,19 @@ class RLProgress(Progress):
             write_versions(self.tasks, folder)
 
     def write_checkpoint(self) -> None:
-        """Write a checkpoint and, where wanted, the last rollouts to `samples/`."""
+        """Write a checkpoint, and the rollouts of its step where they are not written yet."""
         super().write_checkpoint()
+        if not self._records_rollouts():
+            self._write_rollouts()
+
+    def _records_rollouts(self) -> bool:
+        """Whether the rollouts of this step are written without a checkpoint as well."""
+        settings = self.trainer.settings
+        last = self.trainer.step == settings.max_steps
+        return last or self._is_due(settings.log_completions_steps or 0)
+
+    def _write_rollouts(self) -> None:
+        """Write the rollouts of this step to `samples/`, where that is wanted."""
         if self.trainer.settings.log_completions:
             for name, batch in self.batches.items():
                 write_completions(self.run, name, self.trainer.step, batch)

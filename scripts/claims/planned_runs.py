@@ -29,7 +29,9 @@ PHASES = ("rollout", "reward_wait", "score", "update")
 """Of a step of training; evaluations and checkpoints are no part of its seconds."""
 ENDED_BY_TIME = 75
 """Exit status of a run that `max_hours` has ended."""
-FREE = re.compile(r"output_dir|resume_\w+|max_hours|config|report_to\b.*|dry_run")
+FREE = re.compile(
+    r"output_dir|resume_\w+|max_hours|config|report_to\b.*|dry_run|log_completions\w*"
+)
 """Settings that do not change what a run is."""
 
 

@@ -105,6 +105,25 @@ def test_completions_are_stored_with_their_rewards(world: SimpleNamespace, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"save_steps": 0}, [4]),
+        ({"save_steps": 3}, [3, 4]),
+        ({"save_steps": 3, "log_completions_steps": 2}, [2, 3, 4]),
+        ({"log_completions_steps": 1, "log_completions": False}, []),
+    ],
+)
+def test_rollouts_are_written_at_the_end_with_checkpoints_and_as_often_as_wanted(
+    world: SimpleNamespace, tmp_path: Path, settings: dict, steps: list[int]
+) -> None:
+    run = train(run_config(world, tmp_path / "run", max_steps=4, **settings))
+    found = sorted((run / "samples").glob("completions_*.parquet"))
+    assert [path.name for path in found] == [f"completions_shapes_{n:06d}.parquet" for n in steps]
+    for path, step in zip(found, steps, strict=True):
+        assert {row["step"] for row in pq.read_table(path).to_pylist()} == {step}
+
+
+@pytest.mark.parametrize(
     "lora", [None, pytest.param(LORA, marks=pytest.mark.slow)], ids=["full", "lora"]
 )
 def test_four_steps_equal_two_a_stop_and_two_more(
