@@ -29,7 +29,8 @@ def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
     """
     listed = {path: _model(config, path) for path in config.checkpoints}
     for run in find_runs(config.runs).values():
-        listed |= {model.path: model for model in _of_run(config, run)}
+        for model in _of_run(config, run):
+            listed.setdefault(model.path, model)
     advice = "Name directories or hub ids."
     check(bool(listed), "checkpoints", config.checkpoints, "at least one", advice)
     return listed
@@ -53,17 +54,17 @@ def _model(config: DemoConfig, path: str) -> ModelConfig:
 
 
 def _of_run(config: DemoConfig, run: Path) -> Iterator[ModelConfig]:
-    """The checkpoints of a run, with its settings of the model, the last one first."""
+    """The checkpoints of a run, with its settings of the model: the last one first, and at the end
+    the weights that it started from, where they are in a directory."""
     steps = reversed(checkpoint_steps(run / "checkpoints"))
-    places = [run / "final", *(run / "checkpoints" / str(step) for step in steps)]
     try:
         model = merge(ModelConfig, read_settings(run)["model"])
     except (ValueError, KeyError, AttributeError, TypeError):
         return  # a directory without readable settings still has its curves
-    for place in places:
-        known = any((place / f).is_file() for f in ("config.json", "adapter_config.json"))
-        if known:
-            yield replace(model, path=str(place), lora=None, dtype=config.dtype)
+    trained = [run / "final", *(run / "checkpoints" / str(step) for step in steps)]
+    for place in [*map(str, trained), model.path]:
+        if any((Path(place) / f).is_file() for f in ("config.json", "adapter_config.json")):
+            yield replace(model, path=place, lora=None, dtype=config.dtype)
 
 
 class Checkpoints:

@@ -55,12 +55,16 @@ def overlay(runs: Mapping[str, Lines], titles: Sequence[str]) -> dict[str, list[
 
 def draw_curves(runs: Mapping[str, Lines], titles: Sequence[str]) -> str:
     """Figures of the chosen groups as HTML, a figure for each metric and a line for each run."""
-    figures = []
-    for metric, curves in list(overlay(runs, titles).items())[:MOST_FIGURES]:
+    figures, found = [], overlay(runs, titles)
+    for metric, curves in list(found.items())[:MOST_FIGURES]:
         safe = [Series(c.name.replace("$", r"\$"), c.points, c.color) for c in curves]
         caption = f"<figcaption>{html.escape(metric)}</figcaption>"
         figures.append(f"<figure>{caption}{line_plot(safe, x_label='step')}</figure>")
-    return f'<div class="curves">{"".join(figures)}</div>' if figures else "<p>No such metrics.</p>"
+    if not figures:
+        return "<p>No such metrics.</p>"
+    rest = len(found) - len(figures)
+    note = f"<p>{rest} more metrics; choose fewer groups to see them.</p>" if rest else ""
+    return f'<div class="curves">{"".join(figures)}</div>{note}'
 
 
 def score_rows(runs: Mapping[str, Lines]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from mmrl.config import ConfigError
-from mmrl.demo.run_files import find_completions, open_stored, read_completions, read_settings
+from mmrl.demo.run_files import find_rollouts, open_stored, read_completions, read_settings
 from mmrl.demo.traces import MOST_POSITIONS, MOST_STEPS, Trace, token_texts
 from mmrl.run.metrics_file import is_number
 
@@ -19,13 +19,13 @@ def open_rollout(run: Path, name: str, row: int) -> tuple[str, Trace]:
 
     Args:
         run: directory of the run.
-        name: of the file, see `find_completions`.
+        name: of the file, see `find_rollouts`.
         row: in the file, from 0.
 
     Raises:
         ConfigError: no such file or row, or one that does not say how it was written.
     """
-    files = find_completions(run)
+    files = find_rollouts(run)
     if name not in files:
         raise ConfigError(f"completions is {name!r}; choose one of the list.")
     rows = read_completions(files[name])
@@ -35,7 +35,8 @@ def open_rollout(run: Path, name: str, row: int) -> tuple[str, Trace]:
     scores = ", ".join(
         f"{key} {found[key]:.3f}" for key in ("reward", "advantage") if is_score(found.get(key))
     )
-    return f"{found['prompt']} ({scores})", recorded_trace(found, _tokenizer(run, found))
+    trace = recorded_trace(found, _tokenizer(run, found), _block_size(run, name))
+    return f"{found['prompt']} ({scores})", trace
 
 
 def is_score(value: Any) -> TypeGuard[int | float]:
@@ -43,12 +44,13 @@ def is_score(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def recorded_trace(row: Mapping[str, Any], tokenizer: Any) -> Trace:
+def recorded_trace(row: Mapping[str, Any], tokenizer: Any, block_size: int | None = None) -> Trace:
     """The trace of a row of completions.
 
     Args:
         row: see `mmrl.training.completions`.
         tokenizer: of the policy; None for an image.
+        block_size: of the sampler, for a row that does not have its blocks; None for one block.
 
     Raises:
         ConfigError: the row does not say how it was written, or says it wrong.
@@ -65,12 +67,31 @@ def recorded_trace(row: Mapping[str, Any], tokenizer: Any) -> Trace:
         if not all(0 <= token < len(tokenizer) for token in tokens):
             raise ConfigError("tokens of this completion are not those of the run's tokenizer.")
         texts = token_texts(tokenizer, [int(token) for token in tokens])
-        return Trace(row["completion"], written, values, texts, count)
+        blocks = _blocks(row, len(written), block_size)
+        return Trace(row["completion"], written, values, texts, count, blocks=blocks)
     grid = [int(side) for side in row.get("grid") or ()]
     if len(grid) != 2 or grid[0] * grid[1] != len(written):
         raise ConfigError("grid of this completion does not fit its tokens.")
     image = open_stored(row["completion"], "the completion")
     return Trace(image, written, values, [], count, (grid[0], grid[1]))
+
+
+def _blocks(row: Mapping[str, Any], length: int, size: int | None) -> tuple[int, ...]:
+    """The block of each position: as it was recorded, or else of equal ones from the first."""
+    if row.get("blocks") is None:
+        return () if size is None else tuple(n // size for n in range(length))
+    blocks = _numbers(row["blocks"], "blocks")
+    if len(blocks) != length:
+        raise ConfigError("blocks and tokens of this completion differ in length.")
+    return tuple(int(block) for block in blocks)
+
+
+def _block_size(run: Path, name: str) -> int | None:
+    """`block_size` of the sampler of a task in the settings of a run; None where it has none."""
+    found: Any = read_settings(run)
+    for key in ("tasks", name.rpartition(", step ")[0], "sampler", "block_size"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, int) and found >= 1 else None
 
 
 def _numbers(value: Any, key: str) -> Sequence[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,26 @@ from mmrl.data.lazy_images import LazyImage
 MOST_ROWS = 4096
 """Rows that are read of a file of completions."""
 LARGEST_FILE = 2**30
+DEEPEST = 5
+"""Folders between a place that is named and the runs below it."""
 SIDE = 128
 """Largest side of a recorded image on the page, in pixels."""
 
 
 def find_runs(places: Sequence[str]) -> dict[str, Path]:
-    """Run directories by their path as a text: the places themselves, or what is directly below."""
-    found = [
-        path
-        for place in map(Path, places)
-        for path in (place, *(sorted(place.iterdir()) if place.is_dir() else ()))
-        if (path / "metrics.jsonl").is_file() or (path / "config.yaml").is_file()
-    ]
+    """Run directories by their path as a text: the places themselves, or what is below them, down
+    to `DEEPEST` folders."""
+    found = [path for place in places for path in _runs_below(Path(place), DEEPEST)]
     return {str(path): path for path in found}
+
+
+def _runs_below(place: Path, depth: int) -> Iterator[Path]:
+    """A run directory itself; of another one, those in its folders."""
+    if (place / "metrics.jsonl").is_file() or (place / "config.yaml").is_file():
+        yield place
+    elif depth > 0 and place.is_dir():
+        for path in sorted(place.iterdir()):
+            yield from _runs_below(path, depth - 1)
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -48,15 +55,23 @@ def read_settings(run: Path) -> dict[str, Any]:
 
 
 def find_completions(run: Path) -> dict[str, Path]:
-    """Files of completions by `<task>, step <step>`, in order of task and step; those of held-out
-    prompts first, as `<task>, held out, step <step>`."""
-    name = re.compile(r"(completions|eval)_(.+)_(\d+)\.parquet")
-    matched = ((name.fullmatch(path.name), path) for path in (run / "samples").glob("*.parquet"))
-    found = sorted((m[1] != "eval", m[2], int(m[3]), path) for m, path in matched if m)
+    """Files of held-out completions, as `<task>, held out, step <step>`, then those of rollouts."""
+    held_out = _samples(run, "eval")
+    found = {f"{task}, held out, step {step}": path for (task, step), path in held_out.items()}
+    return {**found, **find_rollouts(run)}
+
+
+def find_rollouts(run: Path) -> dict[str, Path]:
+    """Files of rollouts by `<task>, step <step>`, in order of task and step."""
     return {
-        f"{task}{'' if rolled else ', held out'}, step {step}": path
-        for rolled, task, step, path in found
+        f"{task}, step {step}": path for (task, step), path in _samples(run, "completions").items()
     }
+
+
+def _samples(run: Path, kind: str) -> dict[tuple[str, int], Path]:
+    name = re.compile(rf"{kind}_(.+)_(\d+)\.parquet")
+    matched = ((name.fullmatch(path.name), path) for path in (run / "samples").glob("*.parquet"))
+    return dict(sorted(((m[1], int(m[2])), path) for m, path in matched if m))
 
 
 def read_completions(path: Path) -> list[dict[str, Any]]:

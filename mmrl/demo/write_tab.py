@@ -11,7 +11,7 @@ from mmrl.demo.checkpoints import Checkpoints, able_to
 from mmrl.demo.colors import View
 from mmrl.demo.compared import by_short_name
 from mmrl.demo.recorded import open_rollout
-from mmrl.demo.run_files import find_completions
+from mmrl.demo.run_files import find_rollouts
 from mmrl.demo.sampler_form import SamplerForm, build_form, check_filled, shows_errors
 from mmrl.demo.trace_viewer import Viewer
 from mmrl.demo.traces import Trace, differing, sample_trace
@@ -102,7 +102,7 @@ def _build_recorded(viewer: Viewer, runs: Mapping[str, Path]) -> None:
         button = gr.Button("Show", min_width=80, elem_id="recorded_show")
 
     def offer(name: str) -> Any:
-        files = list(find_completions(runs[name]))
+        files = list(find_rollouts(runs[name]))
         return gr.Dropdown(choices=files, value=files[-1] if files else None)
 
     def show(name: str, chosen: str, n: float, how: View) -> Any:

@@ -23,7 +23,8 @@ from mmrl.run.metrics_file import is_number
 
 FILES = re.compile(r"(?P<kind>eval|completions)_(?P<task>.+)_(?P<step>\d+)\.parquet")
 TITLES = {"eval": "Held-out completions", "completions": "Rollouts"}
-FIXED = ("step", "id", "prompt", "image", "completion", "tokens", "written_at", "logprobs", "grid")
+FIXED = ("step", "id", "prompt", "image", "completion")
+FIXED += ("tokens", "written_at", "logprobs", "grid", "blocks")
 """Columns that are no scores."""
 MOST_STEPS = 6
 """Steps shown of a task, spread over all."""

@@ -12,17 +12,21 @@ from eval.results import source_image
 from mmrl.data.prompts import spread
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
-from mmrl.types import Rollout
+from mmrl.types import Prompt, Rollout
+
+LARGEST_SHOWN = 256
+"""Side of the image of a question, in pixels; the prompt file has it as it is."""
 
 
 def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBatch) -> None:
     """Write the rollouts of all processes to `samples/completions_<task>_<step>.parquet`.
 
     Columns as in TRL: step, prompt, completion, one per reward, reward, advantage; and `id`, which
-    distinguishes prompts of equal text; edits have their source image under `image`. An image is
+    distinguishes prompts of equal text. Under `image` edits have their source, and other prompts
+    with images the first of these, at most `LARGEST_SHOWN` pixels wide and high. An image is
     stored as Hugging Face's image feature does, `{bytes, path}`. How a completion was written is in
-    `tokens`, `written_at` and `logprobs`, lists over its positions, and for images in `grid`, their
-    height and width in tokens.
+    `tokens`, `written_at` and `logprobs`, lists over its positions; for images in `grid`, their
+    height and width in tokens; for networks that attend block by block in `blocks`.
     """
     rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
     if not run.is_main:
@@ -43,12 +47,11 @@ def write_evaluation(
             "step": step,
             "id": result.prompts[n].id,
             "prompt": result.prompts[n].text,
-            **({} if source is None else {"image": _stored(source)}),
+            **_image(result.prompts[n]),
             "completion": _stored(result.completions[n]),
             **{key: scores[n] for key, scores in result.scores.items()},
         }
         for n in spread(range(len(result.prompts)), count)
-        for source in [source_image(result.prompts[n])]
     ]
     if rows:
         _write_table(rows, run.samples / f"eval_{task}_{step:06d}.parquet")
@@ -58,16 +61,17 @@ def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_pylist(rows), path)
+    columns = dict.fromkeys(key for row in rows for key in row)
+    found = {key: [row.get(key) for row in rows] for key in columns}
+    pq.write_table(pa.table(found), path)
 
 
 def _row(step: int, batch: RolloutBatch, i: int) -> dict[str, Any]:
-    source = source_image(batch.prompts[i])
     return {
         "step": step,
         "id": batch.prompts[i].id,
         "prompt": batch.prompts[i].text,
-        **({} if source is None else {"image": _stored(source)}),
+        **_image(batch.prompts[i]),
         "completion": _stored(batch.completions[i]),
         **_trace(batch.rollout, i),
         **{key: scores[i] for key, scores in batch.scores.items()},
@@ -84,7 +88,19 @@ def _trace(rollout: Rollout, i: int) -> dict[str, Any]:
         "written_at": rollout.written_at[i][counted].tolist(),
         "logprobs": rollout.logprobs[i][counted].tolist(),
     }
+    blocks = canvas.response_blocks
+    if blocks is not None:
+        written["blocks"] = blocks[i][counted].tolist()
     return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}
+
+
+def _image(prompt: Prompt) -> dict[str, Any]:
+    """The image that a prompt is shown with; nothing for one without."""
+    source = source_image(prompt)
+    if source is None and prompt.images:
+        source = prompt.images[0].copy()
+        source.thumbnail((LARGEST_SHOWN, LARGEST_SHOWN))
+    return {} if source is None else {"image": _stored(source)}
 
 
 def _stored(completion: str | Image.Image) -> Any:

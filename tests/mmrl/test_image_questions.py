@@ -3,6 +3,7 @@
 Once with a policy that sees images through a tower, and once with one that reads them as codes.
 """
 
+import io
 import json
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 
 from eval import benchmark
 from eval.eval_config import EvalConfig
@@ -122,6 +124,9 @@ def test_a_run_trains_evaluates_by_tag_and_looks_once_per_prompt_and_step(
     assert len(evaluated) == 2 and tags == {"count", "existence"}
     stored = pq.read_table(run / "samples" / "completions_shapes_000002.parquet").to_pylist()
     assert len(stored) == 8 and all(isinstance(row["completion"], str) for row in stored)
+    stored += pq.read_table(run / "samples" / "eval_shapes_000002.parquet").to_pylist()
+    images = [Image.open(io.BytesIO(row["image"]["bytes"])) for row in stored]
+    assert len(images) == 10 and all(image.format == "PNG" for image in images)
     assert (run / "report.html").is_file()
     log = (run / "train.log").read_text()
     assert f"trained: {sight.reached}" in log and "trained: total" in log

@@ -21,15 +21,17 @@ def write_run(world: SimpleNamespace, run: Path) -> None:
     (run / "config.yaml").write_text(f"model: {{path: gone, vq: '{VQ}', image_size: 32}}\n")
 
 
-def test_runs_are_found_by_themselves_and_in_a_folder(
+def test_runs_are_found_by_themselves_and_below_a_folder(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     write_run(world, tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "metrics.jsonl").touch()
     (tmp_path / "no_run").mkdir()
-    both = [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert list(find_runs([str(tmp_path)])) == list(find_runs(both)) == both
+    deep = tmp_path / "table" / "shapes" / "mask_grpo" / "0"
+    write_run(world, deep)
+    all_of_them = [str(tmp_path / "a"), str(tmp_path / "b"), str(deep)]
+    assert list(find_runs([str(tmp_path)])) == list(find_runs(all_of_them)) == all_of_them
     assert find_runs([str(tmp_path / "gone")]) == {}
 
 
@@ -47,6 +49,19 @@ def test_checkpoints_of_a_run_are_loaded_with_the_settings_of_the_run(
     assert offered.load(list(models)[1]) is second and offered.load(list(models)[0]) is not first
     with pytest.raises(ConfigError, match="checkpoint is 'gone'"):
         offered.load("gone")
+
+
+def test_the_start_of_a_run_is_offered_beside_what_it_trained(
+    world: SimpleNamespace, tmp_path: Path
+) -> None:
+    write_run(world, tmp_path / "run")
+    settings = f"model: {{path: '{world.policy}', vq: '{VQ}', max_prompt_length: 24}}\n"
+    (tmp_path / "run" / "config.yaml").write_text(settings)
+    found = find_checkpoints(DemoConfig(checkpoints=[], runs=[str(tmp_path)]))
+    assert list(found)[-1] == str(world.policy) and found[str(world.policy)].max_prompt_length == 24
+    named = find_checkpoints(DemoConfig(checkpoints=[str(world.policy)], runs=[str(tmp_path)]))
+    assert sorted(named) == sorted(found)
+    assert named[str(world.policy)].max_prompt_length == 256  # of the page, which names it itself
 
 
 def test_a_run_without_readable_settings_offers_no_checkpoints(

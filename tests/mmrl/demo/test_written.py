@@ -10,12 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from mmrl.config import ConfigError
+from mmrl.demo.checkpoints import Checkpoints
 from mmrl.demo.recorded import open_rollout, recorded_trace
-from mmrl.demo.run_files import find_completions, read_completions
+from mmrl.demo.run_files import find_completions, find_rollouts, read_completions
 from mmrl.demo.trace_viewer import show_traces
 from mmrl.demo.traces import Trace
-from mmrl.demo.write_tab import UNCACHED, marked
+from mmrl.demo.write_tab import UNCACHED, marked, write
 from mmrl.demo.written import MASKED, describe_position, list_order, write_tokens
+from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from tests.mmrl.runs import run_config
 
@@ -47,6 +49,17 @@ def test_the_viewer_marks_what_a_cache_changed() -> None:
     assert show_traces({}, 0, "step") == ["", ""]
 
 
+@pytest.mark.parametrize("cache", ["none", "dual"])
+def test_a_text_is_also_written_without_its_cache(cache: str) -> None:
+    model = ModelConfig(path=str(LLADA), vq=None, max_prompt_length=32)
+    offered = Checkpoints({"llada": model}, "cpu", 1)
+    sampler = ["static", 4, 0.0, 0.0, f"block_size=8 cache={cache}"]
+    found = write(offered, "compute 4*4", ["llada"], 16, 0, *sampler)
+    assert list(found) == ["llada"] + [UNCACHED] * (cache != "none")
+    for trace in found.values():
+        assert trace.tokens and trace.blocks == tuple(n // 8 for n in range(len(trace.tokens)))
+
+
 def write_rows(run: Path, *rows: dict[str, Any]) -> None:
     """A run directory of the shipped LLaDA with these completions of one step."""
     (run / "samples").mkdir(parents=True)
@@ -65,15 +78,32 @@ def test_a_recorded_text_is_shown_as_the_run_wrote_it(tmp_path: Path) -> None:
     title, trace = open_rollout(tmp_path, "sums, step 10", 0)
     assert title == "1+1 (reward 1.000, advantage 0.500)"
     assert (trace.written_at, trace.logprobs, trace.steps) == ([1, 0], [-0.5, 0.0], 2)
-    assert len(trace.tokens) == 2
+    assert len(trace.tokens) == 2 and trace.blocks == ()
     for name, row, named in (("gone", 0, "completions"), ("sums, step 10", 1, "row is 1")):
         with pytest.raises(ConfigError, match=named):
             open_rollout(tmp_path, name, row)
 
 
+def test_a_recorded_text_has_the_blocks_of_its_row_or_those_of_the_sampler(tmp_path: Path) -> None:
+    write_rows(tmp_path, {**GOOD, "blocks": [0, 1]}, {**GOOD, "blocks": None})
+    settings = {"model": {"path": str(LLADA)}, "tasks": {"sums": {"sampler": {"block_size": 2}}}}
+    (tmp_path / "config.yaml").write_text(json.dumps(settings))
+    found = [open_rollout(tmp_path, "sums, step 10", row)[1].blocks for row in (0, 1)]
+    assert found == [(0, 1), (0, 0)]
+
+
+def test_held_out_completions_are_no_rollouts(tmp_path: Path) -> None:
+    write_rows(tmp_path, GOOD)
+    [path] = find_rollouts(tmp_path).values()
+    path.rename(path.with_name("eval_sums_000010.parquet"))
+    assert list(find_completions(tmp_path)) == ["sums, held out, step 10"]
+    assert find_rollouts(tmp_path) == {}
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
+        ({"blocks": [0]}, "differ in length"),
         ({"tokens": [10**9, 1]}, "tokenizer"),
         ({"tokens": [-1, 1]}, "tokenizer"),
         ({"written_at": [0]}, "differ in length"),
