@@ -79,7 +79,7 @@ def _parts(table: Table, command: str) -> Iterable[str]:
             yield f"## {task.capitalize()}"
         validation = table.config.tasks[task].validation
         yield f"Choices were made on `{validation}`. {_sampler_text(table, task)}".rstrip()
-        for role in (TRAINING, BEST):
+        for role in (BEST, TRAINING):
             if role == TRAINING or table.best_sampler(task) is not None:
                 yield f"Test under the sampler {_role_text(role)}, `{table.metric(task)}`:"
                 yield markdown(SCORES, score_rows(table, task, role))
