@@ -62,6 +62,9 @@ class Columns:
     """Guidance while scoring; 0 scores the conditional policy, whatever the sampler used."""
     image_guidance_scale: float = 0.0
     """Guidance by the source image while scoring (task image_edit)."""
+    cond_dropout_prob: float = 0.0
+    """Share of rollouts that an update scores without their prompt, so that the unconditional side
+    of guidance is trained as well, see `mmrl.estimators.condition_dropout`."""
     temperature: float = 1.0
     """Divides the logits while scoring."""
     value: ValueConfig | None = None
@@ -79,6 +82,8 @@ class Columns:
             value = getattr(self, key)
             check(value is None or value >= 0, f"algorithm.{key}", value, "0 or more")
         check(self.temperature > 0, "algorithm.temperature", self.temperature, "above 0")
+        prob = self.cond_dropout_prob
+        check(0 <= prob <= 1, "algorithm.cond_dropout_prob", prob, "from 0 to 1")
 
 
 @dataclass(kw_only=True)

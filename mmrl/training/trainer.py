@@ -12,13 +12,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import torch
 from torch import Tensor, nn
 
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.loss import count_batch, draw_masks
+from mmrl.estimators.condition_dropout import drop_conditions
 from mmrl.estimators.scoring import TokenScores, highest_entropy, score
 from mmrl.randomness import generator
 from mmrl.rollouts.rollout import RolloutBatch
@@ -109,6 +110,8 @@ class Trainer(TrainedPolicy):
             generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
         ]
         passes = draw_masks(batch.rollout, algorithm, generators, iteration)
+        if algorithm.cond_dropout_prob > 0:
+            batch = self._drop_conditions(task, batch, iteration)
         if batch.left_out is not None:
             passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._pad_draws(passes)
@@ -133,6 +136,14 @@ class Trainer(TrainedPolicy):
                 with self.reference():
                     prepared.reference[-1] = self._score(prepared, rows, some, known).logprobs
         return prepared
+
+    def _drop_conditions(self, task: Task, batch: RolloutBatch, iteration: int) -> RolloutBatch:
+        """The rollouts of an optimiser step, some of them without their prompt."""
+        names = self.config.seed, "conditions", task.name, self.step
+        generators = [generator(*names, *name, iteration) for name in batch.names]
+        prob, canvas = task.algorithm.cond_dropout_prob, batch.rollout.canvas
+        canvas = drop_conditions(canvas, prob, generators)
+        return replace(batch, rollout=replace(batch.rollout, canvas=canvas))
 
     def _scoring_batches(self, count: int) -> Iterator[slice]:
         """Yield the micro-batches of `count` rows to score; a stop leaves between two of them."""

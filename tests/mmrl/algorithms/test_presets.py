@@ -122,6 +122,7 @@ def test_without_an_upper_range_the_lower_one_serves_both() -> None:
             {"bound": "additive", "ratio_level": "step", "aggregation": "gspo"},
             ["algorithm.aggregation", "sum over passes"],
         ),
+        ({"cond_dropout_prob": 1.5}, ["algorithm.cond_dropout_prob", "from 0 to 1"]),
         ({"top_entropy_quantile": 0.0}, ["algorithm.top_entropy_quantile", "above 0", "most 1"]),
         *[
             (

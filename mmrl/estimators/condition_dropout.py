@@ -1,0 +1,46 @@
+"""Rollouts that are scored without their prompt, so that both sides of guidance are trained.
+
+Guidance pushes away from what the policy writes without a prompt. Rollouts all have one, so that an
+update moves the conditional side alone; supervised training leaves out the prompts of some pairs
+for the same reason (classifier-free guidance, arXiv 2207.12598).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Generator, Tensor
+
+from mmrl.types import Canvas
+
+
+def drop_conditions(canvas: Canvas, prob: float, generators: Sequence[Generator]) -> Canvas:
+    """Replace the prompts of some rows by those of their unconditional twins.
+
+    Args:
+        canvas: B finished rows.
+        prob: of each row to lose its prompt.
+        generators: one per row; each gives one draw.
+
+    Raises:
+        ValueError: rows without an unconditional twin, or with the features of an image.
+    """
+    if prob == 0:
+        return canvas
+    if canvas.uncond_tokens is None or canvas.features is not None:
+        raise ValueError(
+            f"algorithm.cond_dropout_prob is {prob:g}, and these prompts cannot be left out: their"
+            " layout has no unconditional twin, or they have images that are not tokens; set it"
+            " to 0."
+        )
+    draws = torch.stack([torch.rand((), generator=each) for each in generators])
+    dropped = (draws < prob)[:, None].to(canvas.tokens.device)
+    twin = canvas.unconditional()
+    attend: Tensor | None = None
+    if canvas.attend is not None or twin.attend is not None:
+        every = torch.ones_like(dropped).expand_as(canvas.tokens)
+        sides = (every if each is None else each for each in (twin.attend, canvas.attend))
+        attend = torch.where(dropped, *sides)
+    return replace(canvas, tokens=twin.tokens.where(dropped, canvas.tokens), attend=attend)
