@@ -97,7 +97,8 @@ class Trainer(TrainedPolicy):
     def _prepare(
         self, task: Task, batch: RolloutBatch, iteration: int, first: bool = True
     ) -> Prepared:
-        """Draw the masks of an optimiser step; score old and reference policy on them.
+        """Draw the masks of an optimiser step, and which rollouts are scored without their prompt;
+        score old and reference policy.
 
         Args:
             task: method and options.
@@ -106,19 +107,19 @@ class Trainer(TrainedPolicy):
             first: whether the step is the first of the inner iteration.
         """
         algorithm, seed = task.algorithm, self.config.seed
-        generators = [
-            generator(seed, "masks", task.name, self.step, *name, iteration) for name in batch.names
-        ]
-        passes = draw_masks(batch.rollout, algorithm, generators, iteration)
-        if algorithm.cond_dropout_prob > 0:
-            batch = self._drop_conditions(task, batch, iteration)
+        names = [(task.name, self.step, *name, iteration) for name in batch.names]
+        masks = [generator(seed, "masks", *name) for name in names]
+        passes = draw_masks(batch.rollout, algorithm, masks, iteration)
+        conditions = [generator(seed, "conditions", *name) for name in names]
+        canvas = drop_conditions(batch.rollout.canvas, algorithm.cond_dropout_prob, conditions)
+        batch = replace(batch, rollout=replace(batch.rollout, canvas=canvas))
         if batch.left_out is not None:
             passes = passes.exclude_rows(batch.left_out.to(self.policy.device))
         passes = self._pad_draws(passes)
         size, unmoved = self._size(task, batch, passes), first and iteration == 0
         prepared = Prepared(task, batch, passes, size, iteration, unmoved)
         needs_old = algorithm.needs_old(self.config.num_mini_batches)
-        canvas, uncertain = batch.rollout.canvas, algorithm.top_entropy_quantile < 1
+        uncertain = algorithm.top_entropy_quantile < 1
         seen = canvas.freeze_images(self.policy.model) if uncertain or needs_old else canvas
         if uncertain:
             passes = self._restrict_to_uncertain(prepared, seen)
@@ -136,14 +137,6 @@ class Trainer(TrainedPolicy):
                 with self.reference():
                     prepared.reference[-1] = self._score(prepared, rows, some, known).logprobs
         return prepared
-
-    def _drop_conditions(self, task: Task, batch: RolloutBatch, iteration: int) -> RolloutBatch:
-        """The rollouts of an optimiser step, some of them without their prompt."""
-        names = self.config.seed, "conditions", task.name, self.step
-        generators = [generator(*names, *name, iteration) for name in batch.names]
-        prob, canvas = task.algorithm.cond_dropout_prob, batch.rollout.canvas
-        canvas = drop_conditions(canvas, prob, generators)
-        return replace(batch, rollout=replace(batch.rollout, canvas=canvas))
 
     def _scoring_batches(self, count: int) -> Iterator[slice]:
         """Yield the micro-batches of `count` rows to score; a stop leaves between two of them."""
