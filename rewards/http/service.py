@@ -44,6 +44,8 @@ ABSENT = (429, 502, 503, 504)
 GATEWAY_TIMEOUT = 504
 BROKEN = 500
 """A status that the service or the request may have caused."""
+SHORTEST_TRY = 0.05
+"""Seconds; a further try with less would only hide why the ones before it failed."""
 JSON = "application/json"
 
 
@@ -166,7 +168,7 @@ class Service:
         while True:
             own = 0.0
             url, wait = self._addresses.next(turn + tries)
-            if 0 < wait >= deadline.left:
+            if wait > 0 and deadline.left - wait < SHORTEST_TRY:
                 problems = self._addresses.problems | problems
                 break
             stop.sleep(wait)
