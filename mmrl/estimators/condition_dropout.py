@@ -7,7 +7,7 @@ for the same reason (classifier-free guidance, arXiv 2207.12598).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -16,13 +16,13 @@ from torch import Generator, Tensor
 from mmrl.types import Canvas
 
 
-def drop_conditions(canvas: Canvas, prob: float, generators: Sequence[Generator]) -> Canvas:
+def drop_conditions(canvas: Canvas, prob: float, generators: Iterable[Generator]) -> Canvas:
     """Replace the prompts of some rows by those of their unconditional twins.
 
     Args:
         canvas: B finished rows.
         prob: of each row to lose its prompt.
-        generators: one per row; each gives one draw.
+        generators: one per row; each gives one draw. None is made where `prob` is 0.
 
     Raises:
         ValueError: rows without an unconditional twin, or with the features of an image.

@@ -110,7 +110,7 @@ class Trainer(TrainedPolicy):
         names = [(task.name, self.step, *name, iteration) for name in batch.names]
         masks = [generator(seed, "masks", *name) for name in names]
         passes = draw_masks(batch.rollout, algorithm, masks, iteration)
-        conditions = [generator(seed, "conditions", *name) for name in names]
+        conditions = (generator(seed, "conditions", *name) for name in names)
         canvas = drop_conditions(batch.rollout.canvas, algorithm.cond_dropout_prob, conditions)
         batch = replace(batch, rollout=replace(batch.rollout, canvas=canvas))
         if batch.left_out is not None:
