@@ -65,6 +65,6 @@ def test_an_installed_package_finds_its_runs_and_says_what_only_the_repository_h
     assert "algorithm   diffu_grpo" in planned.stdout
     refused = run("mmrl.rl", "config=configs/rl/quickstart.yaml")
     assert refused.returncode == 1
-    assert "model.path is 'datasets/shapes/checkpoints/mmada'" in refused.stderr
+    assert "model.path is 'datasets/shapes/checkpoints/mmada_careless'" in refused.stderr
     assert "comes with the repository" in refused.stderr and "in a clone" in refused.stderr
     assert not list(elsewhere.iterdir())

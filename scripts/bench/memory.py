@@ -175,8 +175,10 @@ def watch_run(s: Setting, folder: Path) -> None:
 
     for name in ("preflight.run_checks", "training.rl_progress", "training.start"):
         import_module(f"mmrl.{name}")  # before memory is read
-    for name in ("peft", "transformers", "models", *(["deepspeed"] if uses_deepspeed() else [])):
+    names = ["peft", "pyarrow.parquet", "transformers", "models"]
+    for name in [*names, *(["deepspeed"] if uses_deepspeed() else [])]:
         import_module(name)
+    import_module("pyarrow").table({"": [0]})  # imports pandas, where that is installed
 
     shown: list[activity.Display] = []
 
