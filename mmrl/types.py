@@ -182,6 +182,13 @@ class Canvas:
             return None
         return (self.blocks - self._first_block(self.blocks)).where(self.response, -1)
 
+    def split(self, size: int | None) -> Tensor | None:
+        """[B, L] int64: `response_blocks`, or else blocks of `size` response positions from the
+        first, -1 elsewhere; None where a response is one block."""
+        if self.blocks is not None or size is None:
+            return self.response_blocks
+        return ((self.response.cumsum(1) - 1) // size).where(self.response, -1)
+
     @property
     def open_column(self) -> int:
         """The first column that in some row belongs to the block of the first response token; what
@@ -293,6 +300,12 @@ class Rollout:
 
     def __len__(self) -> int:
         return len(self.canvas)
+
+    @property
+    def blocks(self) -> Tensor | None:
+        """[B, L] int64: the block that a response position was written in, from 0, -1 elsewhere;
+        None where a response is one block."""
+        return self.canvas.split(self.settings.get("block_size"))
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:
         """The rollout of some rows."""

@@ -33,7 +33,7 @@ from prompts import (  # noqa: E402
 )
 from render import render  # noqa: E402
 
-from mmrl.config import check, load_config  # noqa: E402
+from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 
 logger = logging.getLogger("shapes")
@@ -65,7 +65,7 @@ class Config:
         for key in ("related", "careless"):
             check(0 <= getattr(self, key) <= 100, key, getattr(self, key), "from 0 to 100")
         for tag, turns in self.tags.items():
-            check(tag in TAGS, "tags", tag, f"one of {', '.join(TAGS)}")
+            check_choice("tags", tag, TAGS)
             check(turns >= 0, f"tags.{tag}", turns, "0 or more")
         check(any(self.turns.values()), "tags", self.tags, "one turn or more of some tag")
         check(self.size >= 1, "size", self.size, "at least 1")

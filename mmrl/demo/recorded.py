@@ -35,7 +35,7 @@ def open_rollout(run: Path, name: str, row: int) -> tuple[str, Trace]:
     scores = ", ".join(
         f"{key} {found[key]:.3f}" for key in ("reward", "advantage") if is_score(found.get(key))
     )
-    trace = recorded_trace(found, _tokenizer(run, found), _block_size(run, name))
+    trace = recorded_trace(found, _tokenizer(run, found))
     return f"{found['prompt']} ({scores})", trace
 
 
@@ -44,13 +44,12 @@ def is_score(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def recorded_trace(row: Mapping[str, Any], tokenizer: Any, block_size: int | None = None) -> Trace:
+def recorded_trace(row: Mapping[str, Any], tokenizer: Any) -> Trace:
     """The trace of a row of completions.
 
     Args:
         row: see `mmrl.training.completions`.
         tokenizer: of the policy; None for an image.
-        block_size: of the sampler, for a row that does not have its blocks; None for one block.
 
     Raises:
         ConfigError: the row does not say how it was written, or says it wrong.
@@ -67,7 +66,7 @@ def recorded_trace(row: Mapping[str, Any], tokenizer: Any, block_size: int | Non
         if not all(0 <= token < len(tokenizer) for token in tokens):
             raise ConfigError("tokens of this completion are not those of the run's tokenizer.")
         texts = token_texts(tokenizer, [int(token) for token in tokens])
-        blocks = _blocks(row, len(written), block_size)
+        blocks = _blocks(row, len(written))
         return Trace(row["completion"], written, values, texts, count, blocks=blocks)
     grid = [int(side) for side in row.get("grid") or ()]
     if len(grid) != 2 or grid[0] * grid[1] != len(written):
@@ -76,22 +75,14 @@ def recorded_trace(row: Mapping[str, Any], tokenizer: Any, block_size: int | Non
     return Trace(image, written, values, [], count, (grid[0], grid[1]))
 
 
-def _blocks(row: Mapping[str, Any], length: int, size: int | None) -> tuple[int, ...]:
-    """The block of each position: as it was recorded, or else of equal ones from the first."""
+def _blocks(row: Mapping[str, Any], length: int) -> tuple[int, ...]:
+    """The block of each position; empty where there is one."""
     if row.get("blocks") is None:
-        return () if size is None else tuple(n // size for n in range(length))
+        return ()
     blocks = _numbers(row["blocks"], "blocks")
     if len(blocks) != length:
         raise ConfigError("blocks and tokens of this completion differ in length.")
     return tuple(int(block) for block in blocks)
-
-
-def _block_size(run: Path, name: str) -> int | None:
-    """`block_size` of the sampler of a task in the settings of a run; None where it has none."""
-    found: Any = read_settings(run)
-    for key in ("tasks", name.rpartition(", step ")[0], "sampler", "block_size"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, int) and found >= 1 else None
 
 
 def _numbers(value: Any, key: str) -> Sequence[float]:

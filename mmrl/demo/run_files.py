@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from yaml import YAMLError
 
 from mmrl.config import ConfigError
 from mmrl.data.lazy_images import LazyImage
+from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples
 
 MOST_ROWS = 4096
 """Rows that are read of a file of completions."""
@@ -56,22 +56,20 @@ def read_settings(run: Path) -> dict[str, Any]:
 
 def find_completions(run: Path) -> dict[str, Path]:
     """Files of held-out completions, as `<task>, held out, step <step>`, then those of rollouts."""
-    held_out = _samples(run, "eval")
-    found = {f"{task}, held out, step {step}": path for (task, step), path in held_out.items()}
-    return {**found, **find_rollouts(run)}
+    return {**_listed(run, HELD_OUT, ", held out"), **find_rollouts(run)}
 
 
 def find_rollouts(run: Path) -> dict[str, Path]:
     """Files of rollouts by `<task>, step <step>`, in order of task and step."""
+    return _listed(run, ROLLOUTS, "")
+
+
+def _listed(run: Path, kind: str, remark: str) -> dict[str, Path]:
     return {
-        f"{task}, step {step}": path for (task, step), path in _samples(run, "completions").items()
+        f"{task}{remark}, step {step}": path
+        for task, files in find_samples(run, kind).items()
+        for step, path in files.items()
     }
-
-
-def _samples(run: Path, kind: str) -> dict[tuple[str, int], Path]:
-    name = re.compile(rf"{kind}_(.+)_(\d+)\.parquet")
-    matched = ((name.fullmatch(path.name), path) for path in (run / "samples").glob("*.parquet"))
-    return dict(sorted(((m[1], int(m[2])), path) for m, path in matched if m))
 
 
 def read_completions(path: Path) -> list[dict[str, Any]]:

@@ -80,9 +80,6 @@ def sample_trace(
     done = rollout.canvas
     counted = done.scorable[0]
     ids = done.tokens[0][counted].tolist()
-    size = done.block_size or config.block_size
-    blocks = done.response_blocks
-    first = [] if size is None else [n // size for n in range(len(ids))]
     return Trace(
         completion=policy.decode(done, [prompt])[0],
         written_at=rollout.written_at[0][counted].tolist(),
@@ -90,7 +87,7 @@ def sample_trace(
         tokens=[] if done.grid else token_texts(policy.tokenizer, ids),
         steps=1 + max(config.steps - 1, int(rollout.written_at.max())),
         grid=done.grid,
-        blocks=tuple(first if blocks is None else blocks[0][counted].tolist()),
+        blocks=() if rollout.blocks is None else tuple(rollout.blocks[0][counted].tolist()),
         forwards=rollout.forwards,
         seconds=seconds,
     )

@@ -11,8 +11,6 @@ import html
 import io
 import math
 import random
-import re
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,9 @@ from typing import Any
 from PIL import Image
 
 from mmrl.run.metrics_file import is_number
+from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples
 
-FILES = re.compile(r"(?P<kind>eval|completions)_(?P<task>.+)_(?P<step>\d+)\.parquet")
-TITLES = {"eval": "Held-out completions", "completions": "Rollouts"}
+TITLES = {HELD_OUT: "Held-out completions", ROLLOUTS: "Rollouts"}
 FIXED = ("step", "id", "prompt", "image", "completion")
 FIXED += ("tokens", "written_at", "logprobs", "grid", "blocks")
 """Columns that are no scores."""
@@ -35,19 +33,13 @@ MOST_CHARACTERS, MOST_PIXELS, SIDE = 4000, 2**26, 160
 
 def draw_samples(run: Path) -> str:
     """The tables of all tasks and steps; empty where none were recorded."""
-    found: dict[tuple[str, str], list[tuple[int, Path]]] = defaultdict(list)
-    for path in (run / "samples").glob("*.parquet"):
-        match = FILES.fullmatch(path.name)
-        if match:
-            found[match["kind"], match["task"]].append((int(match["step"]), path))
     words = _read_pieces(run)
     parts = []
-    for kind in TITLES:
-        for (of, task), files in sorted(found.items()):
-            if of == kind:
-                shown = _spread(sorted(files))
-                tables = [_step(*file, words, file == shown[-1]) for file in shown]
-                parts.append(f"<h2>{TITLES[kind]}: {html.escape(task)}</h2>{''.join(tables)}")
+    for kind, title in TITLES.items():
+        for task, files in find_samples(run, kind).items():
+            shown = _spread(list(files.items()))
+            tables = [_step(*file, words, file == shown[-1]) for file in shown]
+            parts.append(f"<h2>{title}: {html.escape(task)}</h2>{''.join(tables)}")
     note = (
         f"Per step the {EACH} best, the {EACH} worst and {EACH} others; red is low, green is high."
     )

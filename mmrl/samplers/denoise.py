@@ -92,29 +92,26 @@ def split_blocks(canvas: Canvas, config: LoopConfig) -> list[ResponseBlock]:
         ConfigError: see `check_blocks`; also a block size that is not that of the network.
         ValueError: rows with different numbers of response positions.
     """
-    response, place, size = canvas.response, canvas.response_blocks, config.block_size
-    if place is not None:
+    response, size = canvas.response, config.block_size
+    if canvas.blocks is not None:
         allowed = f"null, or {canvas.block_size}, the block size of the network's attention"
         check(size in (None, canvas.block_size), "sampler.block_size", size, allowed)
         size = canvas.block_size
-    if size is None:
+    place = canvas.split(size)
+    if place is None or size is None:
         return [ResponseBlock(response, 0, config.steps)]
-    planned = None if place is None else size
+    planned = None if canvas.blocks is None else size
     counts = set(response.sum(1).tolist())
     if len(counts) > 1:
         raise ValueError(
             f"rows have {sorted(counts)} response positions; blocks need the same number in each"
         )
     length = counts.pop() if counts else 0
-    if place is None:
-        place = (response.cumsum(1) - 1) // size
-    else:  # the last of left-aligned blocks may be shorter
+    if planned is not None:  # the last of left-aligned blocks may be shorter
         length = -(-length // size) * size
     steps = config.steps // check_blocks(replace(config, block_size=size), length)
-    number = int(place.where(response, -1).max()) + 1 if length else 0
-    return [
-        ResponseBlock(response & (place == k), k * steps, steps, planned) for k in range(number)
-    ]
+    number = int(place.max()) + 1 if length else 0
+    return [ResponseBlock(place == k, k * steps, steps, planned) for k in range(number)]
 
 
 def write_block(

@@ -12,6 +12,7 @@ from eval.results import source_image
 from mmrl.data.prompts import spread
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
+from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, sample_file
 from mmrl.types import Prompt, Rollout
 
 LARGEST_SHOWN = 256
@@ -26,12 +27,12 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
     with images the first of these, at most `LARGEST_SHOWN` pixels wide and high. An image is
     stored as Hugging Face's image feature does, `{bytes, path}`. How a completion was written is in
     `tokens`, `written_at` and `logprobs`, lists over its positions; for images in `grid`, their
-    height and width in tokens; for networks that attend block by block in `blocks`.
+    height and width in tokens; where responses are written block by block in `blocks`.
     """
     rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
     if not run.is_main:
         return
-    _write_table(rows, run.samples / f"completions_{task}_{step:06d}.parquet")
+    _write_table(rows, sample_file(run.path, ROLLOUTS, task, step))
 
 
 def write_evaluation(
@@ -54,7 +55,7 @@ def write_evaluation(
         for n in spread(range(len(result.prompts)), count)
     ]
     if rows:
-        _write_table(rows, run.samples / f"eval_{task}_{step:06d}.parquet")
+        _write_table(rows, sample_file(run.path, HELD_OUT, task, step))
 
 
 def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
@@ -88,7 +89,7 @@ def _trace(rollout: Rollout, i: int) -> dict[str, Any]:
         "written_at": rollout.written_at[i][counted].tolist(),
         "logprobs": rollout.logprobs[i][counted].tolist(),
     }
-    blocks = canvas.response_blocks
+    blocks = rollout.blocks
     if blocks is not None:
         written["blocks"] = blocks[i][counted].tolist()
     return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, load_config
 from mmrl.demo.checkpoints import Checkpoints
 from mmrl.demo.recorded import open_rollout, recorded_trace
 from mmrl.demo.run_files import find_completions, find_rollouts, read_completions
@@ -19,9 +19,12 @@ from mmrl.demo.write_tab import UNCACHED, marked, write
 from mmrl.demo.written import MASKED, describe_position, list_order, write_tokens
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
+from mmrl.rl_config import RLConfig
 from tests.mmrl.runs import run_config
 
-LLADA = Path(__file__).resolve().parents[3] / "datasets" / "text" / "checkpoints" / "llada"
+ROOT = Path(__file__).resolve().parents[3]
+LLADA = ROOT / "datasets" / "text" / "checkpoints" / "llada"
+RECIPE, SUMS = ROOT / "configs" / "rl" / "text_arithmetic.yaml", "tasks.arithmetic"
 TEXT = Trace("a<b>", [2, 0, 1], [0.0, -1.0, -9.0], ["a", "<b>", "\n"], 3, blocks=(0, 0, 1))
 
 
@@ -84,12 +87,13 @@ def test_a_recorded_text_is_shown_as_the_run_wrote_it(tmp_path: Path) -> None:
             open_rollout(tmp_path, name, row)
 
 
-def test_a_recorded_text_has_the_blocks_of_its_row_or_those_of_the_sampler(tmp_path: Path) -> None:
-    write_rows(tmp_path, {**GOOD, "blocks": [0, 1]}, {**GOOD, "blocks": None})
-    settings = {"model": {"path": str(LLADA)}, "tasks": {"sums": {"sampler": {"block_size": 2}}}}
-    (tmp_path / "config.yaml").write_text(json.dumps(settings))
-    found = [open_rollout(tmp_path, "sums, step 10", row)[1].blocks for row in (0, 1)]
-    assert found == [(0, 1), (0, 0)]
+def test_a_recorded_text_has_the_blocks_in_which_the_sampler_wrote_it(tmp_path: Path) -> None:
+    words = [f"config={RECIPE}", f"output_dir={tmp_path / 'run'}", "max_steps=1", "eval_steps=0"]
+    words += [f"{SUMS}.{key}" for key in ("num_prompts=1", "num_generations=2", "eval_prompts=''")]
+    words.append("per_device_train_batch_size=2")
+    run = train(load_config(RLConfig, words))
+    _, trace = open_rollout(run, "arithmetic, step 1", 0)
+    assert trace.tokens and trace.blocks == tuple(n // 8 for n in range(len(trace.tokens)))
 
 
 def test_held_out_completions_are_no_rollouts(tmp_path: Path) -> None:
