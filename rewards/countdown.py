@@ -2,35 +2,21 @@ r"""The Countdown reward: does an expression use each number once and reach the 
 
 d1's rule (Zhao et al., 2025, arXiv:2504.12216) with three differences: a box counts as well as
 `<answer>…</answer>`, LaTeX operators and a closing `= 51` are understood, and only + - * / and
-brackets count as arithmetic (d1's character filter lets ** and // through). The expression is
-parsed by `ast` and evaluated in exact fractions; nothing is executed.
+brackets count as arithmetic (d1's character filter lets ** and // through).
 """
 
-import ast
-import operator
 import re
-from collections.abc import Callable, Mapping
-from fractions import Fraction
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, ClassVar
 
 from mmrl.types import Sample
 from rewards.math import check_partial
+from rewards.parsing.arithmetic import evaluate, normalise
 from rewards.parsing.extraction import extract
 from rewards.parsing.metadata import read_sample, read_values
 
-MAX_CHARS = 300
-_OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-_SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/", "×": "*", "·": "*", "÷": "/", "−": "-"}
-_DROPPED = (r"\left", r"\right", r"\(", r"\)", r"\[", r"\]", r"\,", "$")
-_SPELLINGS = {**_SIGNS, **dict.fromkeys(_DROPPED, ""), "[": "(", "]": ")"}
-_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
-_EQUATION = re.compile(r"([^=]*)=\s*[-\d.\s]+")
+_EQUATION = re.compile(r"^([^=]*)=\s*[-\d.\s]+$")
 
 
 class CountdownReward:
@@ -76,43 +62,11 @@ class CountdownReward:
 
 def solves(written: str, numbers: list[int], target: int) -> bool:
     """Whether an expression, or the left side of `expression = number`, is a solution."""
-    text = _normalise(written)
     try:
-        used: list[int] = []
-        value = _evaluate(_parse(text), used)
+        value, used = evaluate(_EQUATION.sub(r"\1", normalise(written)))
     except (ValueError, ZeroDivisionError):
         return False
     return sorted(used) == sorted(numbers) and value == target
-
-
-def _normalise(written: str) -> str:
-    text = _FRACTION.sub(r"((\1)/(\2))", written)
-    for spelling, sign in _SPELLINGS.items():
-        text = text.replace(spelling, sign)
-    equation = _EQUATION.fullmatch(text.strip())
-    return (equation.group(1) if equation else text).strip()
-
-
-def _parse(text: str) -> ast.expr:
-    if len(text) > MAX_CHARS or not re.fullmatch(r"[\d+\-*/() ]+", text):
-        raise ValueError("not arithmetic")
-    try:
-        return ast.parse(text, mode="eval").body
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError("not an expression") from error
-
-
-def _evaluate(node: ast.expr, used: list[int]) -> Fraction:
-    """The value of a tree; the numbers in it are appended to `used`."""
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_evaluate(node.left, used), _evaluate(node.right, used))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-        value = _evaluate(node.operand, used)
-        return value if isinstance(node.op, ast.UAdd) else -value
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        used.append(node.value)
-        return Fraction(node.value)
-    raise ValueError("only whole numbers and + - * / are allowed")
 
 
 def _read_problem(numbers: Any, target: Any) -> tuple[list[int], int]:

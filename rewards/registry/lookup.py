@@ -22,6 +22,7 @@ REWARDS: dict[str, str] = {
     "countdown": "rewards.countdown:CountdownReward",
     "cycle": "rewards.cycle:CycleReward",
     "dsg": "rewards.dsg:DSGReward",
+    "equations": "rewards.equations:EquationsReward",
     "format": "rewards.format:FormatReward",
     "hps": "rewards.hps:HPSReward",
     "hpsv3": "rewards.hpsv3:HPSv3Reward",

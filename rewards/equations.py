@@ -1,0 +1,64 @@
+"""The equations reward: are the steps of a calculation right?
+
+A process reward without a model: `9*6=54` is right, `54*5=380` is wrong, whatever they lead to.
+"""
+
+import re
+from typing import ClassVar
+
+from mmrl.types import Cutting, Sample
+from rewards.parsing.arithmetic import evaluate, normalise
+from rewards.parsing.metadata import read_sample
+
+_EQUATION = re.compile(
+    r"(?<![\d.=)*/+-])"  # nothing of it is further left
+    r"(-?[\d(][\d+\-*/() ]{0,299})=[ ]*(-?\d+)"
+    r"(?!\d|\.\d|[ ]*[-+*/=(])"  # nor right
+)
+_OPERATION = re.compile(r"[\d)]\s*[-+*/]")
+
+
+class EquationsReward:
+    """Score the equations that a text writes; needs no metadata.
+
+    An equation is an expression of whole numbers with an operation, an equals sign and a whole
+    number. An expression alone and a chain (`2+3=5+1`) are none.
+
+    Args:
+        per_line: judge each line of a completion on its own: a process reward, which
+            `trace_rl_value` credits where the line ends.
+    """
+
+    scale: ClassVar[str] = "-1 to 1"
+    needs: ClassVar[tuple[str, ...]] = ("completion",)
+
+    def __init__(self, per_line: bool = False) -> None:
+        self.cutting = Cutting(1, "lines") if per_line else None
+
+    def __call__(self, samples: list[Sample]) -> list[float | list[float]]:
+        """The mean over equations, 1.0 for a right one and -1.0 for a wrong one, or 0.0 without
+        any; with `per_line` one for each line."""
+        return [self._score(sample) for sample in samples]
+
+    def _score(self, sample: Sample) -> float | list[float]:
+        content = read_sample(sample, "equations")
+        assert content is not None, "a reward that needs no metadata applies to every sample"
+        if self.cutting is None or sample.chunks is None:
+            return judge(content[0])
+        return [judge(chunk.text) for chunk in sample.chunks]
+
+
+def judge(text: str) -> float:
+    """The mean over the equations of a text, 1.0 or -1.0 each; 0.0 without any."""
+    written = [found for found in _EQUATION.findall(normalise(text)) if _OPERATION.search(found[0])]
+    verdicts = [1.0 if _holds(*found) else -1.0 for found in written]
+    return sum(verdicts) / len(verdicts) if verdicts else 0.0
+
+
+def _holds(expression: str, value: str) -> bool:
+    while expression.count("(") > expression.count(")") and expression.startswith("("):
+        expression = expression[1:]  # of a bracket around the equation
+    try:
+        return evaluate(expression)[0] == int(value)
+    except (ValueError, ZeroDivisionError):
+        return False
