@@ -1,6 +1,7 @@
 """The equations reward: are the steps of a calculation right?
 
-A process reward without a model: `9*6=54` is right, `54*5=380` is wrong, whatever they lead to.
+`9*6=54` is right, `54*5=380` is wrong, whatever they lead to. With `per_line` it is a process
+reward without a judge.
 """
 
 import re
@@ -11,10 +12,11 @@ from rewards.parsing.arithmetic import evaluate, normalise
 from rewards.parsing.metadata import read_sample
 
 _EQUATION = re.compile(
-    r"(?<![\d.=)*/+-])"  # nothing of it is further left
-    r"(-?[\d(][\d+\-*/() ]{0,299})=[ ]*(-?\d+)"
-    r"(?!\d|\.\d|[ ]*[-+*/=(])"  # nor right
+    r"(?<![\w.,=)*/+^%-])(-?[\d(][\d+\-*/() ]{0,299})=[ ]*(-?\d+)"
+    r"(?!\d|[.,]\d|\(|[ ]*=|[ ]*[-+*/^%][ ]*[\d(])"  # nothing of it is further right
 )
+_LEFT = re.compile(r"[\w.,)][ ]*[-+*/^%=][ ]*$|[=^%][ ]*$")
+"""What ends with a part of the equation that follows."""
 _OPERATION = re.compile(r"[\d)]\s*[-+*/]")
 
 
@@ -50,8 +52,14 @@ class EquationsReward:
 
 def judge(text: str) -> float:
     """The mean over the equations of a text, 1.0 or -1.0 each; 0.0 without any."""
-    written = [found for found in _EQUATION.findall(normalise(text)) if _OPERATION.search(found[0])]
-    verdicts = [1.0 if _holds(*found) else -1.0 for found in written]
+    text = normalise(text)
+    found = [
+        match
+        for match in _EQUATION.finditer(text)
+        if _OPERATION.search(match[1])
+        and not _LEFT.search(text, max(0, match.start() - 9), match.start())
+    ]
+    verdicts = [1.0 if _holds(match[1], match[2]) else -1.0 for match in found]
     return sum(verdicts) / len(verdicts) if verdicts else 0.0
 
 

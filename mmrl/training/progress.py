@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelerate.utils import gather_object
 
@@ -23,6 +23,9 @@ from mmrl.runtime.launch import any_process
 from mmrl.training.checkpoints import Checkpoints
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.stop_rules import Stop, StoppedByRule, StopRules, is_training, write_stop
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +67,7 @@ class Progress:
         self.checkpoints = Checkpoints(run, self.config, self.accelerator)
         self.stop: Stop | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         # a run that starts anew keeps no line, not even of the evaluation before its first step
         self.run.truncate_metrics(self.trainer.step or -1)
         self.begun, self.best_at = self.trainer.step, None

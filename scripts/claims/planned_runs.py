@@ -21,6 +21,7 @@ from mmrl.config.yaml_file import read_yaml
 from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
+from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.metrics_file import read_metrics
 from rewards.scoring.terms import key_of
 from scripts.claims.jobs import Job
@@ -97,7 +98,7 @@ class Run:
         """
         if self.finished:
             return self.folder / "final"
-        steps = [int(p.name) for p in (self.folder / "checkpoints").glob("*") if p.name.isdigit()]
+        steps = checkpoint_steps(self.folder / "checkpoints")
         if not steps:
             raise ConfigError(
                 f"'{self.folder}' has no weights, but its run is among the results. Restore the"
@@ -214,14 +215,21 @@ def digest(value: Any) -> str:
 def digest_weights(folder: Path) -> str:
     """Twelve digits that change with the weights in a directory.
 
+    Of a model of the hub, which is no directory, they are of its id.
+
     Raises:
-        ConfigError: there are none.
+        ConfigError: the directory has none.
     """
-    files = sorted(folder.expanduser().glob("*.safetensors"))
-    if not files:
-        return digest(str(folder))  # of the hub: its id
+    if not folder.expanduser().is_dir():
+        return digest(str(folder))
+    inside = folder.expanduser()
+    files = sorted(inside.glob("*.safetensors")) or sorted(inside.glob("*.bin"))
+    check(bool(files), "weights", str(folder), "a directory with *.safetensors or *.bin")
     found = hashlib.sha256()
     for path in files:
+        each = hashlib.sha256()
         with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
+            while chunk := file.read(2**20):
+                each.update(chunk)
+        found.update(each.digest())
     return found.hexdigest()[:12]

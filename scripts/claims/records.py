@@ -49,6 +49,10 @@ class Records:
         """The line of a kind, or None."""
         return self.found.get((kind, _key(kind, of)))
 
+    def all(self, kind: str) -> list[Record]:
+        """All lines of a kind, in order."""
+        return [record for (of, _), record in self.found.items() if of == kind]
+
     def write(self, kind: str, **values: Any) -> None:
         """Append a line.
 

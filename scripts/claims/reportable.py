@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError, check, load_config, to_plain
@@ -12,7 +13,7 @@ from scripts.claims import evaluations
 from scripts.claims.held_out_prompts import check_directory, check_unread, prompt_digests
 from scripts.claims.planned_runs import FREE, Run, digest, digest_weights
 from scripts.claims.records import Record
-from scripts.claims.table_config import ClaimTask, one_task, points
+from scripts.claims.table_config import START, ClaimTask, one_task, points
 
 if TYPE_CHECKING:
     from scripts.claims.table import Table
@@ -83,6 +84,8 @@ def check_records(table: Table) -> None:
             _check_tried(table, record, task, method)
     for each in table.all:
         _check_run_record(table, *each)
+    for task in table.config.tasks:
+        _check_readings(table, task)
 
 
 def _check_choice(table: Table, record: Record | None, task: str, what: str) -> None:
@@ -142,6 +145,26 @@ def _check_run_record(table: Table, task: str, method: str, seed: int) -> None:
         )
     if run.folder.is_dir() and (run.finished or (run.folder / "checkpoints").is_dir()):
         check_weights(table, run, seed)
+
+
+def _check_readings(table: Table, task: str) -> None:
+    """Refuse readings of other test prompts, of another number of samples, or of another start."""
+    readings = [each for each in table.records.all("test") if each["task"] == task]
+    of_start = [each for each in readings if each["method"] == START]
+    of_start += [each for each in table.records.all("sampler") if each["task"] == task]
+    wanted = [
+        ("prompts", table.config.tasks[task].test, readings),
+        ("samples", table.config.samples, readings),
+        ("weights", digest_weights(Path(table.start(task).model.path)), of_start),
+    ]
+    for key, value, records in wanted:
+        for record in records:
+            if record[key] != value:
+                raise ConfigError(
+                    f"a result on {task} in '{table.records.path}' has {key} {record[key]!r}, and"
+                    f" the table {value!r}: set it back, or name another file as results (and"
+                    " another output_dir), and say on the page that test was read before."
+                )
 
 
 def check_weights(table: Table, run: Run, seed: int) -> None:

@@ -10,6 +10,11 @@ from rewards import build_reward
 TWO_STEPS = "<reasoning>9*6=54\n54*5=380</reasoning><answer>380</answer>"
 
 
+OTHER = ["", "3", "3=3", "x=3", "2+3", "=4", "1+2=3.5", "1+2=3,500", "1,234+1=1"]
+OTHER += ["2+3=5+1", "2 + 3 = 5 + 1", "2 + 3 = 6 + 1 = 7", "2+3=6+1=7", "2^3+1=9", "2 ^ 3 + 1 = 9"]
+OTHER += ["10 - 2.5 * 2 + 3 = 8", "3.5 + 2*2=7", "x + 2 * 3 = 10", "2x + 3*4 = 20", "x-2*3=10"]
+
+
 def score(completion: str) -> object:
     return build_reward({"name": "equations"})([Sample("q", completion)])[0]
 
@@ -27,13 +32,17 @@ def score(completion: str) -> object:
         ("1/0=3", -1.0),
         ("-3+5=2 and 2*-3=-6", 1.0),
         ("1 2+3=15", -1.0),
+        ("9*6=54 (ok)", 1.0),
+        ("9*6=54 - next", 1.0),
+        ("- 9 * 6 = 54", 1.0),
+        ("9*6=54, 2*2=4", 1.0),
     ],
 )
 def test_every_equation_counts_as_right_or_wrong(completion: str, wanted: float) -> None:
     assert score(completion) == wanted
 
 
-@pytest.mark.parametrize("completion", ["", "3", "3=3", "x=3", "2+3", "2+3=5+1", "1+2=3.5", "=4"])
+@pytest.mark.parametrize("completion", OTHER)
 def test_what_is_no_equation_counts_as_nothing(completion: str) -> None:
     assert score(completion) == 0.0
 

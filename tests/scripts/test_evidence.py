@@ -164,6 +164,11 @@ def test_settings_that_change_after_test_was_read_are_refused(copied: Path) -> N
         Table(settings(copied, "settings=[max_grad_norm=0.5]"))
     with pytest.raises(ConfigError, match="other values than those that were tried"):
         Table(settings(copied, "grid={learning_rate: [1e-2]}"))
+    with pytest.raises(ConfigError, match="has samples 1, and the table 2"):
+        Table(settings(copied, "samples=2"))
+    edit_results(copied, lambda line: line | ({"weights": "others"} if "tried" in line else {}))
+    with pytest.raises(ConfigError, match="has weights 'others'"):
+        Table(settings(copied))
 
 
 @pytest.mark.slow
