@@ -184,7 +184,7 @@ class Canvas:
 
     def split(self, size: int | None) -> Tensor | None:
         """[B, L] int64: `response_blocks`, or else blocks of `size` response positions from the
-        first, -1 elsewhere; None where a response is one block."""
+        first, -1 elsewhere; None where responses are not divided."""
         if self.blocks is not None or size is None:
             return self.response_blocks
         return ((self.response.cumsum(1) - 1) // size).where(self.response, -1)
@@ -304,7 +304,7 @@ class Rollout:
     @property
     def blocks(self) -> Tensor | None:
         """[B, L] int64: the block that a response position was written in, from 0, -1 elsewhere;
-        None where a response is one block."""
+        None where responses are not divided."""
         return self.canvas.split(self.settings.get("block_size"))
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:

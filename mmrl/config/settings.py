@@ -42,7 +42,7 @@ def load_config(cls: type[T], arguments: Sequence[str]) -> T:
         if word.startswith("~"):
             _leave_out(word[1:], layers)
     for key, value in words.items():
-        _check_word(key, value)
+        check_word(key, value)
     overrides = [f"{key}={value}" for key, value in words.items()]
     return merge(cls, *layers, OmegaConf.from_dotlist(overrides))
 
@@ -131,7 +131,7 @@ def _leave_out(key: str, layers: Sequence[DictConfig]) -> None:
     raise ConfigError(f"~{key}: the YAML has no {key}, so it cannot be left out.")
 
 
-def _check_word(key: str, value: str) -> None:
+def check_word(key: str, value: str) -> None:
     """Raise a `ConfigError` that names the word of the command line that cannot be read."""
     check(value.strip() != "???", key, value, "a value", "Write one, or leave the word out.")
     try:

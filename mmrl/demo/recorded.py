@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 from mmrl.config import ConfigError
 from mmrl.demo.run_files import find_rollouts, open_stored, read_completions, read_settings
 from mmrl.demo.traces import MOST_POSITIONS, MOST_STEPS, Trace, token_texts
+from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import is_number
 
 COLUMNS = ("tokens", "written_at", "logprobs")
@@ -101,7 +102,7 @@ def _tokenizer(run: Path, row: Mapping[str, Any]) -> Any:
 
     model = read_settings(run).get("model")
     start = model.get("path") if isinstance(model, dict) else None
-    for place in (run / "final", Path(str(start))):
+    for place in (*model_folders(run), Path(str(start))):
         if place.is_dir():
             return load_tokenizer(place)
     raise ConfigError(f"'{run}' has no model whose tokenizer could be read.")

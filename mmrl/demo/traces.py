@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from mmrl.config import check, merge
+from mmrl.config.settings import check_word
 from mmrl.randomness import generator
 from mmrl.samplers import SamplerConfig, check_sampler, sample
 
@@ -34,7 +35,7 @@ class Trace:
         tokens: [n] their texts; empty for an image.
         steps: denoising steps.
         grid: height and width of an image in tokens, None for a text.
-        blocks: [n] block of each position, from 0; empty where there is one block.
+        blocks: [n] block of each position, from 0; empty where the text is not divided.
         forwards: forward passes; 0 for a recorded completion, which does not have their number.
         seconds: of sampling.
     """
@@ -59,6 +60,7 @@ def read_sampler(settings: Mapping[str, Any], more: str = "") -> SamplerConfig:
     words = more.split()
     for word in words:
         check("=" in word, "more settings", word, "key=value, separated by spaces")
+        check_word(*word.split("=", 1))
     config = merge(SamplerConfig, dict(settings), OmegaConf.from_dotlist(words), where="sampler")
     check_sampler(config)
     check(config.steps <= MOST_STEPS, "sampler.steps", config.steps, f"at most {MOST_STEPS}")

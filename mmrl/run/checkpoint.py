@@ -114,6 +114,13 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
 
 
+def model_folders(run: Path) -> list[Path]:
+    """Directories of a run that have its models, the last one first: `final/`, checkpoints."""
+    steps = reversed(checkpoint_steps(run / "checkpoints"))
+    found = [run / "final", *(run / "checkpoints" / str(step) for step in steps)]
+    return [folder for folder in found if folder.is_dir()]
+
+
 def recover_checkpoints(folder: Path) -> None:
     """Restore checkpoints that a kill between the two renames of a replacement has left aside."""
     for old in folder.glob("*" + _REPLACED):

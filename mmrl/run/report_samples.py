@@ -17,6 +17,7 @@ from typing import Any
 
 from PIL import Image
 
+from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import is_number
 from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples
 
@@ -125,7 +126,7 @@ def _trace(
     last = max(1, max(steps))
     spans = []
     for n, (token, step) in enumerate(zip(tokens, steps, strict=True)):
-        said = f"step {step}, position {n}"
+        said = f"step {step + 1}, position {n + 1}"
         said += f", probability {math.exp(min(0.0, logprobs[n])):.3f}" if n < len(logprobs) else ""
         tint = f"hsl(215 75% {92 - 34 * max(0, step) / last:.0f}%)"
         piece = _text(words.decode([token], skip_special_tokens=False))
@@ -135,17 +136,12 @@ def _trace(
 
 def _read_pieces(run: Path) -> Any:
     """The tokenizer of the trained model, or of the last checkpoint; None without one."""
-    steps = sorted((p for p in (run / "checkpoints").glob("*") if p.name.isdigit()), key=_number)
-    for folder in (run / "final", *reversed(steps)):
+    for folder in model_folders(run):
         if (folder / "tokenizer.json").is_file():
             from tokenizers import Tokenizer
 
             return Tokenizer.from_file(str(folder / "tokenizer.json"))
     return None
-
-
-def _number(path: Path) -> int:
-    return int(path.name)
 
 
 def _text(text: Any) -> str:

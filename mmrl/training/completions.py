@@ -1,8 +1,10 @@
-"""Completions with their scores: a parquet file per task and checkpoint."""
+"""Completions with their scores: a parquet file per task and step."""
+
+from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import gather_object
 from PIL import Image
@@ -14,6 +16,9 @@ from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, sample_file
 from mmrl.types import Prompt, Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LARGEST_SHOWN = 256
 """Side of the image of a question, in pixels; the prompt file has it as it is."""
@@ -29,7 +34,8 @@ def write_completions(run: RunDirectory, task: str, step: int, batch: RolloutBat
     `tokens`, `written_at` and `logprobs`, lists over its positions; for images in `grid`, their
     height and width in tokens; where responses are written block by block in `blocks`.
     """
-    rows = gather_object([_row(step, batch, i) for i in range(len(batch))])
+    blocks = batch.rollout.blocks
+    rows = gather_object([_row(step, batch, i, blocks) for i in range(len(batch))])
     if not run.is_main:
         return
     _write_table(rows, sample_file(run.path, ROLLOUTS, task, step))
@@ -67,21 +73,21 @@ def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
     pq.write_table(pa.table(found), path)
 
 
-def _row(step: int, batch: RolloutBatch, i: int) -> dict[str, Any]:
+def _row(step: int, batch: RolloutBatch, i: int, blocks: Tensor | None) -> dict[str, Any]:
     return {
         "step": step,
         "id": batch.prompts[i].id,
         "prompt": batch.prompts[i].text,
         **_image(batch.prompts[i]),
         "completion": _stored(batch.completions[i]),
-        **_trace(batch.rollout, i),
+        **_trace(batch.rollout, i, blocks),
         **{key: scores[i] for key, scores in batch.scores.items()},
         "reward": float(batch.rewards[i]),
         "advantage": float(batch.advantages[i]),
     }
 
 
-def _trace(rollout: Rollout, i: int) -> dict[str, Any]:
+def _trace(rollout: Rollout, i: int, blocks: Tensor | None) -> dict[str, Any]:
     canvas = rollout.canvas
     counted = canvas.scorable[i]
     written = {
@@ -89,7 +95,6 @@ def _trace(rollout: Rollout, i: int) -> dict[str, Any]:
         "written_at": rollout.written_at[i][counted].tolist(),
         "logprobs": rollout.logprobs[i][counted].tolist(),
     }
-    blocks = rollout.blocks
     if blocks is not None:
         written["blocks"] = blocks[i][counted].tolist()
     return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}

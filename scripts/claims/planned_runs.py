@@ -29,7 +29,8 @@ from scripts.claims.jobs import Job
 PHASES = ("rollout", "reward_wait", "score", "update")
 """Of a step of training; evaluations and checkpoints are no part of its seconds."""
 ENDED_BY_TIME = 75
-"""Exit status of a run that `max_hours` has ended."""
+"""Exit status of a run that `max_hours` has ended, see `mmrl.training.stop_rules`, which needs
+torch."""
 FREE = re.compile(
     r"output_dir|resume_\w+|max_hours|config|report_to\b.*|dry_run|log_completions\w*"
 )

@@ -102,9 +102,13 @@ def test_texts_differ_where_their_tokens_do_and_after_the_end_of_the_shorter() -
     assert differing(one, other) == differing(other, one) == [1, 3]
 
 
+OTHERS = [("top_q=1", "top_q"), ("top_k", "top_k"), ("steps=99999", "steps")]
+OTHERS += [("top_k=[5", "not readable"), ("top_k={", "not readable")]
+
+
 def test_settings_of_the_form_are_checked_like_those_of_a_file() -> None:
     config = read_sampler({"name": "static", "steps": 4}, "top_k=5  eos=fill")
     assert (config.top_k, config.eos, config.steps) == (5, "fill", 4)
-    for more, named in (("top_q=1", "top_q"), ("top_k", "top_k"), ("steps=99999", "steps")):
+    for more, named in OTHERS:
         with pytest.raises(ConfigError, match=named):
             read_sampler({"name": "static", "steps": 4}, more)

@@ -1,6 +1,7 @@
 """Texts token by token: sampled ones, and those that a run recorded."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,10 +91,14 @@ def test_a_recorded_text_is_shown_as_the_run_wrote_it(tmp_path: Path) -> None:
 def test_a_recorded_text_has_the_blocks_in_which_the_sampler_wrote_it(tmp_path: Path) -> None:
     words = [f"config={RECIPE}", f"output_dir={tmp_path / 'run'}", "max_steps=1", "eval_steps=0"]
     words += [f"{SUMS}.{key}" for key in ("num_prompts=1", "num_generations=2", "eval_prompts=''")]
-    words.append("per_device_train_batch_size=2")
+    words += ["per_device_train_batch_size=2", "save_steps=1"]
     run = train(load_config(RLConfig, words))
     _, trace = open_rollout(run, "arithmetic, step 1", 0)
     assert trace.tokens and trace.blocks == tuple(n // 8 for n in range(len(trace.tokens)))
+    shutil.rmtree(run / "final")  # as while the run lasts
+    settings = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(settings.replace("datasets/text/checkpoints", "hub"))
+    assert open_rollout(run, "arithmetic, step 1", 0)[1].tokens == trace.tokens
 
 
 def test_held_out_completions_are_no_rollouts(tmp_path: Path) -> None:

@@ -161,8 +161,8 @@ def test_tokens_of_a_text_say_when_they_were_written_and_how_probable_they_were(
     trace = {"tokens": [0, 1], "written_at": [1, 0], "logprobs": [0.0, -1.0]}
     _record(tmp_path, "completions_t_000001", _texts([1.0], **trace))
     page = write_report(tmp_path).read_text()
-    assert 'title="step 1, position 0, probability 1.000">one</span>' in page
-    assert 'title="step 0, position 1, probability 0.368">&lt;b&gt;two</span>' in page
+    assert 'title="step 2, position 1, probability 1.000">one</span>' in page
+    assert 'title="step 1, position 2, probability 0.368">&lt;b&gt;two</span>' in page
 
 
 def test_nothing_that_was_recorded_is_read_as_markup(tmp_path: Path) -> None:
