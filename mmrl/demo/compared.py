@@ -9,12 +9,11 @@ from mmrl.config.settings import flatten
 from mmrl.demo.run_files import read_settings
 from mmrl.run.curves import Series, line_plot
 from mmrl.run.metrics_file import read_metrics
-from mmrl.run.report import CURVES, SUPERVISED, series
+from mmrl.run.report import CURVES, SCORE, SUPERVISED, series
 
 FIGURES = {**CURVES, **SUPERVISED}
 """Title of a group of metrics -> pattern of their names."""
 MOST_FIGURES = 24
-SCORE = r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"
 
 Lines = list[dict[str, Any]]
 

@@ -44,7 +44,8 @@ def serve(config: DemoConfig) -> None:
     """Serve the page until Ctrl-C.
 
     Raises:
-        ConfigError: Gradio is not installed, there is no checkpoint, or the port is taken.
+        ConfigError: Gradio is not installed, there is no checkpoint or none that loads, or the port
+            is taken.
     """
     address, _ = start(config)
     write_out(f"{address} (Ctrl-C stops)\n")

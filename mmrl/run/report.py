@@ -37,6 +37,9 @@ CURVES = {
 SUPERVISED = {"Loss": r"^(eval/)?loss$", "Parts of the loss": r"^loss/"}
 """The same for supervised training, whose other metrics have a figure each."""
 
+SCORE = r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"
+"""Metrics that are held-out scores, of all prompts and of a tag."""
+
 WINDOW = 10
 """Values in a running mean."""
 
@@ -118,7 +121,7 @@ def _format_duration(seconds: float) -> str:
 def _scores(lines: list[dict[str, Any]]) -> str:
     """Tables of held-out scores in the first and the last evaluation, by reward and tag."""
     tables = defaultdict(list)
-    for metric in series(lines, r"^eval/[^/]+/[^/]+(/(?!stderr)[^/]+)?$"):
+    for metric in series(lines, SCORE):
         _, task, reward, *tag = metric.name.split("/")
         tables[task, reward].append((tag[0] if tag else "", metric))
     parts = []

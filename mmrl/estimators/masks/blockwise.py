@@ -14,7 +14,6 @@ from mmrl.estimators.masks.strategy import (
     Draw,
     RateRangeConfig,
     Strategy,
-    blocks_of,
     hide_at,
     passes_of,
 )
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
 def plan(rollout: Rollout, config: RateRangeConfig, draw: Draw) -> Passes:
     """`num_draws` passes, each scoring some of the positions of one block."""
-    assert config.block_size is not None, "checked with the configuration"
     canvas = rollout.canvas
-    blocks = blocks_of(canvas, config.block_size)
+    blocks = canvas.split(config.block_size)
+    assert blocks is not None, "block_size is checked with the configuration"
     number = blocks.masked_fill(~canvas.scorable, -1).amax(-1) + 1
     hidden, weight = [], []
     for active in _draw_blocks(number, config.num_draws, draw):

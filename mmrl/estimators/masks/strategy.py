@@ -118,7 +118,7 @@ class Strategy(NamedTuple):
         canvas, size = rollout.canvas, config.block_size
         if config.prompt_mask_rate > 0:
             passes = hide_prompt(passes, canvas, config.prompt_mask_rate, draw)
-        blocks = None if size is None else blocks_of(canvas, size)
+        blocks = None if size is None else canvas.split(size)
         return replace(passes, length=canvas.scorable.sum(-1), blocks=blocks)
 
 
@@ -151,17 +151,6 @@ def hide_prompt(passes: Passes, canvas: Canvas, rate: float, draw: Draw) -> Pass
     noise = [draw.uniforms(prompt) for _ in range(len(passes))]
     hidden = (torch.stack(noise) < rate) & prompt
     return replace(passes, hidden=passes.hidden | hidden)
-
-
-def blocks_of(canvas: Canvas, size: int) -> Tensor:
-    """[B, L] int64: the block of each response position, counted from the first; -1 elsewhere.
-
-    The blocks of a network whose attention is causal between blocks are those of its canvases.
-    """
-    if canvas.blocks is not None:
-        return canvas.response_blocks  # type: ignore[return-value]
-    place = canvas.response.cumsum(-1) - 1
-    return (place // size).where(canvas.response, -1)
 
 
 def hide_at(
