@@ -15,8 +15,10 @@ _EQUATION = re.compile(
     r"(?<![\w.,=)*/+^%-])(-?[\d(][\d+\-*/() ]{0,299})=[ ]*(-?\d+)"
     r"(?!\d|[.,]\d|\(|[ ]*=|[ ]*[-+*/^%][ ]*[\d(])"  # nothing of it is further right
 )
-_LEFT = re.compile(r"[\w.,)][ ]*[-+*/^%=][ ]*$|[=^%][ ]*$")
+_LEFT = re.compile(r"[\w.,)][ ]*[-+*/][ ]*$|[=^%][ ]*$")
 """What ends with a part of the equation that follows."""
+NEAR = 9
+"""Characters before an equation that are searched for such a part: an operator between spaces."""
 _OPERATION = re.compile(r"[\d)]\s*[-+*/]")
 
 
@@ -57,7 +59,7 @@ def judge(text: str) -> float:
         match
         for match in _EQUATION.finditer(text)
         if _OPERATION.search(match[1])
-        and not _LEFT.search(text, max(0, match.start() - 9), match.start())
+        and not _LEFT.search(text, max(0, match.start() - NEAR), match.start())
     ]
     verdicts = [1.0 if _holds(match[1], match[2]) else -1.0 for match in found]
     return sum(verdicts) / len(verdicts) if verdicts else 0.0

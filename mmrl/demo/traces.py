@@ -82,6 +82,7 @@ def sample_trace(
     done = rollout.canvas
     counted = done.scorable[0]
     ids = done.tokens[0][counted].tolist()
+    blocks = rollout.blocks
     return Trace(
         completion=policy.decode(done, [prompt])[0],
         written_at=rollout.written_at[0][counted].tolist(),
@@ -89,7 +90,7 @@ def sample_trace(
         tokens=[] if done.grid else token_texts(policy.tokenizer, ids),
         steps=1 + max(config.steps - 1, int(rollout.written_at.max())),
         grid=done.grid,
-        blocks=() if rollout.blocks is None else tuple(rollout.blocks[0][counted].tolist()),
+        blocks=() if blocks is None else tuple(blocks[0][counted].tolist()),
         forwards=rollout.forwards,
         seconds=seconds,
     )

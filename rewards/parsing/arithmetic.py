@@ -38,10 +38,11 @@ def evaluate(text: str) -> tuple[Fraction, list[int]]:
         ValueError: anything else, or more than `MAX_CHARS` characters.
         ZeroDivisionError: a division by zero.
     """
+    text = text.strip()
     if len(text) > MAX_CHARS or not re.fullmatch(r"[\d+\-*/() ]+", text):
         raise ValueError("not arithmetic")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(text, mode="eval").body
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("not an expression") from error
     used: list[int] = []

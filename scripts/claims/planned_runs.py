@@ -21,7 +21,7 @@ from mmrl.config.yaml_file import read_yaml
 from mmrl.pretrained.known import known_config
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
-from mmrl.run.checkpoint import checkpoint_steps
+from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import read_metrics
 from rewards.scoring.terms import key_of
 from scripts.claims.jobs import Job
@@ -97,15 +97,13 @@ class Run:
         Raises:
             ConfigError: there is none.
         """
-        if self.finished:
-            return self.folder / "final"
-        steps = checkpoint_steps(self.folder / "checkpoints")
-        if not steps:
+        found = model_folders(self.folder)
+        if not found:
             raise ConfigError(
                 f"'{self.folder}' has no weights, but its run is among the results. Restore the"
                 " directory, or remove the line of this run from the results to train it again."
             )
-        return self.folder / "checkpoints" / str(max(steps))
+        return found[0]
 
     def job(self, finish: Any = lambda status: None) -> Job:
         """Its command; `max_hours` is what is left of it after the steps that were done before."""
@@ -221,9 +219,9 @@ def digest_weights(folder: Path) -> str:
     Raises:
         ConfigError: the directory has none.
     """
-    if not folder.expanduser().is_dir():
-        return digest(str(folder))
     inside = folder.expanduser()
+    if not inside.is_dir():
+        return digest(str(folder))
     files = sorted(inside.glob("*.safetensors")) or sorted(inside.glob("*.bin"))
     check(bool(files), "weights", str(folder), "a directory with *.safetensors or *.bin")
     found = hashlib.sha256()

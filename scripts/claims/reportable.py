@@ -152,11 +152,13 @@ def _check_readings(table: Table, task: str) -> None:
     readings = [each for each in table.records.all("test") if each["task"] == task]
     of_start = [each for each in readings if each["method"] == START]
     of_start += [each for each in table.records.all("sampler") if each["task"] == task]
-    wanted = [
+    wanted: list[tuple[str, Any, list[Record]]] = [
         ("prompts", table.config.tasks[task].test, readings),
         ("samples", table.config.samples, readings),
-        ("weights", digest_weights(Path(table.start(task).model.path)), of_start),
     ]
+    if of_start:  # a table without results does not wait for the digest of large weights
+        weights = digest_weights(Path(table.start(task).model.path))
+        wanted.append(("weights", weights, of_start))
     for key, value, records in wanted:
         for record in records:
             if record[key] != value:

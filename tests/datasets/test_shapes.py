@@ -264,7 +264,10 @@ def test_a_wrong_argument_of_the_script_is_named(argument: str, message: str) ->
     [
         ("related=101", "related is 101"),
         ("careless=-1", "careless is -1"),
-        ("tags={size: 2}", "tags is 'size'; allowed: "),
+        (
+            "tags={size: 2}",
+            "tags is 'size'; allowed: color_attr, colors, counting, position, single_object",
+        ),
         ("tags={colors: -1}", "tags.colors is -1"),
         (
             f"tags={{{', '.join(f'{tag}: 0' for tag in prompts.TAGS)}}}",

@@ -28,6 +28,7 @@ def score(
         "<answer>(49-53)+55</answer>",
         "<answer>\\(49 + 55 − 53\\)</answer>",
         "<answer>-(53 - 49) + 55</answer>",
+        "<answer>49 + 55 - 53\n= 51</answer>",
     ],
 )
 def test_an_expression_that_reaches_the_target_is_right(completion: str) -> None:
