@@ -59,7 +59,15 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
             trained = config.model.lora is None or config.model.train_vision_tower
             trained = trained or bool(config.model.modules_to_train)
             check_images(f"tasks.{task.name}.prompts", task.config.prompts, len(kinds) > 1, trained)
+            _check_dropout(task, any(kinds))
     return tasks
+
+
+def _check_dropout(task: Task, images: bool) -> None:
+    """Refuse to leave out prompts whose images are features: these belong to a row."""
+    prob, key = task.algorithm.cond_dropout_prob, f"tasks.{task.name}.algorithm.cond_dropout_prob"
+    why = f"{task.config.prompts} has images, which this policy reads as features."
+    check(prob == 0 or not images, key, prob, "0", why)
 
 
 def check_sharding(config: RLConfig) -> None:

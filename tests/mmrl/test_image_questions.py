@@ -21,7 +21,7 @@ from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig
 from mmrl.preflight.plan import describe
-from mmrl.preflight.run_checks import check_model
+from mmrl.preflight.run_checks import check_model, check_run
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
@@ -171,6 +171,17 @@ def test_a_dry_run_counts_what_is_trained(tower: Sight, tmp_path: Path) -> None:
     chosen = {"modules_to_train": ["vision.projector"]}
     said = describe(questions(tower, tmp_path, model=chosen))
     assert "trained     embed" in said and "0 of" in said and "vision.projector" in said
+
+
+def test_images_that_are_features_are_not_left_out_with_their_prompt(
+    sight: Sight, tmp_path: Path
+) -> None:
+    config = questions(sight, tmp_path, algorithm={"cond_dropout_prob": 0.1})
+    if sight.vq is not None:
+        assert check_run(config)
+        return
+    with pytest.raises(ConfigError, match=r"tasks\.shapes\.algorithm\.cond_dropout_prob is 0\.1"):
+        check_run(config)
 
 
 def test_without_what_looks_at_images_a_run_is_refused_before_anything_is_loaded(
