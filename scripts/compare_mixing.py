@@ -3,13 +3,14 @@
     python scripts/compare_mixing.py run=configs/rl/unified_shapes.yaml
     python scripts/compare_mixing.py run=configs/rl/unified_shapes.yaml seeds="[0]" workers=1
 
-For every seed the configuration runs as it is, and once more for each task with the others left
-out: the same rollouts and steps for the task, the same settings. Runs are processes of their own on
-one thread; finished ones are not repeated and interrupted ones go on where they stopped. The table
-is printed and written to `<output_dir>/table.md`. Scores are of held-out prompts, means over the
-seeds; changes have their standard error over the seeds, and those of each seed beside them.
+For every seed the configuration runs as it is, once more for each task with the others left out
+(the same rollouts and steps for the task, the same settings), and with shuffled advantages, as a
+control. Runs are processes of their own on one thread; finished ones are not repeated and
+interrupted ones go on where they stopped. The table is printed and written to
+`<output_dir>/table.md`. Scores are of held-out prompts, means over the seeds; changes have their
+standard error over the seeds, and those of each seed beside them.
 
-A task with an entry in `samplers` has a second line: the weights before and after under this
+A task with an entry in `samplers` has further lines: the weights before and after under this
 sampler, as in
 
     samplers="{drawing: {steps: 32, temperature: 1}}" samples=4
@@ -35,12 +36,9 @@ from scripts.claims.jobs import execute_all  # noqa: E402
 from scripts.claims.planned_runs import Run, held_out, reward_of  # noqa: E402
 from scripts.claims.statistics import mean_over_seeds  # noqa: E402
 
-TOGETHER = "together"
+TOGETHER, ALONE, CONTROL = "together", "alone", "shuffled"
 TRAINING, BEST = "training", "of `samplers`"
-HEAD = (
-    *("task", "sampler", "before", "after, together", "change", "of each seed"),
-    *("after, alone", "change", "of each seed"),
-)
+HEAD = ("task", "sampler", "run", "before", "after", "change", "of each seed")
 Scores = Sequence[tuple[float, float]]
 """Before and after, of each seed."""
 
@@ -52,15 +50,17 @@ class Config:
     run: str = "configs/rl/unified_shapes.yaml"
     """RL configuration of several tasks."""
     output_dir: str = "runs/mixing"
-    """Where the runs go: `together/<seed>` and `<task>/<seed>`."""
+    """Where the runs go: `together/<seed>`, `<task>/<seed>` and `shuffled/<seed>`."""
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
     """Of the runs."""
     settings: list[str] = field(default_factory=list)
     """Words added to every run, such as max_steps=10."""
+    control: bool = True
+    """Whether all tasks are also trained together with shuffled advantages."""
     workers: int = 2
     """Runs at the same time, one thread each."""
     samplers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Settings laid over those of a task's sampler, for its second line, by task."""
+    """Settings laid over those of a task's sampler, for its further lines, by task."""
     samples: int = 1
     """Completions per prompt under these samplers."""
 
@@ -81,23 +81,24 @@ def runs(config: Config) -> list[Run]:
     """
     tasks = list(load_config(RLConfig, [f"config={config.run}"]).tasks)
     check(len(tasks) > 1, f"tasks of {config.run}", tasks, "two or more")
-    kept = {TOGETHER: tasks} | {task: [task] for task in tasks}
+    names = [name for name in tasks if name in (TOGETHER, CONTROL)]
+    check(not names, f"tasks of {config.run}", names, f"other names than {TOGETHER}, {CONTROL}")
+    differences: dict[str, list[str]] = {TOGETHER: []}
+    for task in tasks:
+        differences[task] = [f"~tasks.{other}" for other in tasks if other != task]
+    if config.control:
+        differences[CONTROL] = [f"tasks.{task}.shuffle_advantages=true" for task in tasks]
     return [
-        _run(config, name, [task for task in tasks if task not in some], seed)
+        _run(config, name, words, seed)
         for seed in config.seeds
-        for name, some in kept.items()
+        for name, words in differences.items()
     ]
 
 
-def _run(config: Config, name: str, others: Sequence[str], seed: int) -> Run:
+def _run(config: Config, name: str, differences: Sequence[str], seed: int) -> Run:
     folder = Path(config.output_dir) / name / str(seed)
-    words = [
-        f"config={config.run}",
-        f"seed={seed}",
-        *[f"~tasks.{task}" for task in others],
-        *config.settings,
-    ]
-    return Run(name, "alone" if others else "", folder, words)
+    words = [f"config={config.run}", f"seed={seed}", *differences, *config.settings]
+    return Run(name, "" if name in (TOGETHER, CONTROL) else ALONE, folder, words)
 
 
 def evaluations_of(config: Config, found: Sequence[Run]) -> dict[tuple[str, Path], EvalConfig]:
@@ -124,38 +125,36 @@ def evaluations_of(config: Config, found: Sequence[Run]) -> dict[tuple[str, Path
     }
 
 
-def row(task: str, sampler: str, together: Scores, alone: Scores) -> tuple[str, ...]:
-    """A line of a task, from the scores of all seeds."""
-    before, after = (fmean(some) for some in zip(*together, strict=True))
+def row(task: str, sampler: str, kind: str, scores: Scores) -> tuple[str, ...]:
+    """A line of the table, from the scores of all seeds of one kind of run."""
+    before, after = (fmean(some) for some in zip(*scores, strict=True))
+    changes = [last - first for first, last in scores]
     return (
-        *(task, sampler, f"{before:.3f}", f"{after:.3f}", *_changes(together)),
-        *(f"{fmean(scores[-1] for scores in alone):.3f}", *_changes(alone)),
+        *(task, sampler, kind, f"{before:.3f}", f"{after:.3f}"),
+        *(mean_over_seeds(changes).signed(), ", ".join(f"{change:+.3f}" for change in changes)),
     )
-
-
-def _changes(scores: Scores) -> tuple[str, str]:
-    """Mean of last minus first score over the seeds, with its standard error, and each of them."""
-    changes = [after - before for before, after in scores]
-    return mean_over_seeds(changes).signed(), ", ".join(f"{change:+.3f}" for change in changes)
 
 
 def rows(config: Config, found: Sequence[Run]) -> list[tuple[str, ...]]:
     """The lines of every task, in the order of the configuration."""
     read, lines = evaluations_of(config, found), []
     for task in found[0].config.tasks:
-        kinds = [[run for run in found if run.task == name] for name in (TOGETHER, task)]
-        curves = [[held_out(run, task, run.lines) for run in some] for some in kinds]
-        lines.append(row(task, TRAINING, *[[(c[0], c[-1]) for c in some] for some in curves]))
+        names = {TOGETHER: TOGETHER, task: ALONE, CONTROL: CONTROL}
+        kinds = {kind: [run for run in found if run.task == name] for name, kind in names.items()}
+        kinds = {kind: some for kind, some in kinds.items() if some}
+        for kind, some in kinds.items():
+            curves = [held_out(run, task, run.lines) for run in some]
+            lines.append(row(task, TRAINING, kind, [(c[0], c[-1]) for c in curves]))
         if task in config.samplers:
             key = reward_of(found[0], task)
             score = {
-                folder: read_scores(Path(some.output_dir))[key]["mean"]
-                for (name, folder), some in read.items()
+                folder: read_scores(Path(one.output_dir))[key]["mean"]
+                for (name, folder), one in read.items()
                 if name == task
             }
             before = score[Path(config.output_dir)]
-            scores = [[(before, score[run.folder]) for run in some] for some in kinds]
-            lines.append(row(task, BEST, *scores))
+            for kind, some in kinds.items():
+                lines.append(row(task, BEST, kind, [(before, score[run.folder]) for run in some]))
     return lines
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,27 @@ def planned(tmp_path: Path, *words: str) -> Any:
     return script.runs(script.load_config(script.Config, words))
 
 
-def test_runs_are_all_tasks_together_and_each_alone_otherwise_the_same(tmp_path: Path) -> None:
+def test_runs_are_all_tasks_together_each_alone_and_a_control_otherwise_the_same(
+    tmp_path: Path,
+) -> None:
     found = planned(tmp_path, "seeds=[3,4]", "settings=[max_steps=2]")
-    assert [run.task for run in found] == ["together", "shapes", "second"] * 2
+    assert [run.task for run in found] == ["together", "shapes", "second", "shuffled"] * 2
     for run in found:
-        kept = ["shapes", "second"] if run.task == "together" else [run.task]
+        control = run.task == "shuffled"
+        kept = ["shapes", "second"] if control or run.task == "together" else [run.task]
         assert list(run.config.tasks) == kept and run.config.max_steps == 2
         assert run.config.seed == int(run.folder.name)
-        assert run.config.tasks[kept[0]] == found[0].config.tasks[kept[0]]
+        for name, task in run.config.tasks.items():
+            assert task.shuffle_advantages == control
+            assert replace(task, shuffle_advantages=False) == found[0].config.tasks[name]
+    others = planned(tmp_path, "seeds=[3]", "control=false")
+    assert [run.task for run in others] == ["together", "shapes", "second"]
 
 
-def test_a_row_has_means_over_seeds_and_the_errors_of_both_changes(tmp_path: Path) -> None:
+def test_a_row_has_means_over_seeds_and_the_error_of_the_change(tmp_path: Path) -> None:
     found = planned(tmp_path, "seeds=[0,1]")
     ends = {"together": (0.4, 0.6), "shapes": (0.3, 0.3), "second": (0.9, 0.9)}
+    ends["shuffled"] = (0.3, 0.5)
     for run in found:
         run.folder.mkdir(parents=True)
         scores = (0.2, ends[run.task][run.config.seed])
@@ -57,20 +66,25 @@ def test_a_row_has_means_over_seeds_and_the_errors_of_both_changes(tmp_path: Pat
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (run.folder / "metrics.jsonl").write_text(text)
-    first, second = script.rows(script.Config(), found)
-    assert first == (
-        *("shapes", "training", "0.200", "0.500", "+0.300 ± 0.100", "+0.200, +0.400"),
-        *("0.300", "+0.100 ± 0.000", "+0.100, +0.100"),
-    )
-    assert second[6:] == ("0.900", "+0.700 ± 0.000", "+0.700, +0.700")
+    lines = script.rows(script.Config(), found)
+    together, alone, control = ("0.200", "0.500"), ("0.200", "0.300"), ("0.200", "0.400")
+    assert lines[:3] == [
+        ("shapes", "training", "together", *together, "+0.300 ± 0.100", "+0.200, +0.400"),
+        ("shapes", "training", "alone", *alone, "+0.100 ± 0.000", "+0.100, +0.100"),
+        ("shapes", "training", "shuffled", *control, "+0.200 ± 0.100", "+0.100, +0.300"),
+    ]
+    assert lines[4][4:] == ("0.900", "+0.700 ± 0.000", "+0.700, +0.700")
+    assert len(lines) == 6
 
 
 def test_the_start_and_the_runs_of_a_task_are_evaluated_under_its_sampler(tmp_path: Path) -> None:
     words = [f"output_dir={tmp_path / 'runs'}", "samplers={second: {steps: 2, temperature: 0.5}}"]
-    config = script.load_config(script.Config, [f"run={two_tasks(tmp_path)}", *words, "seeds=[0]"])
+    words += ["seeds=[0]", f"run={two_tasks(tmp_path)}"]
+    config = script.load_config(script.Config, words)
     found = script.evaluations_of(config, script.runs(config))
     runs = tmp_path / "runs"
-    assert list(found) == [("second", runs / name) for name in ("", "together/0", "second/0")]
+    names = ("", "together/0", "second/0", "shuffled/0")
+    assert list(found) == [("second", runs / name) for name in names]
     for (_, folder), one in found.items():
         assert one.sampler.steps == 2 and one.sampler.temperature == 0.5
         assert one.model.path.startswith(str(runs)) == (folder != runs)
@@ -92,11 +106,12 @@ def test_it_runs_what_is_missing_and_prints_a_line_per_task(tmp_path: Path) -> N
     results = ("metrics.jsonl", "scores.json")
     written = {p: p.stat().st_mtime_ns for name in results for p in tmp_path.rglob(name)}
     again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    assert len(written) == 6 and all(p.stat().st_mtime_ns == t for p, t in written.items())
+    assert len(written) == 8 and all(p.stat().st_mtime_ns == t for p, t in written.items())
     assert first.stdout == again.stdout == (tmp_path / "runs" / "table.md").read_text()
     cells = [line.removeprefix("| ").split(" | ") for line in first.stdout.splitlines()][2:]
-    assert [line[0] for line in cells] == ["shapes", "second", "second"]
-    assert [line[1] for line in cells] == ["training", "training", "of `samplers`"]
+    assert [line[0] for line in cells] == ["shapes"] * 3 + ["second"] * 6
+    assert [line[1] for line in cells] == ["training"] * 6 + ["of `samplers`"] * 3
+    assert [line[2] for line in cells] == ["together", "alone", "shuffled"] * 3
 
 
 @pytest.mark.parametrize(
