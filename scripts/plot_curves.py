@@ -70,7 +70,11 @@ def curves(runs: list[str], metric: str, name: str, color: str) -> list[Series]:
 
 
 def with_mean(
-    each: Sequence[Mapping[float, float]], name: str, color: str, thin: bool = True
+    each: Sequence[Mapping[float, float]],
+    name: str,
+    color: str,
+    thin: bool = True,
+    linestyle: str = "-",
 ) -> list[Series]:
     """The mean of several curves over the x that all of them have, and the curves as thin lines.
 
@@ -79,12 +83,14 @@ def with_mean(
         name: of the mean in the legend.
         color: of all.
         thin: whether the curves are drawn too.
+        linestyle: of the mean.
     """
     shared = sorted(set.intersection(*(set(run) for run in each)))
     mean = [(x, sum(run[x] for run in each) / len(each)) for x in shared]
     lines = [Series("", sorted(run.items()), color, width=1.0, opacity=0.5) for run in each]
     label = name if len(each) == 1 else f"{name}, mean of {len(each)}"
-    return [*lines * thin, Series(label, mean, color, width=2.6 if thin else 1.8)]
+    width = 2.6 if thin else 1.8
+    return [*lines * thin, Series(label, mean, color, width, linestyle=linestyle)]
 
 
 def main(arguments: list[str]) -> int:

@@ -20,13 +20,15 @@ STYLE = {
 
 @dataclass
 class Series:
-    """One curve: `points` (x, y) in order of x, drawn in a matplotlib `color`, or the next one."""
+    """One curve: `points` (x, y) in order of x, drawn in a matplotlib `color`, or the next one, and
+    in a matplotlib `linestyle`."""
 
     name: str
     points: list[tuple[float, float]]
     color: str | None = None
     width: float = 1.8
     opacity: float = 1.0
+    linestyle: str = "-"
 
 
 def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") -> str:
@@ -56,6 +58,7 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
                 color=curve.color,
                 linewidth=curve.width,
                 alpha=curve.opacity,
+                linestyle=curve.linestyle,
                 marker="." if len(curve.points) < FEW else "",
                 label=f"{curve.name}: {first:.4g} → {last:.4g}" if curve.name else None,
             )

@@ -37,6 +37,10 @@ CURVES = (
 )
 FEW = 4
 """Rows up to which the curves of all seeds are drawn beside their mean."""
+COLORS = [f"C{n}" for n in (0, 1, 2, 3, 4, 5, 6, 8, 9)]
+"""Of methods; grey is that of controls."""
+LINESTYLES = ("-", "--", ":")
+"""Of as many methods each as there are colours."""
 
 
 def page_path(table: Table) -> Path:
@@ -278,10 +282,12 @@ def _draw(table: Table, task: str) -> str:
     rows = [m for m in table.config.rows() if _runs(table, task, m)]
     trained, drawn = [m for m in rows if not m.endswith(SHUFFLED)], []
     for method in rows:
-        control = method.endswith(SHUFFLED)
-        color = "C7" if control else f"C{[0, 1, 2, 3, 4, 5, 6, 8, 9][trained.index(method) % 9]}"
+        color, linestyle = "C7", "-"  # of a control
+        if method in trained:
+            again, place = divmod(trained.index(method), len(COLORS))
+            color, linestyle = COLORS[place], LINESTYLES[again % len(LINESTYLES)]
         each = [dict(points(run, "rollouts")) for run in _runs(table, task, method)]
-        drawn += with_mean(each, method, color, thin=len(rows) <= FEW)
+        drawn += with_mean(each, method, color, thin=len(rows) <= FEW, linestyle=linestyle)
     image.parent.mkdir(parents=True, exist_ok=True)
     image.write_text(line_plot(drawn, "rollouts", f"{table.metric(task)} on validation"))
     where = Path(os.path.relpath(image, page.parent)).as_posix()

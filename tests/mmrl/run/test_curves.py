@@ -17,6 +17,14 @@ def test_every_curve_is_drawn_and_named_with_its_first_and_last_value() -> None:
     assert not any(text and text.startswith(": ") for text in texts)
 
 
+def test_curves_of_one_color_differ_in_their_line() -> None:
+    points = [(0, 1.0), (1, 2.0)]
+    solid, dashed = (
+        line_plot([Series("a", points, "#ff0000", linestyle=line)]) for line in ("-", "--")
+    )
+    assert "stroke-dasharray" in dashed and "stroke-dasharray" not in solid
+
+
 def test_equal_curves_give_equal_text_without_a_date() -> None:
     first, second = (line_plot([Series("a", [(0, 1.0), (1, 2.0)])]) for _ in range(2))
     assert first == second
