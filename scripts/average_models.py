@@ -44,10 +44,10 @@ USAGE = Usage("python scripts/average_models.py", __doc__, Config)
 
 
 def average(config: Config) -> None:
-    """Write the mean of the models with the tokenizer of the first, if it has one.
+    """Write the mean of the models with the tokenizer of the first.
 
     Raises:
-        FileNotFoundError: see `load_model`.
+        FileNotFoundError: see `load_model`; also where the first has no tokenizer.
         ValueError: also where the tensors of a model are not those of the first.
     """
     from mmrl.run.checkpoint import write_directory

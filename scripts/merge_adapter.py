@@ -38,7 +38,7 @@ USAGE = Usage("python scripts/merge_adapter.py", __doc__, Config)
 
 
 def merge(config: Config) -> None:
-    """Write the merged model with its tokenizer, if it has one.
+    """Write the merged model with its tokenizer.
 
     Raises:
         ConfigError: it is no adapter.
