@@ -119,10 +119,7 @@ class Policy:
     ) -> None:
         """Write network and tokenizer as one public checkpoint directory, or the adapter and the
         tokenizer as one of PEFT; see `save_model`."""
-        save_model(self.network, directory, dtype, state)
-        source = self.network.source
-        if source is None or not is_pipeline(source.directory):  # that keeps its own
-            self.tokenizer.save_pretrained(directory)
+        save_checkpoint(self.network, self.tokenizer, directory, dtype, state)
 
     def _task(self, prompts: Sequence[Prompt]) -> str:
         names = {prompt.task for prompt in prompts}
@@ -324,3 +321,19 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
     if family is not None:
         add_missing_tokens(tokenizer, family.TOKEN_IDS)
     return tokenizer
+
+
+def save_checkpoint(
+    network: Network,
+    tokenizer: PreTrainedTokenizerBase,
+    directory: str | Path,
+    dtype: str | None = None,
+    state: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a network and its tokenizer as one public checkpoint directory; see `save_model`.
+
+    A diffusers pipeline keeps the tokenizer of its source, in its own folder.
+    """
+    save_model(network, directory, dtype, state)
+    if network.source is None or not is_pipeline(network.source.directory):
+        tokenizer.save_pretrained(directory)

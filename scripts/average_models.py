@@ -52,13 +52,13 @@ def average(config: Config) -> None:
     """
     from mmrl.run.checkpoint import write_directory
     from models import load_model
-    from models.loading import save_model
-    from models.policy import load_tokenizer
+    from models.policy import load_tokenizer, save_checkpoint
     from models.source import find_directory
     from models.weights import check_weights
 
     weights = config.weights or [1.0] * len(config.models)
-    network = load_model(config.models[0], "float32")
+    directory = find_directory(config.models[0])
+    network, tokenizer = load_model(directory, "float32"), load_tokenizer(directory)
     mean = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     total = weights[0]
     for path, weight in zip(config.models[1:], weights[1:], strict=True):
@@ -68,8 +68,7 @@ def average(config: Config) -> None:
             tensor.lerp_(state[name], weight / total)
 
     def write(folder: Path) -> None:
-        save_model(network, folder, config.dtype, mean)
-        load_tokenizer(find_directory(config.models[0])).save_pretrained(folder)
+        save_checkpoint(network, tokenizer, folder, config.dtype, mean)
 
     write_directory(Path(config.out), write)
     print(f"{config.out}: the mean of {', '.join(config.models)}")

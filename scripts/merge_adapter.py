@@ -47,18 +47,16 @@ def merge(config: Config) -> None:
     from mmrl.run.checkpoint import write_directory
     from models import load_model
     from models.adapter_source import ADAPTER_CONFIG, is_adapter
-    from models.loading import save_model
-    from models.policy import load_tokenizer
+    from models.policy import load_tokenizer, save_checkpoint
     from models.source import find_directory
 
     directory = find_directory(config.adapter)
     if not is_adapter(directory):
         raise ConfigError(f"adapter is '{config.adapter}', which holds no {ADAPTER_CONFIG}.")
-    network = load_model(directory, config.dtype)
+    network, tokenizer = load_model(directory, config.dtype), load_tokenizer(directory)
 
     def write(folder: Path) -> None:
-        save_model(network, folder)
-        load_tokenizer(directory).save_pretrained(folder)
+        save_checkpoint(network, tokenizer, folder)
 
     write_directory(Path(config.out), write)
     print(f"{config.out}: {config.adapter}, merged")

@@ -9,6 +9,7 @@ from mmrl.config import ConfigError
 from models import load_model
 from models.policy import load_tokenizer
 from tests import by_path
+from tests.models.amused import write_amused
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINTS = ROOT / "datasets/shapes/checkpoints"
@@ -31,6 +32,18 @@ def test_every_weight_is_the_weighted_mean_and_the_tokenizer_that_of_the_first(
     assert len(load_tokenizer(Path(out))) == len(load_tokenizer(CHECKPOINTS / "mmada"))
     with pytest.raises(ConfigError, match="a folder that does not exist yet"):
         script.Config(**options)
+
+
+def test_the_mean_of_pipelines_is_a_pipeline_with_one_tokenizer(tmp_path: Path) -> None:
+    pytest.importorskip("diffusers")
+    one = write_amused(tmp_path / "one")
+    script.average(script.Config(models=[str(one)] * 2, out=str(tmp_path / "mean")))
+    written, source = (
+        {path.relative_to(folder) for path in folder.rglob("*")}
+        for folder in (tmp_path / "mean", one)
+    )
+    assert written - source == {Path("SHA256SUMS")} and written >= source
+    assert len(load_tokenizer(tmp_path / "mean")) == len(load_tokenizer(one))
 
 
 def test_other_architectures_and_wrong_weights_are_refused(tmp_path: Path) -> None:
