@@ -23,6 +23,8 @@ BNB_OPTIMIZERS = ("adamw_8bit", "paged_adamw", "paged_adamw_8bit")
 """AdamW of bitsandbytes."""
 MAX_LEARNING_RATE = 1e6
 """A larger learning rate is a typing error."""
+OUT_OF_TIME = 75
+"""Exit status of a run that goes on when it is started again: EX_TEMPFAIL of sysexits.h."""
 PLAIN_SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 """Without arguments these cannot fail, so they are accepted without importing torch."""
 LOSS_SCHEDULES = ("reduce_lr_on_plateau", "greedy")

@@ -18,7 +18,7 @@ from yaml import YAMLError
 
 from mmrl.config import ConfigError
 from mmrl.data.lazy_images import LazyImage
-from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples
+from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples, samples_of
 
 MOST_ROWS = 4096
 """Rows that are read of a file of completions."""
@@ -67,7 +67,7 @@ def find_rollouts(run: Path) -> dict[str, Path]:
 def _listed(run: Path, kind: str, remark: str) -> dict[str, Path]:
     return {
         f"{task}{remark}, step {step}": path
-        for task, files in find_samples(run, kind).items()
+        for task, files in find_samples(samples_of(run), kind).items()
         for step, path in files.items()
     }
 

@@ -1,7 +1,6 @@
 """Samples to score with rewards before a run: recorded by another run, or dummy samples."""
 
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
 from mmrl.randomness import generator
+from mmrl.run.sample_files import ROLLOUTS, find_samples, samples_of
 from mmrl.types import Chunk, Prompt, Sample
 from models.task_names import writes_images
 
@@ -39,10 +39,9 @@ def find_recorded(place: Path, task: str) -> Path | None:
     """
     if place.is_file():
         return place
-    name = re.compile(rf"completions_{re.escape(task)}_(\d+)\.parquet")
-    folder = place / "samples" if (place / "samples").is_dir() else place
-    found = {int(m[1]): path for path in folder.glob("*") if (m := name.fullmatch(path.name))}
-    return found[max(found)] if found else None
+    folder = samples_of(place) if samples_of(place).is_dir() else place
+    by_step = find_samples(folder, ROLLOUTS).get(task)
+    return by_step[max(by_step)] if by_step else None
 
 
 def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSamples | None:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import is_number
-from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples
+from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, find_samples, samples_of
 
 TITLES = {HELD_OUT: "Held-out completions", ROLLOUTS: "Rollouts"}
 FIXED = ("step", "id", "prompt", "image", "completion")
@@ -37,7 +37,7 @@ def draw_samples(run: Path) -> str:
     words = _read_pieces(run)
     parts = []
     for kind, title in TITLES.items():
-        for task, files in find_samples(run, kind).items():
+        for task, files in find_samples(samples_of(run), kind).items():
             shown = _spread(list(files.items()))
             tables = [_step(*file, words, file == shown[-1]) for file in shown]
             parts.append(f"<h2>{title}: {html.escape(task)}</h2>{''.join(tables)}")

@@ -14,13 +14,11 @@ from statistics import fmean
 from typing import Any
 
 from mmrl.run.run_directory import RunDirectory
-from mmrl.run_config import RunConfig
+from mmrl.run_config import OUT_OF_TIME, RunConfig
 from mmrl.runtime.activity import current_display
 
 logger = logging.getLogger(__name__)
 FILE = "stopped.json"
-OUT_OF_TIME = 75
-"""Exit status of a run that goes on when it is started again: EX_TEMPFAIL of sysexits.h."""
 NO_SPREAD = "frac_reward_zero_std"
 STOPPED = 76
 """Exit status of a run that a metric has stopped."""

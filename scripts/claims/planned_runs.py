@@ -23,14 +23,12 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import read_metrics
+from mmrl.run_config import OUT_OF_TIME
 from rewards.scoring.terms import key_of
 from scripts.claims.jobs import Job
 
 PHASES = ("rollout", "reward_wait", "score", "update")
 """Of a step of training; evaluations and checkpoints are no part of its seconds."""
-ENDED_BY_TIME = 75
-"""Exit status of a run that `max_hours` has ended, see `mmrl.training.stop_rules`, which needs
-torch."""
 FREE = re.compile(
     r"output_dir|resume_\w+|max_hours|config|report_to\b.*|dry_run|log_completions\w*"
 )
@@ -111,7 +109,7 @@ class Run:
         if limit is not None:
             spent = trained_seconds(self.lines, self.config.logging_steps) / 3600
             words = [*words, f"max_hours={max(limit - spent, 1e-3):.6g}"]
-        accepted = (0,) if limit is None else (0, ENDED_BY_TIME)
+        accepted = (0,) if limit is None else (0, OUT_OF_TIME)
         total = self.config.max_steps
         return Job(
             self.label,
