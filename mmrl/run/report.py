@@ -18,6 +18,7 @@ from mmrl.run.metrics_file import is_number, read_metrics
 from mmrl.run.report_samples import draw_samples
 from mmrl.run.report_style import STYLE, THEME, VALUES
 from mmrl.run.report_times import draw_time_shares
+from mmrl.run.sample_files import samples_of
 
 CURVES = {
     "Reward": r"^(.*/)?reward$",
@@ -52,7 +53,7 @@ def write_report(run: Path) -> Path:
     lines = read_metrics(run / "metrics.jsonl")
     switch = '<button id="theme" hidden title="switch between light and dark"></button>'
     body = [switch, f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
-    body += [_scores(lines), _held_out(lines), _images(run / "samples"), draw_samples(run)]
+    body += [_scores(lines), _held_out(lines), _images(samples_of(run)), draw_samples(run)]
     body += [_plots(lines), draw_time_shares(lines), _settings(run)]
     body.append(f"<script>{{{THEME}}}{{{VALUES}}}</script>")
     page = (

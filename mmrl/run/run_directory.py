@@ -22,6 +22,7 @@ from mmrl.run.checkpoint import checkpoint_steps, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.run_lock import check_writable
+from mmrl.run.sample_files import samples_of
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class RunDirectory:
     def __init__(self, path: str | Path, is_main: bool = True) -> None:
         self.path, self.is_main = Path(path), is_main
         self.checkpoints = self.path / "checkpoints"
-        self.samples = self.path / "samples"
+        self.samples = samples_of(self.path)
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
 
