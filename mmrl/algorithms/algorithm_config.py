@@ -46,6 +46,9 @@ class Columns:
     """Lower clip range of the ratio (of its logarithm for aggregation: gmpo)."""
     epsilon_high: float | None = None
     """Upper clip range; null equals `epsilon`."""
+    delta: float | None = None
+    """Largest ratio of an entry with a negative advantage, which `epsilon_high` does not clip
+    (two-sided clipping, INTELLECT-2, arXiv 2505.07291); above 1 + `epsilon_high`, null for none."""
     beta: float = 0.0
     """Weight of the KL; 0 needs no reference policy."""
     kl: str = "k3"
@@ -81,9 +84,15 @@ class Columns:
         for key in ("epsilon", "epsilon_high", "beta", "cfg_scale", "image_guidance_scale"):
             value = getattr(self, key)
             check(value is None or value >= 0, f"algorithm.{key}", value, "0 or more")
+        self._check_delta()
         check(self.temperature > 0, "algorithm.temperature", self.temperature, "above 0")
         prob = self.cond_dropout_prob
         check(0 <= prob <= 1, "algorithm.cond_dropout_prob", prob, "from 0 to 1")
+
+    def _check_delta(self) -> None:
+        high = self.epsilon if self.epsilon_high is None else self.epsilon_high
+        allowed = f"null, or above 1 + the upper clip range, {1 + high:g}"
+        check(self.delta is None or self.delta > 1 + high, "algorithm.delta", self.delta, allowed)
 
 
 @dataclass(kw_only=True)

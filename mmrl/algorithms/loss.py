@@ -11,6 +11,7 @@ reference or old policy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -147,6 +148,8 @@ def _terms(
     rows = (advantages[None, :, None] if advantages.dim() == 1 else advantages).to(log_ratio.dtype)
     if quantity.linear is not None:
         return boundary(log_ratio, rows, quantity.linear)
+    if config.delta is not None:
+        log_ratio = log_ratio.where(rows >= 0, log_ratio.clamp(max=math.log(config.delta)))
     surrogate = AGGREGATIONS[config.aggregation].surrogate
     return surrogate(log_ratio, quantity.counts, rows, config.clip_range)
 

@@ -110,7 +110,7 @@ def _read_by_nothing(row: AlgorithmConfig) -> Iterator[tuple[str, str]]:
         )
     if row.ratio_level == "none" or row.bound == "additive":
         left_out = "ratio_level: none" if row.ratio_level == "none" else "bound: additive"
-        yield "epsilon_high", f"{left_out} clips no ratio"
+        yield from ((key, f"{left_out} clips no ratio") for key in ("epsilon_high", "delta"))
         if row.value is None or row.value.cliprange_value is not None:
             yield "epsilon", f"{left_out} clips no ratio"
     if row.beta == 0:

@@ -12,6 +12,7 @@ from mmrl.algorithms import AlgorithmConfig, LossInputs, load_algorithm, policy_
 from mmrl.algorithms.aggregation import AGGREGATIONS, BatchSize
 from mmrl.algorithms.presets import find_conflicts
 from mmrl.algorithms.ratios import KL, RATIO_LEVELS
+from mmrl.config import ConfigError
 from mmrl.estimators import BOUNDS
 from mmrl.types import Passes
 
@@ -131,6 +132,24 @@ def test_the_upper_range_can_be_wider_than_the_lower_one() -> None:
     assert narrow.item() == pytest.approx(-1.2) and wide.item() == pytest.approx(-1.25)
     assert float(clipped["clip_ratio/high_mean"]) == pytest.approx(1.0)
     assert float(free["clip_ratio/high_mean"]) == 0
+
+
+def test_delta_bounds_the_ratio_of_negative_advantages_alone() -> None:
+    ratios = torch.tensor([[[9.0, 1.0, 1.1], [9.0, 1.0, 1.1]]]).log()
+    scored = torch.tensor([[[True, False, True], [True, False, True]]])
+    given, size = inputs(ratios, torch.tensor([1.0, -1.0]), scored), BatchSize(2, 4, 4, 3)
+    # advantage 1: the clip holds 9 at 1.2; advantage -1: only delta holds it
+    free, held = loss(given, size)[0].item(), loss(given, size, delta=4.0)[0].item()
+    assert free == pytest.approx(-((1.2 + 1.1) - (9 + 1.1)) / 4)
+    assert held == pytest.approx(-((1.2 + 1.1) - (4 + 1.1)) / 4)
+    step = gradient(given, size, delta=4.0)
+    assert (step[0] != 0).tolist() == [[False, False, True], [False, False, True]]
+    assert torch.equal(step[0, :, 2], gradient(given, size)[0, :, 2])
+
+
+def test_delta_below_the_upper_range_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm.delta.*1 \+ the upper clip range, 1.3"):
+        AlgorithmConfig(epsilon_high=0.3, delta=1.25)
 
 
 def test_clip_metrics_count_only_ratios_that_are_held_back() -> None:
