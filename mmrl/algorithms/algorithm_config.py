@@ -84,15 +84,17 @@ class Columns:
         for key in ("epsilon", "epsilon_high", "beta", "cfg_scale", "image_guidance_scale"):
             value = getattr(self, key)
             check(value is None or value >= 0, f"algorithm.{key}", value, "0 or more")
-        self._check_delta()
+        largest = 1 + self.clip_range[1]
+        allowed = f"null, or above 1 + the upper clip range, {largest:g}"
+        check(self.delta is None or self.delta > largest, "algorithm.delta", self.delta, allowed)
         check(self.temperature > 0, "algorithm.temperature", self.temperature, "above 0")
         prob = self.cond_dropout_prob
         check(0 <= prob <= 1, "algorithm.cond_dropout_prob", prob, "from 0 to 1")
 
-    def _check_delta(self) -> None:
-        high = self.epsilon if self.epsilon_high is None else self.epsilon_high
-        allowed = f"null, or above 1 + the upper clip range, {1 + high:g}"
-        check(self.delta is None or self.delta > 1 + high, "algorithm.delta", self.delta, allowed)
+    @property
+    def clip_range(self) -> tuple[float, float]:
+        """The lower and the upper clip range of ratios."""
+        return self.epsilon, self.epsilon if self.epsilon_high is None else self.epsilon_high
 
 
 @dataclass(kw_only=True)
@@ -134,11 +136,6 @@ class AlgorithmConfig(*option_classes(MASKS, BOUNDS), Columns):
     def needs_reference(self) -> bool:
         """Whether the reference policy is scored."""
         return self.beta > 0 and self.kl_to == "reference"
-
-    @property
-    def clip_range(self) -> tuple[float, float]:
-        """The lower and the upper clip range of ratios."""
-        return self.epsilon, self.epsilon if self.epsilon_high is None else self.epsilon_high
 
     @property
     def value_epsilon(self) -> float:
