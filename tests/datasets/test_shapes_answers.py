@@ -16,7 +16,14 @@ from rewards.answer import AnswerReward
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 CHECKPOINTS = FOLDER / "checkpoints"
-NAMES = ("llada_v", "llada_v_careless", "mmada_questions", "mmada_questions_careless", "mmada_sums")
+NAMES = (
+    "llada_v",
+    "llada_v_careless",
+    "mmada_questions",
+    "mmada_questions_careless",
+    "mmada_sums",
+    "mmada_three_careless",
+)
 GREEDY = SamplerConfig(name="static", steps=12, block_size=8, temperature=0, eos="stop")
 
 
