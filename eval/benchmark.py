@@ -16,16 +16,18 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 
-from eval.diversity import build_metrics
-from eval.eval_config import BENCHMARKS, EvalConfig, SamplerRow
-from eval.evaluation import Batch, list_rows, sample_batch, score_batches
-from eval.policy_queries import bind_policy, check_queries, check_queries_unsharded
-from eval.results import Report, Results, write_results
-from eval.sample_store import SampleStore
-from eval.text_scores import group_places
 from mmrl.config import NotHereError, check
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.prompts import drop_long, load_prompts, prefill
+from mmrl.evaluation.diversity import build_metrics
+from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig, SamplerRow
+from mmrl.evaluation.evaluation import Batch, list_rows, sample_batch, score_batches
+from mmrl.evaluation.policy_queries import bind_policy, check_queries, check_queries_unsharded
+from mmrl.evaluation.results import Report, Results, write_results
+from mmrl.evaluation.sample_store import SampleStore
+from mmrl.evaluation.text_scores import group_places
+from mmrl.models import Policy, load_policy
+from mmrl.models.task_names import writes_images
 from mmrl.pretrained.checks import (
     check_cache,
     check_checkpoints,
@@ -34,6 +36,7 @@ from mmrl.pretrained.checks import (
     check_task,
 )
 from mmrl.pretrained.model_config import policy_options
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.device import find_device
@@ -41,9 +44,6 @@ from mmrl.runtime.launch import check_launch, join_processes
 from mmrl.runtime.sharding import build_sharding
 from mmrl.samplers import check_blocks
 from mmrl.types import Prompt
-from models import Policy, load_policy
-from models.task_names import writes_images
-from rewards.scoring.scorer import Scorer
 
 _FREE = {
     "output_dir",

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
-from eval.benchmark import Outcome, check_benchmark, run_benchmark
-from eval.differences import Row, compare_evaluations, format_differences
-from eval.eval_config import EvalConfig, same_checkpoint
-from eval.results import Report
+from mmrl.evaluation.benchmark import Outcome, check_benchmark, run_benchmark
+from mmrl.evaluation.differences import Row, compare_evaluations, format_differences
+from mmrl.evaluation.eval_config import EvalConfig, same_checkpoint
+from mmrl.evaluation.results import Report
 from mmrl.run.environment import git_commit
 from mmrl.run.run_lock import check_writable, lock_directory
 from mmrl.runtime.activity import activity
@@ -35,7 +35,7 @@ interval of paired differences; p of the two-sided sign test; prompts where the 
 
 
 def run(config: EvalConfig) -> Report | None:
-    """Evaluate `model.path`, and all of `compare_to` beside it; see `eval.benchmark.run`.
+    """Evaluate `model.path`, and all of `compare_to`; see `mmrl.evaluation.benchmark.run`.
 
     Returns:
         What was written; None on all processes but the main one.

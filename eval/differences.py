@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 
 from scipy.special import bdtr, ndtri, stdtrit  # `scipy.stats` takes a second to import
 
-from eval.evaluation import Evaluation
-from eval.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED
-from eval.results import format_table
 from mmrl.config import ConfigError
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED
+from mmrl.evaluation.results import format_table
 
 Row = dict[str, float | None]
 """`first` and `second` (means of the two), `difference`, `stderr`, `low` and `high` (of the 95 %

@@ -5,21 +5,21 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from eval.diversity import check_metrics
 from mmrl.config import ConfigError, check, check_choice, merge, read_key, to_plain
 from mmrl.config.inputs import load_ready
 from mmrl.data.data_config import DataConfig
+from mmrl.evaluation.diversity import check_metrics
+from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
+from mmrl.rewards.scoring.terms import as_entry, check_entries
 from mmrl.samplers import SamplerConfig, check_sampler
-from models.task_names import writes_images
-from rewards.scoring.terms import as_entry, check_entries
 
 
 class Benchmark(NamedTuple):
     """A kind of benchmark.
 
-    `module`: its functions `plan` and `report`, see `eval.text_benchmark`. `settings`: those of
-    `EvalConfig` that no other kind reads.
+    `module`: its functions `plan` and `report`, see `mmrl.evaluation.text_benchmark`. `settings`:
+    those of `EvalConfig` that no other kind reads.
     """
 
     module: str
@@ -27,10 +27,12 @@ class Benchmark(NamedTuple):
 
 
 _TEXT = Benchmark(
-    "eval.text_benchmark",
+    "mmrl.evaluation.text_benchmark",
     ("num_samples", "max_completion_length", "assistant_prefill", "settings", "group_by"),
 )
-_IMAGES = Benchmark("eval.image_benchmark", ("num_images_per_prompt", "grid_images", "geneval_dir"))
+_IMAGES = Benchmark(
+    "mmrl.evaluation.image_benchmark", ("num_images_per_prompt", "grid_images", "geneval_dir")
+)
 BENCHMARKS = {
     "text": _TEXT,
     "image_to_text": _TEXT,
@@ -96,18 +98,18 @@ class EvalConfig:
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """The sampler."""
     rewards: list[dict[str, Any]] = field(
-        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+        default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """What scores the completions: entries as in a task of `mmrl.rl`. Of texts, the first reward is
     the accuracy."""
     diversity: list[dict[str, Any]] = field(
         default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "eval.diversity:DIVERSITY"},
+        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
     )
     """How the difference between the completions of a prompt is measured; empty measures nothing.
     Changing it samples nothing again."""
     max_failures: float = 0.0
-    """Failed scores allowed, see `rewards.scoring.scorer`."""
+    """Failed scores allowed, see `mmrl.rewards.scoring.scorer`."""
     seed: int = 0
     """Seed of every draw."""
     dry_run: bool = False
@@ -120,7 +122,7 @@ class EvalConfig:
     """Text that completions begin with, such as d1's `<reasoning>`, of texts: given at the end of
     the prompt; rewards see it as part of the completion."""
     settings: list[dict[str, Any]] = field(
-        default_factory=list, metadata={"holds": "eval.eval_config:RowConfig"}
+        default_factory=list, metadata={"holds": "mmrl.evaluation.eval_config:RowConfig"}
     )
     """Rows of the table, of texts: each what differs from `sampler` and `max_completion_length`,
     and optionally a `label`; empty for one row."""

@@ -16,19 +16,19 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from PIL import Image
 
-from eval.diversity.measured import Diversity, describe, measure
-from eval.diversity.metric import Completions, DiversityMetric, list_tokens
-from eval.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.data.prompts import spread
+from mmrl.evaluation.diversity.measured import Diversity, describe, measure
+from mmrl.evaluation.diversity.metric import Completions, DiversityMetric, list_tokens
+from mmrl.evaluation.means import OVER_PROMPTS, OVER_TAGS, UNTAGGED, Table, mean_by_tag
 from mmrl.randomness import generator
+from mmrl.rewards.registry.interface import Item, Itemised
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Rollout, Sample
-from rewards.registry.interface import Item, Itemised
-from rewards.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 @dataclass
@@ -59,7 +59,8 @@ class Evaluation:
     """Completions of prompts (`num_samples` of each, prompt by prompt) and their raw scores.
 
     `items` has the items of each sample of the rewards that have them, [] where one failed; see
-    `rewards.registry.interface.Itemised`. `diversity` is that of the completions of each prompt.
+    `mmrl.rewards.registry.interface.Itemised`. `diversity` is that of the completions of each
+    prompt.
     """
 
     prompts: list[Prompt]

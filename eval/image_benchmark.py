@@ -5,11 +5,11 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from eval.eval_config import EvalConfig
-from eval.evaluation import Evaluation
-from eval.means import Table, mean_by_tag
-from eval.question_categories import format_categories, mean_by_category
-from eval.results import Report, Results, finite_scores, format_table
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.means import Table, mean_by_tag
+from mmrl.evaluation.question_categories import format_categories, mean_by_category
+from mmrl.evaluation.results import Report, Results, finite_scores, format_table
 from mmrl.types import Prompt
 
 

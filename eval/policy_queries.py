@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from eval.evaluation import evaluate
 from mmrl.config import check, merge
+from mmrl.evaluation.evaluation import evaluate
 from mmrl.pretrained.checks import check_task
 from mmrl.pretrained.model_config import ModelConfig
+from mmrl.rewards.judging.asking import AsksPolicy, read_asking
+from mmrl.rewards.registry.interface import in_step
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.rewards.scoring.terms import check_entries, key_of
 from mmrl.samplers import SamplerConfig, check_sampler
 from mmrl.types import Prompt
-from rewards.judging.asking import AsksPolicy, read_asking
-from rewards.registry.interface import in_step
-from rewards.scoring.scorer import Scorer
-from rewards.scoring.terms import check_entries, key_of
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 def check_queries(entries: Sequence[Mapping[str, Any]], where: str, model: ModelConfig) -> None:

@@ -10,9 +10,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 
-from eval.evaluation import Evaluation
-from eval.means import Table, mean_over_prompts
-from eval.results import format_table
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.means import Table, mean_over_prompts
+from mmrl.evaluation.results import format_table
 
 OVER_IMAGES = "mean over images"
 

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageOps
 
-from eval.eval_config import EvalConfig
-from eval.evaluation import Batch, Evaluation
 from mmrl.data.prompts import spread
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.evaluation.evaluation import Batch, Evaluation
+from mmrl.models.task_names import EDITS
 from mmrl.run.environment import git_commit
 from mmrl.run.image_grid import BLACK, Cell, beside, page, scale
 from mmrl.types import Prompt
-from models.task_names import EDITS
 
 CELL = 128
 GREEN, RED = (10, 125, 51), (179, 38, 30)

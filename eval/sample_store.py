@@ -17,9 +17,9 @@ from typing import Any
 
 from PIL import Image
 
-from eval.evaluation import Batch
 from mmrl.config import ConfigError
 from mmrl.config.settings import flatten
+from mmrl.evaluation.evaluation import Batch
 
 _SETTINGS = "settings.json"
 

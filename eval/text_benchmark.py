@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.eval_config import EvalConfig
-from eval.evaluation import Evaluation
-from eval.means import OVER_PROMPTS
-from eval.results import Report, Results, finite_scores, format_table
-from eval.text_scores import Groups, Row, cost_row, group_places, score_groups, score_row
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.means import OVER_PROMPTS
+from mmrl.evaluation.results import Report, Results, finite_scores, format_table
+from mmrl.evaluation.text_scores import Groups, Row, cost_row, group_places, score_groups, score_row
 from mmrl.types import Prompt
 
 NOTE = """\

@@ -16,8 +16,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from eval.means import mean_over_prompts
 from mmrl.config import ConfigError
+from mmrl.evaluation.means import mean_over_prompts
 from mmrl.types import Prompt
 
 Row = dict[str, float]

@@ -6,15 +6,15 @@
     accelerate launch --config_file … -m mmrl.eval config=configs/eval/….yaml
 
 Writes `scores.json` (every completion and score) and `table.txt` into `output_dir`; run again, it
-continues from the samples stored there, see `eval.benchmark`. `mmrl.eval_v` runs the same on
-questions about images.
+continues from the samples stored there, see `mmrl.evaluation.benchmark`. `mmrl.eval_v` runs the
+same on questions about images.
 """
 
 import sys
 from collections.abc import Sequence
 
-from eval.eval_config import TEXT_TASKS, EvalConfig
 from mmrl.config.command import Usage
+from mmrl.evaluation.eval_config import TEXT_TASKS, EvalConfig
 from mmrl.preflight.evaluation_command import run_evaluation
 
 USAGE = Usage("python -m mmrl.eval", __doc__, EvalConfig, "eval")

@@ -7,16 +7,16 @@
     accelerate launch --config_file … -m mmrl.eval_v config=configs/eval/….yaml
 
 Writes `scores.json` and `table.txt` into `output_dir`; run again, it continues from the samples
-stored there, see `eval.benchmark`. Images (`text_to_image`, the default, and `image_edit`) also get
-a grid, edits beside their sources, and, if wanted, GenEval's folders. Questions about images
-(`image_to_text`) have the tables of `mmrl.eval`.
+stored there, see `mmrl.evaluation.benchmark`. Images (`text_to_image`, the default, and
+`image_edit`) also get a grid, edits beside their sources, and, if wanted, GenEval's folders.
+Questions about images (`image_to_text`) have the tables of `mmrl.eval`.
 """
 
 import sys
 from collections.abc import Sequence
 
-from eval.eval_config import VISION_TASKS, EvalConfig
 from mmrl.config.command import Usage
+from mmrl.evaluation.eval_config import VISION_TASKS, EvalConfig
 from mmrl.preflight.evaluation_command import run_evaluation
 
 USAGE = Usage("python -m mmrl.eval_v", __doc__, EvalConfig, "eval")

@@ -61,8 +61,10 @@ def _train(
     config: RLConfig, accelerator: Accelerator, run: RunDirectory, checkpoint: Path | None
 ) -> None:
     """The run, in a directory that no other run writes into."""
+    from mmrl.models import load_policy
     from mmrl.preflight.batch_trial import settle_batch_sizes
     from mmrl.preflight.run_checks import check_run
+    from mmrl.rewards.scoring.overlap import Overlap
     from mmrl.rollouts.rollout import sample_groups, score_groups
     from mmrl.runtime.launch import any_process
     from mmrl.runtime.sharding import reads_shards
@@ -70,8 +72,6 @@ def _train(
     from mmrl.training.rl_progress import RLProgress
     from mmrl.training.start import open_log
     from mmrl.training.trainer import Trainer
-    from models import load_policy
-    from rewards.scoring.overlap import Overlap
 
     rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
     tasks = check_run(config, world_size)

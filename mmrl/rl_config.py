@@ -11,10 +11,10 @@ from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.algorithms.written_rows import read_rows, resolve_row
 from mmrl.config import ConfigError, check, check_choice
+from mmrl.models.task_names import TASKS
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run_config import RunConfig, check_merge, check_schedule
-from models.task_names import TASKS
 
 TASK_NAME = re.compile(r"(?!\.)[\w.-]{1,64}", re.ASCII)
 MAX_AUTO_BATCH = 16

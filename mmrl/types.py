@@ -128,7 +128,7 @@ class Canvas:
         blocks: [B, L] int64, the block of each position for a network whose attention is causal
             between blocks of `block_size` positions, from 0 at the first token; None where all
             attend to all.
-        copies: [B, L] int64, see `models.network.pattern`; None where all tokens are clean.
+        copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all tokens are clean.
         places: [B, L] int64, position of each token in its text; None where they are the columns.
     """
 

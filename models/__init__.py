@@ -4,15 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from models.image_tokenizers.image_tokenizer import load_vq
-    from models.loading import load_model
-    from models.policy import Policy, load_policy
+    from mmrl.models.image_tokenizers.image_tokenizer import load_vq
+    from mmrl.models.loading import load_model
+    from mmrl.models.policy import Policy, load_policy
 
 _MODULES = {
-    "Policy": "models.policy",
-    "load_model": "models.loading",
-    "load_policy": "models.policy",
-    "load_vq": "models.image_tokenizers.image_tokenizer",
+    "Policy": "mmrl.models.policy",
+    "load_model": "mmrl.models.loading",
+    "load_policy": "mmrl.models.policy",
+    "load_vq": "mmrl.models.image_tokenizers.image_tokenizer",
 }
 
 

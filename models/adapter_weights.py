@@ -22,13 +22,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from models.adapter_source import ADAPTER_CONFIG, find_base, read_adapter_config
-from models.weights import list_first, read_shapes, read_tensors
+from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, read_adapter_config
+from mmrl.models.weights import list_first, read_shapes, read_tensors
 
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-    from models.network.network import Network
+    from mmrl.models.network.network import Network
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 LORA = ".lora_"

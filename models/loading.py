@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
-from models.adapter_weights import (
+from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
+from mmrl.models.adapter_weights import (
     LORA,
     check_adapter,
     has_adapter,
@@ -22,22 +22,22 @@ from models.adapter_weights import (
     split_adapter,
     write_adapter,
 )
-from models.families import get_family
-from models.families.pipeline import (
+from mmrl.models.families import get_family
+from mmrl.models.families.pipeline import (
     TEXT_ENCODER,
     copy_parts,
     is_pipeline,
     network_directory,
     read_pipeline,
 )
-from models.network.core import MaskedTokenModel
-from models.network.network import Network
-from models.network.stored_weights import StoredWeights
-from models.public_code import Source, copy_code, describe_code
-from models.quantization import list_quantized, quantizer, replace_layers
-from models.quantization_config import QuantizationConfig
-from models.source import find_directory
-from models.weights import (
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.network import Network
+from mmrl.models.network.stored_weights import StoredWeights
+from mmrl.models.public_code import Source, copy_code, describe_code
+from mmrl.models.quantization import list_quantized, quantizer, replace_layers
+from mmrl.models.quantization_config import QuantizationConfig
+from mmrl.models.source import find_directory
+from mmrl.models.weights import (
     DIFFUSERS_NAME,
     check_weights,
     locate_tensors,

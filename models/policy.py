@@ -16,23 +16,23 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
+from mmrl.models.adapter_source import is_adapter
+from mmrl.models.families import Family, get_family
+from mmrl.models.families.family import add_missing_tokens
+from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
+from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
+from mmrl.models.layouts.chat_templates import read_template
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.loading import find_whole, load_model, outline, save_model
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.network import Network
+from mmrl.models.network.vision import Vision
+from mmrl.models.public_code import Source
+from mmrl.models.quantization_config import QuantizationConfig
+from mmrl.models.source import find_directory
 from mmrl.types import Canvas, Prompt
-from models.adapter_source import is_adapter
-from models.families import Family, get_family
-from models.families.family import add_missing_tokens
-from models.families.pipeline import TOKENIZER, is_pipeline
-from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
-from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
-from models.layouts.chat_templates import read_template
-from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
-from models.loading import find_whole, load_model, outline, save_model
-from models.network.core import MaskedTokenModel
-from models.network.network import Network
-from models.network.vision import Vision
-from models.public_code import Source
-from models.quantization_config import QuantizationConfig
-from models.source import find_directory
 
 
 def _sample_alone(ragged: bool) -> AbstractContextManager[None]:
@@ -155,7 +155,7 @@ def load_policy(
             never loads it. A checkpoint that holds its own takes that in place of the default.
         dtype: of the network; the image tokenizer stays float32.
         device: of both.
-        attn_implementation: `sdpa`, `eager`, or `auto`, see `models.network.attention`.
+        attn_implementation: `sdpa`, `eager`, or `auto`, see `mmrl.models.network.attention`.
         train_vision_tower: whether the vision tower gets gradients; its projector always does.
         merge_adapter: see `load_model`.
         quantization_config: see `load_model`.

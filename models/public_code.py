@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from models.families import get_family
-from models.image_tokenizers import SUBFOLDER
+from mmrl.models.families import get_family
+from mmrl.models.image_tokenizers import SUBFOLDER
 
 GENERATION = "generation_config.json"
 PIPELINE = "model_index.json"

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from mmrl.config import import_extra
 
 if TYPE_CHECKING:
-    from models.network.network import Network
-    from models.quantization_config import QuantizationConfig
+    from mmrl.models.network.network import Network
+    from mmrl.models.quantization_config import QuantizationConfig
 
 BLOCK = 64
 """Weights that share a scale."""

@@ -2,8 +2,8 @@
 
     score = MLP(f(image)),   f of length one, by OpenAI's CLIP ViT-L/14
 
-The layers are those of `rewards.networks.score_layers`, 768 to 1024 to 128 to 64 to 16 to 1; the
-image is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to 6.5. It knows
+The layers are those of `mmrl.rewards.networks.score_layers`, 768 to 1024 to 128 to 64 to 16 to 1;
+the image is prepared as for CLIP. The score is raw: about 1 to 10, photographs 5 to 6.5. It knows
 nothing of the prompt, so it must never be the only reward of a run.
 """
 
@@ -12,11 +12,11 @@ from typing import ClassVar
 
 from PIL import Image
 
+from mmrl.rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
+from mmrl.rewards.networks.open_clip_encoder import OpenCLIPReward
+from mmrl.rewards.networks.score_layers import build_score_layers
+from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
-from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
-from rewards.networks.open_clip_encoder import OpenCLIPReward
-from rewards.networks.score_layers import build_score_layers
-from rewards.parsing.images import image_of
 
 FILE = "aesthetic-model.pth"
 """Name of sac+logos+ava1-l14-linearMSE.pth at the hub id that is the default."""

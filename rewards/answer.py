@@ -14,11 +14,11 @@ from string import ascii_uppercase
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
+from mmrl.rewards.parsing.extraction import extract, is_truncated
+from mmrl.rewards.parsing.metadata import read_sample, read_values
+from mmrl.rewards.parsing.stated_number import equal, find_number, parse_number
+from mmrl.rewards.parsing.wording import find_mentions, split_words, yes_or_no
 from mmrl.types import Sample
-from rewards.parsing.extraction import extract, is_truncated
-from rewards.parsing.metadata import read_sample, read_values
-from rewards.parsing.stated_number import equal, find_number, parse_number
-from rewards.parsing.wording import find_mentions, split_words, yes_or_no
 
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
 _LISTED = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)

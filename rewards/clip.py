@@ -16,10 +16,10 @@ from typing import Literal
 
 from PIL import Image
 
+from mmrl.rewards.networks.dual_encoder import describe_target
+from mmrl.rewards.networks.open_clip_encoder import OpenCLIPReward
+from mmrl.rewards.parsing.images import as_rgb
 from mmrl.types import Sample
-from rewards.networks.dual_encoder import describe_target
-from rewards.networks.open_clip_encoder import OpenCLIPReward
-from rewards.parsing.images import as_rgb
 
 
 @dataclass(kw_only=True, eq=False)

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import check
+from mmrl.rewards.networks.open_clip_encoder import OpenCLIPReward
+from mmrl.rewards.parsing.images import as_rgb, image_of
 from mmrl.types import Sample
-from rewards.networks.open_clip_encoder import OpenCLIPReward
-from rewards.parsing.images import as_rgb, image_of
 
 if TYPE_CHECKING:
     pass

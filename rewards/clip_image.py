@@ -10,9 +10,9 @@ an image that was not changed: use it beside a reward that asks for the change, 
 
 from typing import ClassVar
 
+from mmrl.rewards.networks.open_clip_encoder import OpenCLIPReward
+from mmrl.rewards.parsing.images import as_rgb, image_of
 from mmrl.types import Sample
-from rewards.networks.open_clip_encoder import OpenCLIPReward
-from rewards.parsing.images import as_rgb, image_of
 
 
 class CLIPImageReward(OpenCLIPReward):

@@ -1,6 +1,7 @@
 """The code reward: does the program in a completion pass its tests?
 
-Code runs only in `rewards.sandbox.sandbox` or, with a `url`, in `rewards.sandbox.remote_sandbox`.
+Code runs only in `mmrl.rewards.sandbox.sandbox` or, with a `url`, in
+`mmrl.rewards.sandbox.remote_sandbox`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.config import check_choice
+from mmrl.rewards import PartialFailure
+from mmrl.rewards.parsing.extraction import find_tagged
+from mmrl.rewards.parsing.metadata import read_sample
+from mmrl.rewards.sandbox.jail.tester import compile_tests
+from mmrl.rewards.sandbox.remote_sandbox import RemoteSandbox
+from mmrl.rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
 from mmrl.types import Sample
-from rewards import PartialFailure
-from rewards.parsing.extraction import find_tagged
-from rewards.parsing.metadata import read_sample
-from rewards.sandbox.jail.tester import compile_tests
-from rewards.sandbox.remote_sandbox import RemoteSandbox
-from rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class CodeReward:
 
     Args:
         partial: score the share of tests passed instead of all or nothing.
-        isolation: `full` or `process`, see `rewards.sandbox.sandbox`; for the local sandbox.
+        isolation: `full` or `process`, see `mmrl.rewards.sandbox.sandbox`; for the local sandbox.
         url: address of a remote sandbox; empty runs the code on this machine.
         timeout: wall-clock seconds for loading the code and for each test.
         cpu_seconds: processor time of one program.

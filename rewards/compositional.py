@@ -4,8 +4,8 @@
 
 GenEval (Ghosh et al. 2023, arXiv:2310.11513) detects COCO's classes with a Mask2Former of mmdet and
 classifies colours with OpenAI's CLIP ViT-L/14. With the Mask2Former of transformers
-(`rewards.detection.instance_segmenter`), `counting_threshold: 0.9` and `max_overlap: 1` this is
-GenEval's procedure; its weights were trained by other people, so scores differ where a detection
+(`mmrl.rewards.detection.instance_segmenter`), `counting_threshold: 0.9` and `max_overlap: 1` this
+is GenEval's procedure; its weights were trained by other people, so scores differ where a detection
 is uncertain. The default detectors, OWLv2 and Grounding DINO, know classes by name and give boxes
 and no masks, and there these differ:
 
@@ -18,8 +18,8 @@ and no masks, and there these differ:
   the best `max_objects` are taken.
 - Colours are judged on the box as it is; with a mask what lies outside is grey, as in GenEval.
 
-`mode: continuous` is flow_grpo's reward (`rewards.detection.continuous_credit`), `mode: strict`
-with `exact: true` its strict verdict.
+`mode: continuous` is flow_grpo's reward (`mmrl.rewards.detection.continuous_credit`), `mode:
+strict` with `exact: true` its strict verdict.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import check
-from mmrl.types import Sample
-from rewards.detection.continuous_credit import continuous_terms
-from rewards.detection.geneval_rules import (
+from mmrl.rewards.detection.continuous_credit import continuous_terms
+from mmrl.rewards.detection.geneval_rules import (
     COLORS,
     Box,
     Condition,
@@ -43,17 +42,18 @@ from rewards.detection.geneval_rules import (
     find_relations,
     include_conditions,
 )
-from rewards.networks.dual_encoder import DualEncoder
-from rewards.networks.open_clip_encoder import load_encoder
-from rewards.networks.placement import NetworkOptions
-from rewards.networks.pretrained import load_part
-from rewards.parsing.images import image_of
+from mmrl.rewards.networks.dual_encoder import DualEncoder
+from mmrl.rewards.networks.open_clip_encoder import load_encoder
+from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.networks.pretrained import load_part
+from mmrl.rewards.parsing.images import image_of
+from mmrl.types import Sample
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rewards.detection.instance_segmenter import InstanceSegmenter
-    from rewards.detection.object_detectors import Found, ObjectDetector
+    from mmrl.rewards.detection.instance_segmenter import InstanceSegmenter
+    from mmrl.rewards.detection.object_detectors import Found, ObjectDetector
 
 _ATTRIBUTES = {"class": None, "color": COLORS}
 _OTHERS = "OWLv2 and Grounding DINO know others."
@@ -242,8 +242,8 @@ def build_detector(
     """The detector of a checkpoint, by the `model_type` of its configuration; see both classes."""
     from transformers import AutoConfig
 
-    from rewards.detection.instance_segmenter import InstanceSegmenter
-    from rewards.detection.object_detectors import ObjectDetector
+    from mmrl.rewards.detection.instance_segmenter import InstanceSegmenter
+    from mmrl.rewards.detection.object_detectors import ObjectDetector
 
     kind = load_part(AutoConfig, model, key).model_type
     return (InstanceSegmenter if kind == "mask2former" else ObjectDetector)(model, key, options)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, ClassVar
 
+from mmrl.rewards.math import check_partial
+from mmrl.rewards.parsing.arithmetic import evaluate, normalise
+from mmrl.rewards.parsing.extraction import extract
+from mmrl.rewards.parsing.metadata import read_sample, read_values
 from mmrl.types import Sample
-from rewards.math import check_partial
-from rewards.parsing.arithmetic import evaluate, normalise
-from rewards.parsing.extraction import extract
-from rewards.parsing.metadata import read_sample, read_values
 
 _EQUATION = re.compile(r"^([^=]*)=\s*[-\d.\s]+$")
 

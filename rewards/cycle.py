@@ -2,10 +2,10 @@
 
     score = questions about the image that the policy answers as the prompt has it / questions
 
-The questions are built from the prompt's metadata (`rewards.judging.scene_questions`). The policy
-answers them as prompts of the task image_to_text from the encoded pixels, without seeing the prompt
-of the image. TIFA (arXiv:2303.11897) asks a separate model; here the policy reads its own images,
-so its reading errors are rewarded. Keep a reward that is independent of the policy among
+The questions are built from the prompt's metadata (`mmrl.rewards.judging.scene_questions`). The
+policy answers them as prompts of the task image_to_text from the encoded pixels, without seeing the
+prompt of the image. TIFA (arXiv:2303.11897) asks a separate model; here the policy reads its own
+images, so its reading errors are rewarded. Keep a reward that is independent of the policy among
 `eval_rewards`.
 """
 
@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 from PIL import Image
 
 from mmrl.config import check, check_choice
+from mmrl.rewards import PartialFailure
+from mmrl.rewards.answer import AnswerReward
+from mmrl.rewards.judging.asking import Answer, Asking
+from mmrl.rewards.judging.scene_questions import KINDS, Question, build_questions
+from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Prompt, Sample
-from rewards import PartialFailure
-from rewards.answer import AnswerReward
-from rewards.judging.asking import Answer, Asking
-from rewards.judging.scene_questions import KINDS, Question, build_questions
-from rewards.parsing.images import image_of
 
 GREEDY = {"name": "static", "temperature": 0.0, "eos": "leave"}
 """Defaults of the sampler: greedy decoding, one position per step."""

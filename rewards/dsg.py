@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from mmrl.config import check
+from mmrl.rewards import PartialFailure
+from mmrl.rewards.judge import JudgeReward
+from mmrl.rewards.parsing.images import image_of
+from mmrl.rewards.registry.interface import Item
 from mmrl.types import Sample
-from rewards import PartialFailure
-from rewards.judge import JudgeReward
-from rewards.parsing.images import image_of
-from rewards.registry.interface import Item
 
 TEMPLATE = "yes_no"
 

@@ -7,9 +7,9 @@ reward without a judge.
 import re
 from typing import ClassVar
 
+from mmrl.rewards.parsing.arithmetic import evaluate, normalise
+from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.types import Cutting, Sample
-from rewards.parsing.arithmetic import evaluate, normalise
-from rewards.parsing.metadata import read_sample
 
 _EQUATION = re.compile(
     r"(?<![\w.,=)*/+^%-])(-?[\d(][\d+\-*/() ]{0,299})=[ ]*(-?\d+)"

@@ -2,17 +2,18 @@ r"""The format reward: is a completion laid out as it was asked to be?
 
 The rules `once` for XML tags are those of d1's GSM8K reward (Zhao et al., 2025, arXiv:2504.12216),
 except that the text in a tag may have several lines and must not be blank, and that each tag is
-allowed once. `rule: d1` and `rule: maskgrpo` have the published ones (`rewards.parsing.xml_rules`).
-The score of what fits is 1.0, where d1 has 0.5: how much it counts is the `weight` of the entry.
+allowed once. `rule: d1` and `rule: maskgrpo` have the published ones
+(`mmrl.rewards.parsing.xml_rules`). The score of what fits is 1.0, where d1 has 0.5: how much it
+counts is the `weight` of the entry.
 """
 
 from typing import ClassVar, Literal, get_args
 
 from mmrl.config import check, check_choice
+from mmrl.rewards.parsing import xml_rules
+from mmrl.rewards.parsing.extraction import find_boxed
+from mmrl.rewards.parsing.metadata import read_sample
 from mmrl.types import Sample
-from rewards.parsing import xml_rules
-from rewards.parsing.extraction import find_boxed
-from rewards.parsing.metadata import read_sample
 
 Mode = Literal[
     "soft",

@@ -19,11 +19,11 @@ import numpy as np
 from PIL import Image
 
 from mmrl.config import import_extra
+from mmrl.rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
+from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward, describe_target
+from mmrl.rewards.networks.open_clip_encoder import resolve_architecture
+from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD
 from mmrl.types import Sample
-from rewards.networks.checkpoints import fill_network, find_checkpoint, read_weights
-from rewards.networks.dual_encoder import DualEncoder, EncoderReward, describe_target
-from rewards.networks.open_clip_encoder import resolve_architecture
-from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,11 +2,12 @@
 
     score = mean of the preference that a Qwen2-VL-7B states at its token <|Reward|>
 
-The model reads the image and a question with the prompt (`rewards.networks.hpsv3_question`) and
-gives a mean and a deviation, of which the mean is the score. It is unbounded, about -5 to 15; UniRL
-divides by 15, MaskGRPO by 5 (`scale` of the configuration entry). Every image is scaled to about
-200,704 pixels, with sides that are multiples of 28. We deviate from the published code in that
-markers of special tokens in a prompt are broken: they would be read as images or second scores.
+The model reads the image and a question with the prompt (`mmrl.rewards.networks.hpsv3_question`)
+and gives a mean and a deviation, of which the mean is the score. It is unbounded, about -5 to 15;
+UniRL divides by 15, MaskGRPO by 5 (`scale` of the configuration entry). Every image is scaled to
+about 200,704 pixels, with sides that are multiples of 28. We deviate from the published code in
+that markers of special tokens in a prompt are broken: they would be read as images or second
+scores.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.rewards.networks.checkpoints import find_checkpoint, read_safetensors
+from mmrl.rewards.networks.hpsv3_question import CHAT, IMAGE_TOKEN, QUESTION, REWARD_TOKEN
+from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.networks.pretrained import load_part
+from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
-from rewards.networks.checkpoints import find_checkpoint, read_safetensors
-from rewards.networks.hpsv3_question import CHAT, IMAGE_TOKEN, QUESTION, REWARD_TOKEN
-from rewards.networks.placement import NetworkOptions
-from rewards.networks.pretrained import load_part
-from rewards.parsing.images import image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +63,7 @@ class HPSv3Reward(NetworkOptions):
         import torch
         from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 
-        from rewards.networks.hpsv3_network import build_network
+        from mmrl.rewards.networks.hpsv3_network import build_network
 
         key = "hpsv3.backbone"
         config = load_part(AutoConfig, self.backbone, key)

@@ -3,10 +3,10 @@
     score = (layers(BLIP(image, prompt)) - 0.16717) / 1.03334
 
 BLIP's text encoder reads the prompt and attends to the states of its ViT-L/16 of the image; its
-first state goes through `rewards.networks.score_layers`. The score is raw, about -2 to 2, mean 0
-and deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset: 0.5`).
-The image is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's mean and
-deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabulary.
+first state goes through `mmrl.rewards.networks.score_layers`. The score is raw, about -2 to 2, mean
+0 and deviation 1 over the authors' data; UniRL shows (score + 2) / 4 (`scale: 0.25`, `offset:
+0.5`). The image is prepared as published: shortest side to 224 (bicubic), centre crop, OpenAI's
+mean and deviation; the prompt is cut and padded to 35 tokens of BERT's lower-case vocabulary.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, ClassVar
 from PIL import Image
 
 from mmrl.config import check, import_extra
+from mmrl.rewards.networks.checkpoints import find_checkpoint, read_weights
+from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.networks.pretrained import load_part
+from mmrl.rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
 from mmrl.types import Sample
-from rewards.networks.checkpoints import find_checkpoint, read_weights
-from rewards.networks.placement import NetworkOptions
-from rewards.networks.pretrained import load_part
-from rewards.parsing.images import OPENAI_MEAN, OPENAI_STD, image_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,7 @@ class ImageRewardReward(NetworkOptions):
         transforms = import_extra("torchvision.transforms", "clip")
         from transformers import AutoTokenizer
 
-        from rewards.networks.imagereward_network import build_network
+        from mmrl.rewards.networks.imagereward_network import build_network
 
         path = find_checkpoint(self.checkpoint, FILE, "imagereward.checkpoint")
         self._words = load_part(AutoTokenizer, self.tokenizer, "imagereward.tokenizer")

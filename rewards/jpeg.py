@@ -11,8 +11,8 @@ is the same with a `scale` of 1/500 in the configuration entry.
 from typing import ClassVar, Literal
 
 from mmrl.config import check, check_choice
+from mmrl.rewards.parsing.images import image_of, jpeg
 from mmrl.types import Sample
-from rewards.parsing.images import image_of, jpeg
 
 
 class JPEGReward:

@@ -25,17 +25,17 @@ from typing import Any, ClassVar, Literal, Protocol
 from PIL import Image
 
 from mmrl.config import ConfigError, check
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.http.errors import Unreadable
+from mmrl.rewards.http.service import Deadline
+from mmrl.rewards.http.service_options import ServiceOptions
+from mmrl.rewards.judging.cache import ReplyCache, hash_request
+from mmrl.rewards.judging.endpoint import Endpoint
+from mmrl.rewards.judging.reply import ReplyError, read_score
+from mmrl.rewards.judging.template import Template, load_template
+from mmrl.rewards.judging.votes import Jury
+from mmrl.rewards.parsing.images import Files, data_url
 from mmrl.types import Chunk, Cutting, Sample
-from rewards import PartialFailure, build_reward
-from rewards.http.errors import Unreadable
-from rewards.http.service import Deadline
-from rewards.http.service_options import ServiceOptions
-from rewards.judging.cache import ReplyCache, hash_request
-from rewards.judging.endpoint import Endpoint
-from rewards.judging.reply import ReplyError, read_score
-from rewards.judging.template import Template, load_template
-from rewards.judging.votes import Jury
-from rewards.parsing.images import Files, data_url
 
 AGAIN = (ReplyError, Unreadable)
 """Errors after which the judge is asked again; others were retried, or are final."""
@@ -305,13 +305,13 @@ class JudgeReward(ServiceOptions):
             allowed, advice = "0 with image_size: fit", "Set judge.image_size to qwen_vl."
             check(self.min_pixels == 0, "judge.min_pixels", self.min_pixels, allowed, advice)
             return partial(data_url, max_pixels=self.max_pixels)
-        from rewards.judging.qwen_images import QwenImages
+        from mmrl.rewards.judging.qwen_images import QwenImages
 
         return QwenImages(self.min_pixels, self.max_pixels, self.patch_size)
 
     def _build_backend(self) -> Backend:
         if self.backend == "transformers":
-            from rewards.judging.local import LocalJudge
+            from mmrl.rewards.judging.local import LocalJudge
 
             return LocalJudge(self.model, self.device, self.dtype, self.batch_size)
         if self.backend == "vllm":
@@ -322,7 +322,7 @@ class JudgeReward(ServiceOptions):
         return Endpoint(self.open_service(self.urls or [], self.api_key_env, keys))
 
     def _build_offline_judge(self) -> Backend:
-        from rewards.judging.offline import OfflineJudge
+        from mmrl.rewards.judging.offline import OfflineJudge
 
         share, places = self.gpu_memory_utilization, self.tensor_parallel_size
         check(0 < share <= 1, "judge.gpu_memory_utilization", share, "above 0, up to 1")

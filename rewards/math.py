@@ -3,11 +3,11 @@ r"""The math reward: is the answer of a completion the reference answer?
 The answer is read from the last `\boxed{…}`, else `<answer>…</answer>` (where a box may be misspelt
 or empty), else after `####`, else it is the last number. It is right if it reads the same, if both
 are plain numbers of the same value (words after the written one are its unit), or if math-verify
-finds them equal (reference first); of percent signs `rewards.parsing.percent` knows what they say.
-With `match: exact` (d1's rule for GSM8K) the answer must read like the reference, character by
-character; with `match: string` (d1's for MATH) up to spelling (`rewards.parsing.math_strings`).
-References come as they are in GSM8K (`… #### 72`) and MATH (a solution with a box), as a bare
-answer, or as a number.
+finds them equal (reference first); of percent signs `mmrl.rewards.parsing.percent` knows what they
+say. With `match: exact` (d1's rule for GSM8K) the answer must read like the reference, character by
+character; with `match: string` (d1's for MATH) up to spelling
+(`mmrl.rewards.parsing.math_strings`). References come as they are in GSM8K (`… #### 72`) and MATH
+(a solution with a box), as a bare answer, or as a number.
 """
 
 import re
@@ -16,12 +16,12 @@ from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
+from mmrl.rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
+from mmrl.rewards.parsing.math_strings import equal_strings
+from mmrl.rewards.parsing.metadata import read_sample, read_values
+from mmrl.rewards.parsing.percent import list_readings
+from mmrl.rewards.parsing.verifier import Verifier
 from mmrl.types import Sample
-from rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
-from rewards.parsing.math_strings import equal_strings
-from rewards.parsing.metadata import read_sample, read_values
-from rewards.parsing.percent import list_readings
-from rewards.parsing.verifier import Verifier
 
 MAX_ANSWER_CHARS = 1000
 _PLAIN = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{1,40})?")

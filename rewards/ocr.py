@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import check, check_choice
+from mmrl.rewards.networks.ocr_engines import ENGINES, OCROptions, require
+from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
-from rewards.networks.ocr_engines import ENGINES, OCROptions, require
-from rewards.parsing.images import image_of
 
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”')
 

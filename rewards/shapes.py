@@ -1,9 +1,9 @@
 """The shapes reward: does the image show what a GenEval prompt of the shapes world asks for?
 
-The rules are GenEval's (`rewards.detection.geneval_rules`), applied to the objects that
-`rewards.detection.shapes_detector` finds. One rule is added: the image must show nothing that the
-prompt does not ask for. Without it a policy learns to fill its images, because an extra object can
-only help. `exact=False` is GenEval's rule.
+The rules are GenEval's (`mmrl.rewards.detection.geneval_rules`), applied to the objects that
+`mmrl.rewards.detection.shapes_detector` finds. One rule is added: the image must show nothing that
+the prompt does not ask for. Without it a policy learns to fill its images, because an extra object
+can only help. `exact=False` is GenEval's rule.
 """
 
 from collections import Counter
@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import check_choice
-from mmrl.types import Sample
-from rewards.detection.geneval_rules import (
+from mmrl.rewards.detection.geneval_rules import (
     TAGS,
     Condition,
     check_metadata,
@@ -24,7 +23,7 @@ from rewards.detection.geneval_rules import (
     include_conditions,
     shorten_offset,
 )
-from rewards.detection.shapes_detector import (
+from mmrl.rewards.detection.shapes_detector import (
     BACKGROUNDS,
     COLORS,
     SHAPES,
@@ -33,7 +32,8 @@ from rewards.detection.shapes_detector import (
     Detection,
     detect,
 )
-from rewards.parsing.images import image_of
+from mmrl.rewards.parsing.images import image_of
+from mmrl.types import Sample
 
 _ATTRIBUTES = {"class": SHAPES, "color": COLORS, "size": SIZES, "background": BACKGROUNDS}
 _SEEN = {

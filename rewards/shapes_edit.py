@@ -1,10 +1,10 @@
 """The shapes edit reward: is an image of the shapes world edited as asked, and nothing else?
 
 The edited image must show what the metadata asks for (`include`, `exclude`: GenEval's, of the
-image after the edit, see `rewards.shapes`), and keep what the instruction leaves alone: every other
-object of the source image with its shape, colour, size and place, and the background. An object
-that is changed (`edited` names its shape, or says background) stays at its place. All of it is
-judged by the pixels of the source and of the edited image.
+image after the edit, see `mmrl.rewards.shapes`), and keep what the instruction leaves alone: every
+other object of the source image with its shape, colour, size and place, and the background. An
+object that is changed (`edited` names its shape, or says background) stays at its place. All of it
+is judged by the pixels of the source and of the edited image.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 from PIL import Image
 
 from mmrl.config import check_choice
+from mmrl.rewards.detection.geneval_rules import Condition
+from mmrl.rewards.detection.shapes_detector import SHAPES, DetectedObject, Detection, detect
+from mmrl.rewards.parsing.images import image_of
+from mmrl.rewards.shapes import check_asked, conditions
 from mmrl.types import Sample
-from rewards.detection.geneval_rules import Condition
-from rewards.detection.shapes_detector import SHAPES, DetectedObject, Detection, detect
-from rewards.parsing.images import image_of
-from rewards.shapes import check_asked, conditions
 
 TAGS = ("recolor", "replace", "remove", "add", "background")
 """Kinds of edits."""

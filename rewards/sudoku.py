@@ -8,9 +8,9 @@ where the puzzle was empty. Grids of any size.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mmrl.rewards.parsing.extraction import find_tagged
+from mmrl.rewards.parsing.metadata import read_sample, read_values
 from mmrl.types import Sample
-from rewards.parsing.extraction import find_tagged
-from rewards.parsing.metadata import read_sample, read_values
 
 
 class SudokuReward:

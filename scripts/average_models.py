@@ -50,11 +50,11 @@ def average(config: Config) -> None:
         FileNotFoundError: see `load_model`; also where the first has no tokenizer.
         ValueError: also where the tensors of a model are not those of the first.
     """
+    from mmrl.models import load_model
+    from mmrl.models.policy import load_tokenizer, save_checkpoint
+    from mmrl.models.source import find_directory
+    from mmrl.models.weights import check_weights
     from mmrl.run.checkpoint import write_directory
-    from models import load_model
-    from models.policy import load_tokenizer, save_checkpoint
-    from models.source import find_directory
-    from models.weights import check_weights
 
     weights = config.weights or [1.0] * len(config.models)
     directory = find_directory(config.models[0])

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
+from mmrl.rewards import build_reward  # noqa: E402
 from mmrl.types import Sample  # noqa: E402
-from rewards import build_reward  # noqa: E402
 
 KNOWN = Path(__file__).with_name("recorded_generations.yaml")
 _SPECIAL = re.compile(r"<\|[a-z_]+\|>")

@@ -27,9 +27,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval.eval_config import EvalConfig  # noqa: E402
 from mmrl.config import check, check_choice, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
+from mmrl.evaluation.eval_config import EvalConfig  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from scripts.claims.evaluations import evaluation, has_run, job, read_scores  # noqa: E402
 from scripts.claims.jobs import execute_all  # noqa: E402

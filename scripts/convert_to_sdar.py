@@ -20,7 +20,7 @@ from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
 
 if TYPE_CHECKING:
-    from models.network.core import MaskedTokenModel
+    from mmrl.models.network.core import MaskedTokenModel
 
 NAMES = {
     "<|start_header_id|>": "<|im_start|>",
@@ -59,9 +59,9 @@ def convert(config: Config) -> None:
         ConfigError: the checkpoint is not LLaDA's.
         FileNotFoundError, ValueError: see `load_model`.
     """
-    from models import load_model
-    from models.loading import build_network, save_model
-    from models.source import find_directory
+    from mmrl.models import load_model
+    from mmrl.models.loading import build_network, save_model
+    from mmrl.models.source import find_directory
 
     source = load_model(config.model)
     kind = source.public_config.get("model_type")

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from mmrl.config.help import Usage  # noqa: E402
 from mmrl.config.setting_docs import Setting, component_summary, options_class, settings  # noqa: E402
 from mmrl.config.shipped import first_line, shipped  # noqa: E402
-from rewards import REWARDS  # noqa: E402
+from mmrl.rewards import REWARDS  # noqa: E402
 
 FOLDER = "reference/settings"
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
@@ -34,7 +34,7 @@ COMMANDS = {
     "eval_v": "mmrl.eval_v",
     "probe": "mmrl.probe",
     "demo": "mmrl.demo.__main__",
-    "server": "rewards.server.__main__",
+    "server": "mmrl.rewards.server.__main__",
 }
 
 

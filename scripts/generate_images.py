@@ -26,6 +26,7 @@ from PIL import Image  # noqa: E402
 
 from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
+from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
 from mmrl.pretrained.known import known_file  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
@@ -34,10 +35,9 @@ from mmrl.run.denoising_frames import painted  # noqa: E402
 from mmrl.run.image_grid import BLACK, Cell, draw_heading, enlarge, page, scale, stack  # noqa: E402
 from mmrl.samplers import RULES, SamplerConfig, check_blocks, sample  # noqa: E402
 from mmrl.types import Prompt, Rollout  # noqa: E402
-from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER  # noqa: E402
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 T = TypeVar("T")
 TASK = "text_to_image"
@@ -114,8 +114,8 @@ USAGE = Usage("python scripts/generate_images.py", __doc__, Config)
 
 def generate(config: Config) -> list[Path]:
     """Sample and write the images; return their paths."""
+    from mmrl.models import load_policy
     from mmrl.runtime.device import find_device
-    from models import load_policy
 
     prompts = checked(config)
     policy = load_policy(**policy_options(config.policy), device=find_device(config.device))

@@ -104,7 +104,7 @@ USAGE = Usage("python scripts/make_skeleton.py", __doc__, Config)
 
 def llada_config(layers: int, width: int) -> dict[str, Any]:
     """`config.json` of LLaDA-8B-Instruct at other sizes."""
-    from models.families.llada import BACKBONE, TOKEN_IDS
+    from mmrl.models.families.llada import BACKBONE, TOKEN_IDS
 
     ids = {key: TOKEN_IDS[token] for key, token in CONFIG_TOKENS.items()}
     return {
@@ -149,8 +149,8 @@ def mmada_config(layers: int, width: int) -> dict[str, Any]:
 def lumina_config(layers: int, width: int) -> dict[str, Any]:
     """`config.json` of Lumina-DiMOO at other sizes; of the published one the class and the number
     of rows are known."""
-    from models.families.lumina import ARCHITECTURE
-    from models.families.lumina import ROWS as rows
+    from mmrl.models.families.lumina import ARCHITECTURE
+    from mmrl.models.families.lumina import ROWS as rows
 
     own = {"architectures": [ARCHITECTURE], "embedding_size": rows, "vocab_size": rows}
     return {key: v for key, v in llada_config(layers, width).items() if key != "auto_map"} | own
@@ -158,7 +158,7 @@ def lumina_config(layers: int, width: int) -> dict[str, Any]:
 
 def llada_v_config(layers: int, width: int, small: bool = False) -> dict[str, Any]:
     """`config.json` of LLaDA-V at other sizes, as far as its keys are known."""
-    from models.families.llada import TOKEN_IDS
+    from mmrl.models.families.llada import TOKEN_IDS
 
     side = SMALL_TOWER["image_size"] if small else 384
     return {
@@ -208,7 +208,7 @@ def llada_v_config(layers: int, width: int, small: bool = False) -> dict[str, An
 
 def dream_config(layers: int, width: int) -> dict[str, Any]:
     """`config.json` of DiffuCoder-7B-Instruct at other sizes."""
-    from models.families.dream import CLASSES, TOKEN_IDS
+    from mmrl.models.families.dream import CLASSES, TOKEN_IDS
 
     heads, end = width // HEAD_DIM, TOKEN_IDS["<|endoftext|>"]
     return {
@@ -245,7 +245,7 @@ def dream_config(layers: int, width: int) -> dict[str, Any]:
 
 def sdar_config(layers: int, width: int) -> dict[str, Any]:
     """`config.json` of SDAR-8B-Chat at other sizes; it names neither mask nor block size."""
-    from models.families.sdar import CLASSES, TOKEN_IDS
+    from mmrl.models.families.sdar import CLASSES, TOKEN_IDS
 
     heads, end = width // HEAD_DIM, TOKEN_IDS["<|endoftext|>"]
     return {
@@ -301,7 +301,7 @@ def make_tokenizer(base: bool = False) -> "PreTrainedTokenizerFast":
     Args:
         base: whether the last three, of turns, are absent, as in LLaDA-8B-Base.
     """
-    from models.families.llada import TOKEN_IDS
+    from mmrl.models.families.llada import TOKEN_IDS
 
     first, turns = TOKEN_IDS["<|startoftext|>"], TOKEN_IDS["<|start_header_id|>"]
     special = {n: f"<|unnamed_{n}|>" for n in range(first, TOKEN_IDS["<|eot_id|>"] + 1)}
@@ -317,9 +317,9 @@ def make_tokenizer(base: bool = False) -> "PreTrainedTokenizerFast":
 def make_lumina_tokenizer() -> "PreTrainedTokenizerFast":
     """A tokenizer with the ids of Lumina-DiMOO's up to its image codes. Those of the marks of turns
     are not published; here they are reserved tokens of LLaDA."""
-    from models.families import llada
-    from models.families.lumina import BEFORE_CODES, ROWS, TOKEN_IDS
-    from models.layouts.lumina_rows import UNCONDITIONAL
+    from mmrl.models.families import llada
+    from mmrl.models.families.lumina import BEFORE_CODES, ROWS, TOKEN_IDS
+    from mmrl.models.layouts.lumina_rows import UNCONDITIONAL
 
     codes, newline = ROWS - CODES, TOKEN_IDS["<|reserved_token_0|>"]
     marks = ["<system>", "</system>", "<user>", "</user>"]
@@ -333,7 +333,7 @@ def make_lumina_tokenizer() -> "PreTrainedTokenizerFast":
 
 def make_sdar_tokenizer() -> "PreTrainedTokenizerFast":
     """A tokenizer with the ids of SDAR's, see `make_byte_tokenizer`."""
-    from models.families.sdar import MASK_ID, TOKEN_IDS
+    from mmrl.models.families.sdar import MASK_ID, TOKEN_IDS
 
     first = TOKEN_IDS["<|endoftext|>"]
     special = {n: f"<|unnamed_{n}|>" for n in range(first, MASK_ID)} | {MASK_ID: "<|MASK|>"}
@@ -373,7 +373,7 @@ def write_dream_tokenizer(folder: Path) -> None:
     no text is encoded to, and special tokens after them."""
     from tokenizers import pre_tokenizers
 
-    from models.families.dream import TOKEN_IDS
+    from mmrl.models.families.dream import TOKEN_IDS
 
     first, last = TOKEN_IDS["<|endoftext|>"], TOKEN_IDS["<|mask|>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -442,9 +442,9 @@ def make_skeleton(config: Config) -> None:
         return _make_vq(config, folder)
     if config.family == "amused":
         return _make_amused(config, folder)
-    from models.families import get_family
-    from models.families.llada import TOKEN_IDS
-    from models.loading import build_network, public_names
+    from mmrl.models.families import get_family
+    from mmrl.models.families.llada import TOKEN_IDS
+    from mmrl.models.loading import build_network, public_names
 
     raw = model_config(config)
     (folder / "config.json").write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n")
@@ -473,9 +473,9 @@ def _make_vq(config: Config, folder: Path) -> None:
     """The image tokenizer in float32, as published, with the default sizes of its public code."""
     import torch
 
-    from models.image_tokenizers.image_tokenizer import save_vq
-    from models.image_tokenizers.magvit import MagvitV2
-    from models.image_tokenizers.magvit_config import MagvitConfig
+    from mmrl.models.image_tokenizers.image_tokenizer import save_vq
+    from mmrl.models.image_tokenizers.magvit import MagvitV2
+    from mmrl.models.image_tokenizers.magvit_config import MagvitConfig
 
     torch.manual_seed(config.seed)
     save_vq(MagvitV2(MagvitConfig(ch=config.width)), folder)
@@ -485,7 +485,7 @@ def _make_lumina_vq(config: Config, folder: Path) -> None:
     """diffusers' `VQModel` with 16 x 16 pixels a code, aMUSEd's sizes at the width 4096."""
     import torch
 
-    from models.image_tokenizers.image_tokenizer import build_vq, save_vq
+    from mmrl.models.image_tokenizers.image_tokenizer import build_vq, save_vq
 
     unit = max(32, config.width // 32)
     sizes = {

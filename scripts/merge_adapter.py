@@ -44,11 +44,11 @@ def merge(config: Config) -> None:
         ConfigError: it is no adapter.
         FileNotFoundError, ValueError: see `load_model`.
     """
+    from mmrl.models import load_model
+    from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
+    from mmrl.models.policy import load_tokenizer, save_checkpoint
+    from mmrl.models.source import find_directory
     from mmrl.run.checkpoint import write_directory
-    from models import load_model
-    from models.adapter_source import ADAPTER_CONFIG, is_adapter
-    from models.policy import load_tokenizer, save_checkpoint
-    from models.source import find_directory
 
     directory = find_directory(config.adapter)
     if not is_adapter(directory):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +12,9 @@ Graph = dict[str, set[str]]
 
 def find_modules(root: Path, packages: Iterable[str]) -> dict[str, Path]:
     """Dotted name -> file of every module; a package has the name of its folder."""
-    files = sorted(path for package in packages for path in (root / package).rglob("*.py"))
+    walks = (os.walk(root / package, followlinks=True) for package in packages)
+    found = (Path(folder, name) for walk in walks for folder, _, names in walk for name in names)
+    files = sorted(path for path in found if path.suffix == ".py")
     names = (".".join(path.relative_to(root).with_suffix("").parts) for path in files)
     return {name.removesuffix(".__init__"): path for name, path in zip(names, files, strict=True)}
 

@@ -11,19 +11,19 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from PIL import Image
 
-from eval.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
 from mmrl.algorithms import load_algorithm
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import load_config
 from mmrl.config.shipped import first_line
 from mmrl.config.yaml_file import read_yaml
 from mmrl.data.prompts import load_prompts
+from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, EvalConfig, load_settings
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_geometry
+from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
 from mmrl.samplers import find_unread
 from mmrl.sft_config import SFTConfig
-from rewards.judging.template import load_template
 from scripts.claims.table import Table
 from scripts.claims.table_config import Config as TableConfig
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
-from eval.eval_config import TEXT_TASKS, VISION_TASKS
-from eval.eval_config import load_settings as load_benchmark
 from mmrl.config import load_config
 from mmrl.config.help import about, overview
 from mmrl.demo.demo_config import DemoConfig
+from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS
+from mmrl.evaluation.eval_config import load_settings as load_benchmark
 from mmrl.preflight.probe_config import ProbeConfig
+from mmrl.rewards import REWARDS, check_reward
+from mmrl.rewards.server.server_config import ServerConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft import SFTConfig
-from rewards import REWARDS, check_reward
-from rewards.server.server_config import ServerConfig
 from tests.by_path import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +32,7 @@ SETTINGS = {
     "mmrl.sft": SFTConfig,
     "mmrl.probe": ProbeConfig,
     "mmrl.demo": DemoConfig,
-    "rewards.server": ServerConfig,
+    "mmrl.rewards.server": ServerConfig,
 }
 EXECUTABLE = ("mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.eval_v", "mmrl.probe")
 FILES_OF_THE_USER = ("mbpp.jsonl", "evaluation_metadata.jsonl", "SEED-Bench.json", "questions.json")
@@ -220,8 +220,8 @@ def test_the_tutorial_runs_and_its_step_makes_better_rollouts_more_likely(checko
 def test_the_reward_of_the_page_scores_images() -> None:
     from PIL import Image
 
+    from mmrl.rewards.registry.reward_options import check_options
     from mmrl.types import Sample
-    from rewards.registry.reward_options import check_options
 
     scope: dict = {}
     page = TEXT["docs/how_to/rewards.md"]

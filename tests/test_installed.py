@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("mmrl", "models", "rewards", "eval")
-SOURCES = (*PACKAGES, "configs", "pyproject.toml", "README.md", "LICENSE")
+FOLDERS = ("models", "rewards", "eval", "configs")
+"""Linked inside `mmrl`."""
+SOURCES = ("mmrl", *FOLDERS, "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +20,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """A wheel, built from a copy, because setuptools leaves its work beside the sources."""
     copy = tmp_path_factory.mktemp("copy")
     for name in SOURCES:
-        take = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        take(ROOT / name, copy / name)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, symlinks=True)
+        else:
+            shutil.copy(ROOT / name, copy / name)
     command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation"]
     done = subprocess.run([*command, "-w", "."], cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -28,17 +31,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def test_a_wheel_holds_every_module_and_configuration_and_claims_four_names(
+def test_a_wheel_holds_every_module_and_configuration_and_claims_one_name(
     wheel: zipfile.ZipFile,
 ) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    modules = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-    }
-    shipped = {f"mmrl/{path.relative_to(ROOT)}" for path in (ROOT / "configs").rglob("*.yaml")}
-    assert held == modules | shipped
+    walk = os.walk(ROOT / "mmrl", followlinks=True)
+    files = {Path(folder, name).relative_to(ROOT) for folder, _, names in walk for name in names}
+    assert held == {path.as_posix() for path in files if path.suffix in {".py", ".yaml"}}
+    assert {name.partition("/")[0] for name in held} == {"mmrl"}
 
 
 @pytest.mark.slow
@@ -68,3 +68,29 @@ def test_an_installed_package_finds_its_runs_and_says_what_only_the_repository_h
     assert "model.path is 'datasets/shapes/checkpoints/mmada_careless'" in refused.stderr
     assert "comes with the repository" in refused.stderr and "in a clone" in refused.stderr
     assert not list(elsewhere.iterdir())
+
+
+def test_files_of_the_user_may_have_the_names_of_our_folders(tmp_path: Path) -> None:
+    for name in ("rewards.py", "eval.py", "models/__init__.py", "configs/__init__.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("raise RuntimeError('a file of the user')")
+    done = subprocess.run(
+        [sys.executable, "-m", "mmrl.rl", "config=configs/rl/llada_gsm8k.yaml", "dry_run=true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_second_clone_runs_its_own_code(tmp_path: Path) -> None:
+    for name in ("mmrl", *FOLDERS):
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
+    names = ("mmrl.types", "mmrl.models.policy", "mmrl.rewards.math", "mmrl.evaluation.results")
+    imports = "; ".join(f"import {name}; print({name}.__file__)" for name in names)
+    done = subprocess.run(
+        [sys.executable, "-c", imports], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    files = [str(tmp_path.joinpath(*name.split("."))) + ".py" for name in names]
+    assert done.stdout.splitlines() == files

@@ -13,7 +13,9 @@ import pytest
 from tests.import_graph import Graph, draw_imports, find_circles, find_modules, find_wrong_arrows
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("mmrl", "models", "rewards", "eval")
+FOLDERS = ("mmrl", "models", "rewards", "eval")
+LINKED = {"models": "models", "rewards": "rewards", "evaluation": "eval", "configs": "configs"}
+"""Names inside `mmrl`, each a link to a folder at the top level."""
 TEXT_SUFFIXES = {".py", ".yaml", ".toml", ".md", ".txt", ".sh", ""}
 SKIPPED_FOLDERS = {".hypothesis", ".git", ".venv", "runs", "build", "__pycache__"}
 
@@ -70,7 +72,7 @@ ORDER = """
 mmrl mmrl.randomness mmrl.features
 mmrl.types
 mmrl.config
-models rewards
+mmrl.models mmrl.rewards
 mmrl.runtime
 mmrl.data
 mmrl.samplers
@@ -81,7 +83,7 @@ mmrl.run
 mmrl.training.lora_layer mmrl.training.adapter_dropout
 mmrl.training.adapter
 mmrl.training.trainable
-mmrl.objectives eval
+mmrl.objectives mmrl.evaluation
 mmrl.rollouts
 mmrl.run_config
 mmrl.rl_config mmrl.sft_config
@@ -101,7 +103,7 @@ def is_command(path: Path) -> bool:
     )
 
 
-MODULES = find_modules(ROOT, PACKAGES)
+MODULES = find_modules(ROOT, ["mmrl"])
 COMMANDS = {name for name, path in MODULES.items() if is_command(path)}
 
 
@@ -164,7 +166,7 @@ def test_imports_lead_from_a_room_to_an_earlier_one() -> None:
 
 
 def test_commands_are_found_by_what_makes_them_run() -> None:
-    assert {"mmrl.rl", "mmrl.sft", "mmrl.eval", "rewards.server.__main__"} <= COMMANDS
+    assert {"mmrl.rl", "mmrl.sft", "mmrl.eval", "mmrl.rewards.server.__main__"} <= COMMANDS
     assert "mmrl.types" not in COMMANDS
 
 
@@ -173,7 +175,7 @@ MOST_FILES = 25
 
 
 def test_no_folder_of_a_package_is_a_long_list() -> None:
-    for folder in {path.parent for path in MODULES.values()}:
+    for folder in {path.resolve().parent for path in MODULES.values()}:
         name = folder.relative_to(ROOT).as_posix()
         paths = {path.relative_to(folder) for path in own_files(".py", ".md", under=name)}
         files, entries = {p for p in paths if len(p.parts) == 1}, {p.parts[0] for p in paths}
@@ -188,25 +190,44 @@ def test_the_hugging_face_package_wins_the_name_datasets() -> None:
     assert ROOT / "datasets" not in Path(spec.origin).parents
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_package_is_imported_from_this_checkout(package: str) -> None:
-    spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.origin is not None
-    assert Path(spec.origin).parent == ROOT / package
+def test_all_of_the_package_is_imported_from_this_checkout() -> None:
+    for name in ("mmrl", "mmrl.models", "mmrl.rewards", "mmrl.evaluation"):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None
+        assert Path(spec.origin).parent == ROOT.joinpath(*name.split("."))
+
+
+def test_folders_of_the_top_level_are_linked_inside_the_package() -> None:
+    links = {
+        path.name: os.readlink(path) for path in (ROOT / "mmrl").iterdir() if path.is_symlink()
+    }
+    assert links == {name: f"../{folder}" for name, folder in LINKED.items()}
+
+
+def test_no_file_imports_a_linked_folder_by_its_name_at_the_top_level() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in own_files(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _imported_names(node)
+        if name.partition(".")[0] in {"models", "rewards", "eval"}
+    ]
+    assert not wrong, wrong
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""] if not node.level else []
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
 
 
 SETTINGS = [
     "mmrl.sft",
     "mmrl.eval",
     "mmrl.eval_v",
-    "rewards.server.server_config",
     "scripts.miniature",
-    *(
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for folder in PACKAGES
-        for path in own_files(".py", under=folder)
-        if path.stem.endswith("_config") or path.stem == "settings"
-    ),
+    "mmrl.config.settings",
+    *(name for name in MODULES if name.endswith("_config")),
 ]
 
 
@@ -219,7 +240,7 @@ def test_settings_and_commands_are_imported_without_torch(name: str) -> None:
 
 
 def test_a_reward_is_imported_without_torch_so_that_its_options_are_checked_at_once() -> None:
-    from rewards import REWARDS
+    from mmrl.rewards import REWARDS
 
     for path in REWARDS.values():
         assert "torch" not in loaded_with(path.partition(":")[0]), path
@@ -232,7 +253,7 @@ def test_samplers_estimators_and_algorithms_know_no_model_and_no_reward(part: st
         for name in MODULES
         if name.startswith(f"mmrl.{part}")
         for other in loaded_with(name)
-        if other.split(".")[0] in {"models", "rewards", "eval"}
+        if other.startswith(("mmrl.models", "mmrl.rewards", "mmrl.evaluation"))
     ]
     assert not wrong, wrong
 
@@ -242,8 +263,8 @@ def test_no_module_needs_what_only_an_extra_brings_to_be_imported() -> None:
     optional |= {"gradio", "playwright", "trackio"}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
-        for package in PACKAGES
-        for path in own_files(".py", under=package)
+        for folder in FOLDERS
+        for path in own_files(".py", under=folder)
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in [getattr(node, "module", None), *(alias.name for alias in node.names)]
@@ -283,7 +304,7 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     empty_names = {"utils", "helpers", "helper", "misc", "common", "v2"}
     wrong = [
         path
-        for folder in PACKAGES
+        for folder in FOLDERS
         for path in own_files(".py", under=folder)
         if path.stem in empty_names
     ]
@@ -291,6 +312,6 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
 
 
 def test_every_package_folder_has_an_init_file() -> None:
-    folders = {path.parent for package in PACKAGES for path in own_files(".py", under=package)}
+    folders = {path.parent for each in FOLDERS for path in own_files(".py", under=each)}
     missing = [folder for folder in folders if not (folder / "__init__.py").exists()]
     assert not missing, missing

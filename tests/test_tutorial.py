@@ -14,11 +14,11 @@ from mmrl.algorithms import (
     policy_loss,
 )
 from mmrl.estimators import score
+from mmrl.models import load_policy
 from mmrl.randomness import generator
+from mmrl.rewards import build_reward
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Sample
-from models import load_policy
-from rewards import build_reward
 
 CHECKPOINTS = Path(__file__).parents[1] / "datasets" / "shapes" / "checkpoints"
 METADATA = {"tag": "colors", "include": [{"class": "circle", "count": 1, "color": "red"}]}

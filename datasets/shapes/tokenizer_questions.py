@@ -44,7 +44,7 @@ def words() -> set[str]:
 
 def train() -> PreTrainedTokenizerFast:
     """The tokenizer."""
-    from models.layouts.image_chat import SYSTEM
+    from mmrl.models.layouts.image_chat import SYSTEM
 
     return build(words(), gap="\\n\\n", tags=[SYSTEM])
 

@@ -10,8 +10,8 @@ pairs of a prompt's completions, so their expectation does not depend on the siz
 To add one, write a file with a class that has what `DiversityMetric` asks for, and one line here.
 """
 
-from eval.diversity.metric import Completions, DiversityMetric
-from eval.diversity.registry import DIVERSITY, build_metrics, check_metrics, name_values
+from mmrl.evaluation.diversity.metric import Completions, DiversityMetric
+from mmrl.evaluation.diversity.registry import DIVERSITY, build_metrics, check_metrics, name_values
 
 __all__ = [
     "DIVERSITY",

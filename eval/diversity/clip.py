@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from eval.diversity.metric import Completions
-from rewards.networks.dual_encoder import DualEncoder
-from rewards.networks.open_clip_encoder import load_encoder
-from rewards.networks.placement import NetworkOptions
-from rewards.parsing.images import as_rgb
+from mmrl.evaluation.diversity.metric import Completions
+from mmrl.rewards.networks.dual_encoder import DualEncoder
+from mmrl.rewards.networks.open_clip_encoder import load_encoder
+from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.parsing.images import as_rgb
 
 
 @dataclass(kw_only=True, eq=False)

@@ -21,7 +21,7 @@ from typing import Any
 
 from accelerate.utils import gather_object
 
-from eval.diversity.metric import Completions, DiversityMetric
+from mmrl.evaluation.diversity.metric import Completions, DiversityMetric
 
 
 @dataclass

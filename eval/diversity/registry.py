@@ -6,16 +6,16 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.diversity.metric import DiversityMetric
 from mmrl.config import ConfigError, check, check_choice
-from models.task_names import writes_images
-from rewards.registry.reward_options import check_options
+from mmrl.evaluation.diversity.metric import DiversityMetric
+from mmrl.models.task_names import writes_images
+from mmrl.rewards.registry.reward_options import check_options
 
 DIVERSITY: dict[str, str] = {
-    "clip": "eval.diversity.clip:CLIPDiversity",
-    "shapes": "eval.diversity.shapes:ShapesDiversity",
-    "text": "eval.diversity.text:TextDiversity",
-    "tokens": "eval.diversity.tokens:TokenDiversity",
+    "clip": "mmrl.evaluation.diversity.clip:CLIPDiversity",
+    "shapes": "mmrl.evaluation.diversity.shapes:ShapesDiversity",
+    "text": "mmrl.evaluation.diversity.text:TextDiversity",
+    "tokens": "mmrl.evaluation.diversity.tokens:TokenDiversity",
 }
 
 

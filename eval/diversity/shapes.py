@@ -1,7 +1,7 @@
 """What differs between images of the shapes world: background, positions and sizes of objects.
 
-Images are read by their pixels (`rewards.detection.shapes_detector`). With A and B the multisets of
-the objects' positions, or of their sizes,
+Images are read by their pixels (`mmrl.rewards.detection.shapes_detector`). With A and B the
+multisets of the objects' positions, or of their sizes,
 
     d_background = 1 where the backgrounds differ, and 0 otherwise
     d_position, d_size = 1 - 2 |A ∩ B| / (|A| + |B|)
@@ -19,8 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from PIL import Image
 
-from eval.diversity.metric import Completions
-from rewards.detection.shapes_detector import BACKGROUNDS, Detection, detect
+from mmrl.evaluation.diversity.metric import Completions
+from mmrl.rewards.detection.shapes_detector import BACKGROUNDS, Detection, detect
 
 GRID = 8
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from eval.diversity.metric import Completions
+from mmrl.evaluation.diversity.metric import Completions
 
 
 @dataclass(kw_only=True)

@@ -71,7 +71,8 @@ def commands(root: Path) -> str:
     Args:
         root: folder of the packages; of a checkout, scripts and generators are listed too.
     """
-    modules = [*root.glob("mmrl/*.py"), *root.glob("[mr]*/*/__main__.py")]
+    patterns = ("mmrl/*.py", "mmrl/*/__main__.py", "mmrl/*/*/__main__.py")
+    modules = (path for pattern in patterns for path in root.glob(pattern))
     scripts = [
         path.relative_to(root)
         for pattern in ("scripts/*.py", "scripts/bench/*.py", "datasets/*/*.py")

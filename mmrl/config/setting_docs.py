@@ -2,7 +2,7 @@
 
 The meaning is the docstring below a field of a dataclass, or the `Args:` of a class whose
 constructor takes the options. The metadata of a field whose value is the options of components
-names their dict or dataclass: `{"holds": "rewards:REWARDS"}`. A field with
+names their dict or dataclass: `{"holds": "mmrl.rewards:REWARDS"}`. A field with
 `{"retired": True}` is read from older configurations and not listed.
 """
 

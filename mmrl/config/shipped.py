@@ -5,10 +5,8 @@ from pathlib import Path
 
 
 def configs() -> Path:
-    """The folder `configs`: inside the installed package, beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+    """The folder `configs`; in a checkout the package has a link to it."""
+    return (Path(__file__).resolve().parents[1] / "configs").resolve()
 
 
 def find_config(path: str) -> Path:

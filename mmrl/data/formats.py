@@ -17,9 +17,9 @@ from mmrl.data import questions
 from mmrl.data.dpg_bench import dpg_bench, group_questions
 from mmrl.data.livecodebench import livecodebench
 from mmrl.data.questions import Row, drop_empty, omit
-from rewards.countdown import read_whole_number, read_whole_numbers
-from rewards.detection.geneval_rules import check_clauses
-from rewards.parsing.extraction import find_boxed, find_hashed
+from mmrl.rewards.countdown import read_whole_number, read_whole_numbers
+from mmrl.rewards.detection.geneval_rules import check_clauses
+from mmrl.rewards.parsing.extraction import find_boxed, find_hashed
 
 TAGS = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
 """GenEval's tags (arXiv 2310.11513)."""
@@ -218,7 +218,7 @@ GROUPED: dict[str, Callable[[Iterable[tuple[str, Any]]], Iterator[tuple[str, Row
 
 def _check_geneval(row: Row) -> None:
     """Check what every reward relies on; each reward checks its own classes and colours."""
-    edit = "edited" in row  # whose tags are kinds of edits, see `rewards.shapes_edit`
+    edit = "edited" in row  # whose tags are kinds of edits, see `mmrl.rewards.shapes_edit`
     if not edit and row.get("tag") not in TAGS:
         raise ValueError(f"tag is {row.get('tag')!r}; allowed: {', '.join(TAGS)}")
     for key in ("include", "exclude"):

@@ -23,7 +23,7 @@ import pyarrow
 from PIL import ExifTags, Image, ImageOps
 
 from mmrl.config import ConfigError
-from rewards.parsing.images import as_rgb
+from mmrl.rewards.parsing.images import as_rgb
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from mmrl.data.lazy_images import LazyImages, check_images
 from mmrl.data.messages import assign_images, message_text, read_messages, user_message
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
+from mmrl.models.task_names import EDITS
 from mmrl.types import Prompt
-from models.task_names import EDITS
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

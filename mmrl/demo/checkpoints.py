@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from mmrl.config import check, merge
 from mmrl.demo.demo_config import TINY_VQ, DemoConfig
 from mmrl.demo.run_files import find_runs, read_settings
+from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 from mmrl.pretrained.known import families, known_file
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.run.checkpoint import checkpoint_steps
-from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 def find_checkpoints(config: DemoConfig) -> dict[str, ModelConfig]:
@@ -82,8 +82,8 @@ class Checkpoints:
             ConfigError: no such name.
             FileNotFoundError, ValueError: see `load_policy`.
         """
+        from mmrl.models import load_policy
         from mmrl.runtime.device import find_device
-        from models import load_policy
 
         check(name in self.models, "checkpoint", name, "one of the list")
         with self._lock:

@@ -98,7 +98,7 @@ def _tokenizer(run: Path, row: Mapping[str, Any]) -> Any:
     """The tokenizer of the run's last model, or else of the one it started from."""
     if not isinstance(row["completion"], str):
         return None
-    from models.policy import load_tokenizer
+    from mmrl.models.policy import load_tokenizer
 
     model = read_settings(run).get("model")
     start = model.get("path") if isinstance(model, dict) else None

@@ -17,8 +17,8 @@ from mmrl.samplers import SamplerConfig, check_sampler, sample
 if TYPE_CHECKING:
     from PIL import Image
 
+    from mmrl.models import Policy
     from mmrl.types import Prompt
-    from models import Policy
 
 MOST_STEPS, MOST_POSITIONS = 4096, 65536
 """What a trace may have; larger ones would fill the page."""

@@ -16,7 +16,7 @@ from mmrl.samplers.logits import block_inputs, embeddings, guided_output
 from mmrl.types import Canvas, Passes
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 class TokenScores(NamedTuple):
@@ -162,7 +162,7 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
     which token is written, not what the state is worth.
 
     Args:
-        model: `models.network.value_head.ValueNetwork`, possibly wrapped.
+        model: `mmrl.models.network.value_head.ValueNetwork`, possibly wrapped.
         canvas: B finished rows.
         passes: K mask draws over them.
 

@@ -16,7 +16,7 @@ from mmrl.config import ConfigError
 from mmrl.data.arrow_bytes import holds_bytes
 from mmrl.data.image_sources import find_image
 from mmrl.data.lazy_images import LazyImage
-from models.layouts.pixels import image_to_pixels
+from mmrl.models.layouts.pixels import image_to_pixels
 
 if TYPE_CHECKING:
     from datasets import Dataset

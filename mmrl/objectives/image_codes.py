@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from mmrl.data.lazy_images import LazyImage
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.layout_config import ImageFit
+from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.objectives.code_cache import CodeCache
 from mmrl.objectives.image_codes_config import ImageCodesConfig
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.layout_config import ImageFit
-from models.layouts.pixels import image_to_pixels
 
 PIXELS = "1"
 """Version of `image_to_pixels`: codes of another are not read."""

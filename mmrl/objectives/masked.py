@@ -28,6 +28,13 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.config import NotHereError, check
 from mmrl.data.row_stream import RowStream
 from mmrl.data.stream import stream_positions
+from mmrl.models.families import FAMILIES, find_family, mmada
+from mmrl.models.families.family import Family
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.text_to_image import TextToImage
+from mmrl.models.loading import outline
+from mmrl.models.policy import Policy
 from mmrl.objectives.image_codes import ImageCodes
 from mmrl.objectives.image_pairs import Pair, StoredPairs, open_pairs
 from mmrl.objectives.masked_config import PARTS, EditsConfig, MaskedConfig
@@ -46,13 +53,6 @@ from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator, stable_seed
 from mmrl.training.trainable import require_gradients, train_parts
-from models.families import FAMILIES, find_family, mmada
-from models.families.family import Family
-from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.text_to_image import TextToImage
-from models.loading import outline
-from models.policy import Policy
 
 EPS = 1e-3
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from mmrl.config import check
+from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.objectives.image_codes_config import ImageCodesConfig
 from mmrl.objectives.pairs_config import PairsConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
-from models.layouts.layout_config import ImageFit
 
 PARTS = ("text_to_image", "image_to_text", "text", "image_edit")
 

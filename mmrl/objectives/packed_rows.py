@@ -17,9 +17,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mmrl.estimators.chunked_logprobs import LogProbReduction
 from mmrl.features import Features
+from mmrl.models.network.network import Network
+from mmrl.models.network.pattern import may_attend
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
-from models.network.network import Network
-from models.network.pattern import may_attend
 
 
 @dataclass

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models.families import get_family
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.loading import build_network, load_model, new_model, outline
+from mmrl.models.network.network import Network
+from mmrl.models.policy import Policy, build_layouts, load_tokenizer
+from mmrl.models.source import find_directory
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.start_config import StartConfig
 from mmrl.randomness import generator
 from mmrl.runtime.sharding.shardable import check_shardable
-from models.families import get_family
-from models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq, outline_vq
-from models.layouts.layout_config import LayoutConfig
-from models.loading import build_network, load_model, new_model, outline
-from models.network.network import Network
-from models.policy import Policy, build_layouts, load_tokenizer
-from models.source import find_directory
 
 
 def outline_policy(

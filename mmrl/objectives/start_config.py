@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from mmrl.config import check
+from mmrl.models.network.core_config import CoreConfig
+from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.pretrained.model_config import LoraConfig
-from models.network.core_config import CoreConfig
-from models.quantization_config import QuantizationConfig
 
 
 @dataclass(kw_only=True)
@@ -66,7 +66,7 @@ class StartConfig:
     quantization_config: QuantizationConfig | None = None
     """Hold the weights beside the adapter in 4 bits, by bitsandbytes; only with `lora`."""
     attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
-    """Attention kernel; `auto` follows device and precision, see `models.network.attention`."""
+    """Attention kernel; `auto` follows device and precision: `mmrl.models.network.attention`."""
     save_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Stored precision of the saved weights; the factors of an adapter keep theirs."""
 

@@ -27,6 +27,14 @@ from transformers import PreTrainedTokenizerBase
 from mmrl.config import NotHereError, check
 from mmrl.data.image_sources import find_image_root
 from mmrl.data.rows import open_rows, read_row
+from mmrl.models.families import llada, llada_v
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.loading import outline
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.network import Network
+from mmrl.models.network.vision import Vision
+from mmrl.models.policy import Policy
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.objective import find_outline
 from mmrl.objectives.packed_rows import Rows, compute_loss
@@ -45,14 +53,6 @@ from mmrl.pretrained.model_config import ModelConfig
 from mmrl.runtime.deepspeed_launch import check_images
 from mmrl.runtime.interrupt import check as check_stop
 from mmrl.training.trainable import require_gradients, train_parts
-from models.families import llada, llada_v
-from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
-from models.layouts.layout_config import LayoutConfig
-from models.loading import outline
-from models.network.core import MaskedTokenModel
-from models.network.network import Network
-from models.network.vision import Vision
-from models.policy import Policy
 
 
 class Completions:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from mmrl.config import check
+from mmrl.models.layouts.layout_config import ImageFit
 from mmrl.objectives.image_codes_config import ImageCodesConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
 from mmrl.objectives.vision_config import VisionConfig
-from models.layouts.layout_config import ImageFit
 
 
 @dataclass(kw_only=True)

@@ -15,9 +15,9 @@ from mmrl.data.formats import adapt_row, find_formats
 from mmrl.data.image_sources import find_image, read_image_values
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.messages import IMAGE, Message, assign_images, message_text, read_messages
+from mmrl.models.layouts.image_marks import MARK
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.types import Prompt
-from models.layouts.image_marks import MARK
 
 Find = Callable[[Any], Any]
 """Finds an image by the value of a row."""

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from mmrl.models.layouts.question_layout import Album, with_images
 from mmrl.objectives.corruptions.corruption import View
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text_examples import Example
-from models.layouts.question_layout import Album, with_images
 
 
 def build_prompt(example: Example, album: Album | None) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,11 @@ from mmrl.config import ConfigError
 from mmrl.data.image_sources import find_image_root
 from mmrl.data.lazy_images import LazyImages, check_images
 from mmrl.data.rows import read_rows
+from mmrl.models.families import FAMILIES
+from mmrl.models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
+from mmrl.models.layouts.question_layout import Album, QuestionLayout
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.models.policy import Policy
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.image_codes import ImageCodes
 from mmrl.objectives.image_codes_config import ImageCodesConfig
@@ -25,11 +30,6 @@ from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
 from mmrl.types import Prompt
-from models.families import FAMILIES
-from models.layouts.image_codes_chat import CodesAlbum, ImageCodesChat
-from models.layouts.question_layout import Album, QuestionLayout
-from models.layouts.text_layout import TextLayout
-from models.policy import Policy
 
 logger = logging.getLogger(__name__)
 

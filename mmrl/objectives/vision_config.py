@@ -31,7 +31,7 @@ class VisionConfig:
     """A larger grid is shrunk to about this many tiles: the number in `anyres_max_`."""
 
     def __post_init__(self) -> None:
-        from models.layouts.anyres import grids_between
+        from mmrl.models.layouts.anyres import grids_between
 
         where = "objective.vision"
         for key, value in asdict(self).items():

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from eval.eval_config import EvalConfig
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.models.families import get_family
+from mmrl.models.task_names import EDITS, writes_images
 from mmrl.preflight.disk import VQ_BYTES, format_size
 from mmrl.preflight.logits_memory import count_logits
 from mmrl.preflight.policy_sizes import count_weights
 from mmrl.preflight.public_sizes import BYTES, MMADA_8B, find_sizes
 from mmrl.pretrained.known import image_tokens, known_config, own_vq
-from models.families import get_family
-from models.task_names import EDITS, writes_images
 
 
 def describe_needs(config: EvalConfig) -> Iterator[str]:

@@ -2,15 +2,15 @@
 
 from importlib import import_module
 
-from eval.comparison import check_evaluations
-from eval.eval_config import BENCHMARKS, EvalConfig
 from mmrl.config import to_yaml
+from mmrl.evaluation.comparison import check_evaluations
+from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
 from mmrl.preflight.eval_memory import describe_needs
 from mmrl.preflight.probe_config import FEW
 from mmrl.preflight.probe_samples import make_dummy_samples
 from mmrl.preflight.reward_probe import format_probes, offline, probe_rewards
+from mmrl.rewards.scoring.terms import key_of
 from mmrl.runtime.device import find_device
-from rewards.scoring.terms import key_of
 
 
 def describe(config: EvalConfig) -> str:

@@ -4,11 +4,11 @@ status."""
 import sys
 from collections.abc import Sequence
 
-from eval.eval_config import load_settings
 from mmrl import begin
 from mmrl.config.command import Usage, run_command
+from mmrl.evaluation.eval_config import load_settings
+from mmrl.rewards.scoring.failures import RewardError
 from mmrl.runtime.activity import activity, with_display
-from rewards.scoring.failures import RewardError
 
 
 def run_evaluation(usage: Usage, arguments: Sequence[str], tasks: Sequence[str]) -> int:
@@ -27,7 +27,7 @@ def run_evaluation(usage: Usage, arguments: Sequence[str], tasks: Sequence[str])
     def work() -> None:
         config = load_settings(arguments, tasks)
         with activity("importing torch"):
-            from eval.comparison import run
+            from mmrl.evaluation.comparison import run
             from mmrl.preflight.eval_plan import describe
 
         begin()

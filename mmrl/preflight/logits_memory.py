@@ -1,8 +1,8 @@
 """Bytes of logits and of what is computed from them, whole or in parts."""
 
+from mmrl.models.network.network import Network
 from mmrl.runtime.logits_budget import rows_at_once, rows_scored_at_once
 from mmrl.samplers import RULES, SamplerConfig
-from models.network.network import Network
 
 
 def hold_logits(

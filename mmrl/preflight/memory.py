@@ -9,6 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from mmrl.algorithms.forwards import passes_per_rollout
+from mmrl.models.families import get_family
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.network import Network
+from mmrl.models.task_names import EDITS, writes_images
 from mmrl.preflight.logits_memory import count_logits, hold_logits
 from mmrl.preflight.policy_sizes import (
     count_policy,
@@ -36,10 +40,6 @@ from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.runtime.computation import choose
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.training.trainable import trained_in_full
-from models.families import get_family
-from models.network.core import MaskedTokenModel
-from models.network.network import Network
-from models.task_names import EDITS, writes_images
 
 
 def estimate(

@@ -10,6 +10,8 @@ from mmrl import samplers
 from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.config import to_yaml
+from mmrl.models.families import get_family
+from mmrl.models.loading import outline
 from mmrl.preflight.disk import VQ_BYTES, describe_disk
 from mmrl.preflight.memory import estimate, find_block_size
 from mmrl.preflight.memory_plan import describe_memory
@@ -31,8 +33,6 @@ from mmrl.runtime.launch import count_processes
 from mmrl.runtime.placement import read_placement
 from mmrl.training.trainable import train_parts, trained_counts
 from mmrl.types import Prompt
-from models.families import get_family
-from models.loading import outline
 
 
 def describe(config: RLConfig, world_size: int | None = None) -> str:

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 import torch
 
+from mmrl.models.families import get_family
+from mmrl.models.network.network import Network
+from mmrl.models.quantization import list_quantized
 from mmrl.preflight.public_sizes import BYTES
 from mmrl.preflight.state_memory import ModelBytes, count_model, gather_share
 from mmrl.rl_config import RLConfig
@@ -16,9 +19,6 @@ from mmrl.runtime.sharding.rollout_weights import (
     explain_rollout_weights,
 )
 from mmrl.training.trainable import trained_in_full
-from models.families import get_family
-from models.network.network import Network
-from models.quantization import list_quantized
 
 
 def outline_policy(raw: Mapping[str, Any]) -> Network:

@@ -11,10 +11,10 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
+from mmrl.models.task_names import writes_images
 from mmrl.randomness import generator
 from mmrl.run.sample_files import ROLLOUTS, find_samples, samples_of
 from mmrl.types import Chunk, Prompt, Sample
-from models.task_names import writes_images
 
 
 class ProbeSamples(NamedTuple):

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from mmrl.models.families import find_family, get_family
 from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
-from models.families import find_family, get_family
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 

@@ -13,12 +13,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from mmrl.config import NotHereError
 from mmrl.preflight.probe_samples import ProbeSamples, cut_at_words
+from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
+from mmrl.rewards.scoring.returned import Failure, Result
+from mmrl.rewards.scoring.scorer import Scorer, check_prompts
+from mmrl.rewards.scoring.terms import Term, build_term, key_of
 from mmrl.rollouts.tasks import check_chunks
 from mmrl.types import Prompt, Sample
-from rewards.registry.interface import CutsCompletions, Served, in_step
-from rewards.scoring.returned import Failure, Result
-from rewards.scoring.scorer import Scorer, check_prompts
-from rewards.scoring.terms import Term, build_term, key_of
 
 CALL = 4
 """Samples of one call."""

@@ -2,8 +2,10 @@
 
 from contextlib import nullcontext
 
-from eval.policy_queries import check_queries
 from mmrl.config import check
+from mmrl.evaluation.policy_queries import check_queries
+from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
+from mmrl.models.task_names import writes_images
 from mmrl.preflight.policy_sizes import outline_policy
 from mmrl.preflight.prompt_columns import check_columns
 from mmrl.preflight.public_sizes import sizes
@@ -24,8 +26,6 @@ from mmrl.runtime.deepspeed_launch import check_images, check_value_backbone
 from mmrl.runtime.launch import check_launch, find_sharding
 from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.samplers import check_blocks
-from models.layouts.layout_config import MAX_COMPLETION_LENGTH
-from models.task_names import writes_images
 
 
 def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[str, Task]:

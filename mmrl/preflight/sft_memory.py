@@ -6,6 +6,10 @@ from typing import Any
 
 import torch
 
+from mmrl.models.families import get_family
+from mmrl.models.image_tokenizers.image_tokenizer import build_vq
+from mmrl.models.network.network import Network
+from mmrl.models.network.vision import Vision
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
@@ -31,10 +35,6 @@ from mmrl.runtime.computation import choose
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.sft_config import SFTConfig
 from mmrl.training.trainable import ADAPTER, train_parts
-from models.families import get_family
-from models.image_tokenizers.image_tokenizer import build_vq
-from models.network.network import Network
-from models.network.vision import Vision
 
 
 def describe_needs(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mmrl.config import to_yaml
+from mmrl.models.network.network import Network
 from mmrl.objectives import find_objective
 from mmrl.objectives.start_config import StartConfig
 from mmrl.preflight.reward_probe import offline
@@ -17,7 +18,6 @@ from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.shardable import check_shardable, check_unpacked
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import trained_counts
-from models.network.network import Network
 
 if TYPE_CHECKING:
     from mmrl.sft_config import SFTConfig

@@ -8,11 +8,11 @@ from typing import Any
 from mmrl.config.command import Usage, run_command
 from mmrl.config.inputs import load_ready
 from mmrl.preflight.planned_launch import use_launch
+from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.run.hub_upload import UploadError
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.peers import PeerLostError
-from rewards.scoring.failures import RewardError
 
 ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError, UploadError
 

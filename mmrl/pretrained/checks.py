@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 from mmrl.config import ConfigError, check
 from mmrl.config.checks import is_hub_id
+from mmrl.models.image_tokenizers import PUBLIC_VQ
+from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
+from mmrl.models.network.core_config import ROLES
+from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import (
     adapter_directory,
     families,
@@ -20,14 +24,10 @@ from mmrl.pretrained.known import (
 )
 from mmrl.pretrained.model_config import ModelConfig, matches, part_of
 from mmrl.types import Prompt
-from models.image_tokenizers import PUBLIC_VQ
-from models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
-from models.network.core_config import ROLES
-from models.task_names import writes_images
 
 if TYPE_CHECKING:
+    from mmrl.models.network.network import Network
     from mmrl.samplers import SamplerConfig
-    from models.network.network import Network
 
 
 def check_checkpoints(model: ModelConfig) -> None:
@@ -37,9 +37,9 @@ def check_checkpoints(model: ModelConfig) -> None:
         ConfigError: one that is neither a directory nor possibly on the hub.
         FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
     """
-    from models.image_tokenizers.image_tokenizer import outline_vq
-    from models.layouts.chat_templates import read_template
-    from models.policy import outline_policy
+    from mmrl.models.image_tokenizers.image_tokenizer import outline_vq
+    from mmrl.models.layouts.chat_templates import read_template
+    from mmrl.models.policy import outline_policy
 
     if isinstance(model.chat_template, str):
         try:
@@ -72,9 +72,9 @@ def check_continued(model: ModelConfig, where: str = "model") -> None:
     Raises:
         ConfigError: it has another rank, scale or variant, or is of other layers.
     """
-    from models.adapter_source import ADAPTER_CONFIG, read_adapter_config
-    from models.adapter_weights import read_adapter
-    from models.loading import names_of, outline
+    from mmrl.models.adapter_source import ADAPTER_CONFIG, read_adapter_config
+    from mmrl.models.adapter_weights import read_adapter
+    from mmrl.models.loading import names_of, outline
 
     directory = adapter_directory(model.path)
     if model.lora is None or directory is None:
@@ -104,7 +104,7 @@ def check_patterns(network: Network, model: ModelConfig, where: str = "model") -
     Raises:
         ConfigError: a pattern fits no parameter.
     """
-    from models.quantization import list_quantized
+    from mmrl.models.quantization import list_quantized
 
     names = {n for n, _ in network.named_parameters()} - network.unread
     packed = list_quantized(network) if model.quantization_config is not None else []
@@ -138,7 +138,7 @@ def check_task(model: ModelConfig, task: str, purpose: str) -> int | None:
     Raises:
         ConfigError: a family without such a task, no image tokenizer, or an impossible image size.
     """
-    from models.families import FAMILIES
+    from mmrl.models.families import FAMILIES
 
     layouts = [family.LAYOUTS[task] for family in families(model) if task in family.LAYOUTS]
     able = " or ".join(sorted(n for n, family in FAMILIES.items() if task in family.LAYOUTS))
@@ -176,7 +176,7 @@ def check_cache(model: ModelConfig, cache: str, where: str = "sampler") -> None:
     """
     import torch
 
-    from models.families import find_family
+    from mmrl.models.families import find_family
 
     raw = known_config(model.path) or {}
     family = find_family(raw)

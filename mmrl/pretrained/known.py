@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import ConfigError
+from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 from mmrl.pretrained.model_config import ModelConfig
-from models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
 
 if TYPE_CHECKING:
-    from models.families.family import Family
+    from mmrl.models.families.family import Family
 
 HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
 """Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
@@ -29,8 +29,8 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
         ConfigError: it is not JSON.
         FileNotFoundError, ValueError: see `read_pipeline`.
     """
-    from models.adapter_source import find_base
-    from models.families.pipeline import INDEX, read_pipeline
+    from mmrl.models.adapter_source import find_base
+    from mmrl.models.families.pipeline import INDEX, read_pipeline
 
     path, adapter = path_or_hub_id, adapter_directory(path_or_hub_id)
     if adapter is not None:
@@ -70,16 +70,16 @@ def known_file(path_or_hub_id: str, name: str) -> Path | None:
 
 def adapter_directory(path_or_hub_id: str) -> Path | None:
     """The directory of an adapter that is here or cached; None for anything else."""
-    from models.adapter_source import ADAPTER_CONFIG, is_adapter
+    from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
 
     file = known_file(path_or_hub_id, ADAPTER_CONFIG)
     return file.parent if file is not None and is_adapter(file.parent) else None
 
 
 def families(model: ModelConfig) -> list[Family]:
-    """The family of the policy's checkpoint, see `models.families`; all of them where
+    """The family of the policy's checkpoint, see `mmrl.models.families`; all of them where
     the checkpoint is not on this machine."""
-    from models.families import FAMILIES, find_family
+    from mmrl.models.families import FAMILIES, find_family
 
     family = find_family(known_config(model.path) or {})
     return list(FAMILIES.values()) if family is None else [family]
@@ -88,7 +88,7 @@ def families(model: ModelConfig) -> list[Family]:
 def known_blocks(model: ModelConfig) -> dict[str, Any] | None:
     """Size and alignment of the blocks in which the policy's network writes, under the keys of its
     config.json; None where it does not write in blocks, or is not on this machine."""
-    from models.families import find_family
+    from mmrl.models.families import find_family
 
     raw = known_config(model.path)
     complete = getattr(find_family(raw or {}), "complete_config", None)
@@ -114,7 +114,7 @@ def patch_size(model: ModelConfig) -> int | None:
     """Side in pixels of what a token of an image shows; None where the tokenizer is not here."""
     import torch
 
-    from models.image_tokenizers.image_tokenizer import build_vq
+    from mmrl.models.image_tokenizers.image_tokenizer import build_vq
 
     own = own_vq(model)
     if own == model.path:
@@ -134,7 +134,7 @@ def image_tokens(model: ModelConfig, raw: Mapping[str, Any], written: bool = Tru
         raw: `config.json` of the policy.
         written: whether it is an image that is written, rather than one in a prompt.
     """
-    from models.families import find_family, mmada
+    from mmrl.models.families import find_family, mmada
 
     patch = patch_size(model) or PUBLIC_PATCH
     if model.image_size is None:

@@ -8,16 +8,16 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, check, check_choice
-from models.image_tokenizers import PUBLIC_VQ
-from models.layouts.layout_config import (
+from mmrl.models.image_tokenizers import PUBLIC_VQ
+from mmrl.models.layouts.layout_config import (
     BlockAlignment,
     ImageFit,
     LayoutConfig,
     MaskPolicy,
 )
-from models.network.core_config import ROLES
-from models.quantization_config import QuantizationConfig
-from models.task_names import EDITS
+from mmrl.models.network.core_config import ROLES
+from mmrl.models.quantization_config import QuantizationConfig
+from mmrl.models.task_names import EDITS
 
 LARGEST_IMAGE = 4096
 """Pixels a side: 65,536 tokens of MMaDA."""
@@ -93,7 +93,7 @@ class ModelConfig:
     its config.json."""
     attn_implementation: Literal["auto", "sdpa", "eager", "flex"] = "auto"
     """Attention kernel of scoring and its backward pass; `auto` follows device and precision, see
-    `models.network.attention`. Sampling always takes `sdpa`."""
+    `mmrl.models.network.attention`. Sampling always takes `sdpa`."""
     gradient_checkpointing: bool = False
     """Recompute blocks, and layers of a vision tower that is trained, in the backward pass: less
     memory, more time."""

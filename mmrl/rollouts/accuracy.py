@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mmrl.rewards.scoring.reward_scores import RewardScores
+from mmrl.rewards.scoring.terms import Term
 from mmrl.types import Canvas
-from rewards.scoring.reward_scores import RewardScores
-from rewards.scoring.terms import Term
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from eval.diversity.measured import describe
-from eval.diversity.metric import Completions, list_tokens
 from mmrl.algorithms.completion_value import slice_trace
+from mmrl.evaluation.diversity.measured import describe
+from mmrl.evaluation.diversity.metric import Completions, list_tokens
 from mmrl.runtime.activity import activity, advance
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
@@ -22,9 +22,9 @@ from mmrl.types import Canvas, Prompt, Rollout, Sample
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mmrl.models import Policy
+    from mmrl.rewards.scoring.pending import Pending
     from mmrl.rollouts.tasks import Task
-    from models import Policy
-    from rewards.scoring.pending import Pending
 
 
 @dataclass

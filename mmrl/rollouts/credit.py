@@ -24,9 +24,9 @@ from mmrl.algorithms.advantages import (
 )
 from mmrl.algorithms.completion_value import credit_slices
 from mmrl.randomness import permutation
+from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rollouts.accuracy import accuracies, outside_band
 from mmrl.types import Chunk
-from rewards.scoring.reward_scores import RewardScores
 
 if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task

@@ -14,8 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eval.diversity.measured import differences
-from eval.diversity.metric import DiversityMetric
+from mmrl.evaluation.diversity.measured import differences
+from mmrl.evaluation.diversity.metric import DiversityMetric
 
 
 def add_bonus(

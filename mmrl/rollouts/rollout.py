@@ -20,9 +20,12 @@ from accelerate.utils import gather_object
 from PIL import Image
 from torch import Tensor
 
-from eval.diversity.measured import describe, measure
-from eval.diversity.metric import Completions, list_tokens
+from mmrl.evaluation.diversity.measured import describe, measure
+from mmrl.evaluation.diversity.metric import Completions, list_tokens
 from mmrl.randomness import generator
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.pending import Pending
+from mmrl.rewards.scoring.reward_scores import RewardScores
 from mmrl.rollouts.accuracy import fail_overlong, find_overlong
 from mmrl.rollouts.chunks import cut
 from mmrl.rollouts.completion import Completed, credit_tokens, score_completions
@@ -33,13 +36,10 @@ from mmrl.runtime.activity import activity, advance
 from mmrl.runtime.interrupt import leave_together
 from mmrl.samplers import has_fixed_forwards, sample
 from mmrl.types import Canvas, Prompt, Rollout, Sample
-from rewards.scoring.failures import RewardError
-from rewards.scoring.pending import Pending
-from rewards.scoring.reward_scores import RewardScores
 
 if TYPE_CHECKING:
+    from mmrl.models import Policy
     from mmrl.rollouts.tasks import Task
-    from models import Policy
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from eval.diversity import check_metrics, name_values
 from mmrl.algorithms import load_algorithm
 from mmrl.config import check, check_choice
 from mmrl.data.data_config import DataConfig
+from mmrl.evaluation.diversity import check_metrics, name_values
+from mmrl.models.task_names import TASKS, writes_images
 from mmrl.pretrained.model_config import check_image_guidance
+from mmrl.rewards.scoring.terms import as_entry, check_entries, key_of
 from mmrl.rollouts.pairing import check_pairing
 from mmrl.samplers import SamplerConfig, check_sampler
-from models.task_names import TASKS, writes_images
-from rewards.scoring.terms import as_entry, check_entries, key_of
 
 MOST_ROLLOUTS = 65536
 """Maximum of prompts of a step, and of completions of a prompt."""
@@ -59,17 +59,17 @@ class TaskConfig:
     eval_limit: int | None = None
     """At most this many held-out prompts, spread over the file; null takes all."""
     rewards: list[dict[str, Any]] = field(
-        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+        default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """Terms of the reward: name, weight, scale, offset and the reward's own options. A name is one
     of `rewards.REWARDS`, or path/to/file.py:function; from Python also a callable."""
     eval_rewards: list[dict[str, Any]] = field(
-        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+        default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """Rewards of evaluations; empty takes `rewards`."""
     diversity: list[dict[str, Any]] = field(
         default_factory=lambda: [{"name": "tokens"}],
-        metadata={"holds": "eval.diversity:DIVERSITY"},
+        metadata={"holds": "mmrl.evaluation.diversity:DIVERSITY"},
     )
     """How the difference between the rollouts of a prompt is measured, for the metrics; empty
     measures nothing."""

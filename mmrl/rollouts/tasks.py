@@ -8,8 +8,6 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from eval.diversity import DiversityMetric, build_metrics
-from eval.policy_queries import bind_policy
 from mmrl import samplers
 from mmrl.algorithms import AlgorithmConfig, load_algorithm
 from mmrl.algorithms.presets import find_unread
@@ -17,19 +15,21 @@ from mmrl.config import ConfigError, NotHereError, check, merge
 from mmrl.data.data_config import DataConfig
 from mmrl.data.prompts import drop_long, load_prompts, prefill
 from mmrl.data.stream import stream_rows
+from mmrl.evaluation.diversity import DiversityMetric, build_metrics
+from mmrl.evaluation.policy_queries import bind_policy
+from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
+from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import image_tokens
 from mmrl.pretrained.model_config import ModelConfig
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.pairing import find_differences
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Cutting, Prompt
-from models.layouts.layout_config import MAX_COMPLETION_LENGTH
-from models.task_names import writes_images
-from rewards.scoring.scorer import Scorer
-from rewards.scoring.terms import Term
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 logger = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ def write_directory(
         CheckpointError: files could not be written, for instance because the disk is full. After
             this and any other error the unfinished directory is removed and `target` is unchanged.
     """
-    from models.weights import defer_writes  # imports torch
+    from mmrl.models.weights import defer_writes  # imports torch
 
     aside = target.with_name(target.name + _ASIDE)
     with _remove_unfinished(aside, target):

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCardData, metadata_load
 from yaml import YAMLError
 
 from mmrl.config import to_plain
-from models.adapter_source import is_adapter
+from mmrl.models.adapter_source import is_adapter
 
 PEFT, WHOLE = "peft", "transformers"
 
@@ -114,7 +114,7 @@ def _loading(name: str, base: str, adapter: bool) -> str:
     imports = "from peft import PeftModel\n" if adapter else ""
     return (
         "## Load\n\n```python\n"
-        f'from models import load_policy  # mmrl\n\npolicy = load_policy("{name}")\n```\n\n'
+        f'from mmrl.models import load_policy  # mmrl\n\npolicy = load_policy("{name}")\n```\n\n'
         f"```python\n{imports}from transformers import AutoModel\n\n"
         f"{load if adapter else f'model = {load}'}\n```"
     )

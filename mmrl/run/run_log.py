@@ -8,7 +8,7 @@ import sys
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import write
 
-OWN = ("mmrl", "models", "rewards", "eval", "__main__")
+OWN = ("mmrl", "__main__")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 

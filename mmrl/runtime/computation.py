@@ -12,9 +12,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from mmrl.models.network.attention import choose_attention
 from mmrl.runtime.compilation import choose_compilation
 from mmrl.runtime.precision import choose_precision, explain_slowness, native_bfloat16
-from models.network.attention import choose_attention
 
 logger = logging.getLogger(__name__)
 

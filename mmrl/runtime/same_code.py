@@ -5,9 +5,9 @@ ever, or train on different gradients, so their sources and packages are compare
 """
 
 import hashlib
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from accelerate import Accelerator
@@ -15,7 +15,7 @@ from accelerate.utils import gather_object
 
 from mmrl.config import ConfigError
 
-SOURCES = ("mmrl", "models", "rewards", "eval")
+SOURCES = Path(__file__).parents[1]
 PACKAGES = ("torch", "accelerate", "deepspeed", "transformers", "peft", "safetensors")
 
 
@@ -38,16 +38,18 @@ def check_same_code(accelerator: Accelerator) -> None:
 
 
 def describe_code() -> dict[str, str]:
-    """A digest of each package of the project, and versions of what they import."""
+    """A digest of the sources of the project, and versions of what they import."""
     versions = {f"the version of {name}": _version(name) for name in PACKAGES}
-    return {f"the source of {name}": _digest(name) for name in SOURCES} | versions
+    return {"the source of mmrl": _digest(SOURCES)} | versions
 
 
-def _digest(package: str) -> str:
-    spec, found = find_spec(package), hashlib.sha256()
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for path in sorted(Path(folder).rglob("*.py")):
-            found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+def _digest(folder: Path) -> str:
+    found = hashlib.sha256()
+    # `Path.rglob` follows no links, and parts of a checkout are linked
+    walked = os.walk(folder, followlinks=True)
+    inside = (Path(place, name) for place, _, names in walked for name in names)
+    for path in sorted(path for path in inside if path.suffix == ".py"):
+        found.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:12]
 
 

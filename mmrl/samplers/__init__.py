@@ -27,8 +27,8 @@ from mmrl.samplers.static import STATIC
 if TYPE_CHECKING:
     from torch import Generator
 
+    from mmrl.models import Policy
     from mmrl.types import Canvas, Rollout
-    from models import Policy
 
 
 RULES = {

@@ -37,7 +37,7 @@ from mmrl.samplers.streamed import Stream
 from mmrl.types import Canvas, Rollout
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 @torch.no_grad()

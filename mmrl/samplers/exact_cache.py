@@ -18,7 +18,7 @@ from mmrl.samplers.logits import attention, block_inputs, take_distinct
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 class ExactCache:

@@ -12,7 +12,7 @@ from mmrl.samplers.guidance import Guidance
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 def guided_output(
@@ -28,7 +28,8 @@ def guided_output(
 
     What is never written (the mask token, and what the canvas bans) has the logit -inf, where it
     lies in the response vocabulary. Values are those of the conditional side, see
-    `models.network.value_head`; None for a network without a value head, with `shared` or `cache`.
+    `mmrl.models.network.value_head`; None for a network without a value head, with `shared` or
+    `cache`.
 
     Args:
         policy: whose network predicts.

@@ -19,7 +19,7 @@ from mmrl.samplers.loop_config import LoopConfig
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 class RefreshCache:

@@ -27,8 +27,8 @@ from mmrl.samplers.loop_config import LoopConfig
 from mmrl.samplers.rule import Prediction, Rule
 
 if TYPE_CHECKING:
+    from mmrl.models.network.output_head import OutputHead
     from mmrl.types import Canvas
-    from models.network.output_head import OutputHead
 
 LARGE_VOCABULARY = 32768
 """Columns from which panels pay."""

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from mmrl.models.adapter_source import find_base
+from mmrl.models.adapter_weights import LORA, Adapter, read_adapter
+from mmrl.models.families import get_family
+from mmrl.models.loading import public_names
+from mmrl.models.network.network import Network
 from mmrl.pretrained.known import adapter_directory
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.randomness import generator
 from mmrl.training.adapter_dropout import replace_dropout
-from models.adapter_source import find_base
-from models.adapter_weights import LORA, Adapter, read_adapter
-from models.families import get_family
-from models.loading import public_names
-from models.network.network import Network
 
 PEFT_OPTIONS = ("r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora")
 """Options of `LoraConfig` that peft's has under the same names."""

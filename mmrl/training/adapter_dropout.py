@@ -24,8 +24,8 @@ import torch
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
+from mmrl.models.network.network import Network
 from mmrl.randomness import stable_seed
-from models.network.network import Network
 
 _FACTOR = 0x01000193
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import gather_object
 from PIL import Image
 
-from eval.evaluation import Evaluation
-from eval.results import source_image
 from mmrl.data.prompts import spread
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.results import source_image
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run.sample_files import HELD_OUT, ROLLOUTS, sample_file

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewards.registry.interface import Versioned
+from mmrl.rewards.registry.interface import Versioned
 
 if TYPE_CHECKING:
     from mmrl.rollouts.tasks import Task

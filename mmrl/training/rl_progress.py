@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eval.evaluation import Evaluation, evaluate, gather_evaluation, local_share
-from eval.results import write_grid
 from mmrl.data.prompts import spread
+from mmrl.evaluation.evaluation import Evaluation, evaluate, gather_evaluation, local_share
+from mmrl.evaluation.results import write_grid
+from mmrl.models.task_names import writes_images
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.activity import activity
@@ -21,12 +22,11 @@ from mmrl.training.progress import Progress
 from mmrl.training.reward_versions import write_versions
 from mmrl.training.trackers import log_samples
 from mmrl.training.trainer import Trainer
-from models.task_names import writes_images
 
 if TYPE_CHECKING:
+    from mmrl.rewards.scoring.scorer import Scorer
     from mmrl.rollouts.rollout import RolloutBatch
     from mmrl.types import Prompt
-    from rewards.scoring.scorer import Scorer
 
 logger = logging.getLogger(__name__)
 

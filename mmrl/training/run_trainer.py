@@ -18,6 +18,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from mmrl.config import ConfigError
+from mmrl.models.weights import write_or_defer
 from mmrl.run.checkpoint import verify_checksums
 from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import check_unchanged, dump_settings
@@ -29,7 +30,6 @@ from mmrl.runtime.finiteness import check_finite, list_moments
 from mmrl.runtime.precision import autocast_forward, warn_of_change
 from mmrl.runtime.sharding import build_sharding
 from mmrl.runtime.sharding.tensors import held_part
-from models.weights import write_or_defer
 
 logger = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=RunConfig)

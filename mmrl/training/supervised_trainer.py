@@ -11,6 +11,8 @@ from accelerate import Accelerator
 from accelerate.utils import send_to_device
 from torch import Tensor
 
+from mmrl.models.loading import merge_state
+from mmrl.models.network.network import Network
 from mmrl.objectives.objective import Objective
 from mmrl.run_config import build_schedule
 from mmrl.runtime.activity import activity, advance
@@ -24,8 +26,6 @@ from mmrl.training.ema import ExponentialAverage
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.trainable import trained_counts
-from models.loading import merge_state
-from models.network.network import Network
 
 logger = logging.getLogger(__name__)
 

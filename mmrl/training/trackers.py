@@ -12,9 +12,9 @@ import numpy as np
 from accelerate import Accelerator
 from PIL import Image
 
-from eval.evaluation import Evaluation
-from eval.results import draw_grid
 from mmrl.data.prompts import spread
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.results import draw_grid
 
 
 def log_samples(

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from mmrl.models.quantization import count_parameters
 from mmrl.pretrained.model_config import ModelConfig, matches, part_of
 from mmrl.runtime.sharding.sharding import Sharding
 from mmrl.runtime.sharding.tensors import copy_part, held_part, write_part
 from mmrl.training.adapter import add_adapter
-from models.quantization import count_parameters
 
 if TYPE_CHECKING:
-    from models.network.network import Network
+    from mmrl.models.network.network import Network
 
 TOWER, VALUE_HEAD, ADAPTER = "vision.tower", "value_head", ".lora_"
 

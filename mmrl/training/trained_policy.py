@@ -10,6 +10,9 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from mmrl.models import Policy
+from mmrl.models.adapter_weights import has_adapter
+from mmrl.models.loading import adapter_tensors, merge_state
 from mmrl.pretrained.known import adapter_directory
 from mmrl.rl_config import MAX_AUTO_BATCH, RLConfig
 from mmrl.run_config import build_schedule
@@ -25,9 +28,6 @@ from mmrl.training.trainable import (
     trained_counts,
 )
 from mmrl.training.value_model import ValueModel
-from models import Policy
-from models.adapter_weights import has_adapter
-from models.loading import adapter_tensors, merge_state
 
 logger = logging.getLogger(__name__)
 

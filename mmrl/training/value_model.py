@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mmrl.estimators.scoring import TokenScores, predict_values
+from mmrl.models import Policy
+from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
+from mmrl.models.weights import read_weights, write_weights
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.precision import autocast_forward
 from mmrl.runtime.sharding.sharding import Sharding
@@ -25,9 +28,6 @@ from mmrl.runtime.sharding.tensors import held_part
 from mmrl.training.optimizers import build_optimizers
 from mmrl.training.trainable import shared_parameters, train_parts
 from mmrl.types import Canvas, Passes
-from models import Policy
-from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
-from models.weights import read_weights, write_weights
 
 if TYPE_CHECKING:
     from mmrl.rl_config import RLConfig

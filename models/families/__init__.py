@@ -6,8 +6,8 @@ A new family is one file with what `Family` lists, and a line in `FAMILIES`.
 from collections.abc import Mapping
 from typing import Any
 
-from models.families import amused, dream, llada, llada_llama, llada_v, lumina, mmada, sdar
-from models.families.family import Family
+from mmrl.models.families import amused, dream, llada, llada_llama, llada_v, lumina, mmada, sdar
+from mmrl.models.families.family import Family
 
 FAMILIES: dict[str, Family] = {
     "amused": amused,

@@ -8,16 +8,16 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from models.families.family import check_variant, read_number
-from models.families.pipeline import CLASS
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.clip_rows import ClipRows
-from models.layouts.image_size import count_along, written_grid
-from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.text_to_image import TextToImage
-from models.network.network import Network
-from models.network.uvit import UVit
+from mmrl.models.families.family import check_variant, read_number
+from mmrl.models.families.pipeline import CLASS
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.clip_rows import ClipRows
+from mmrl.models.layouts.image_size import count_along, written_grid
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.text_to_image import TextToImage
+from mmrl.models.network.network import Network
+from mmrl.models.network.uvit import UVit
 
 LAYOUTS: dict[str, type[Layout]] = {"text_to_image": TextToImage}
 TOKEN_IDS: dict[str, int] = {}

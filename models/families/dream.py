@@ -10,16 +10,16 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from models.families import llada, llada_v
-from models.families.family import check_variant, read_number, read_sizes, token_ids
-from models.families.llada_llama import KEYS as LLAMA_KEYS
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.text_layout import TextLayout
-from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
-from models.network.network import Network
+from mmrl.models.families import llada, llada_v
+from mmrl.models.families.family import check_variant, read_number, read_sizes, token_ids
+from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.core_config import CoreConfig
+from mmrl.models.network.network import Network
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKEN_IDS = {

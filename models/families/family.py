@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
-from models.network.network import Network
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.network.network import Network
 
 
 class Family(Protocol):

@@ -9,14 +9,14 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from models.families.family import check_variant, read_head_dim, read_number, token_ids
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.layout import Layout
-from models.layouts.layout_config import BlockAlignment, LayoutConfig
-from models.layouts.text_layout import TextLayout
-from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
-from models.network.network import Network
+from mmrl.models.families.family import check_variant, read_head_dim, read_number, token_ids
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import BlockAlignment, LayoutConfig
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.core_config import CoreConfig
+from mmrl.models.network.network import Network
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout}
 TOKENS = {"mask": "<|mdm_mask|>", "eos": "<|endoftext|>", "eot": "<|eot_id|>"}

@@ -6,10 +6,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from models.families import llada_v
-from models.families.llada import LAYOUTS, TOKEN_IDS, layouts
-from models.families.llada_v import PUBLIC_CODE, VOCAB_KEYS, core_config
-from models.network.core import MaskedTokenModel
+from mmrl.models.families import llada_v
+from mmrl.models.families.llada import LAYOUTS, TOKEN_IDS, layouts
+from mmrl.models.families.llada_v import PUBLIC_CODE, VOCAB_KEYS, core_config
+from mmrl.models.network.core import MaskedTokenModel
 
 __all__ = [
     "KEYS",

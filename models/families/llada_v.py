@@ -1,8 +1,9 @@
 """LLaDA-V checkpoints (arXiv 2505.16933): configuration, tensor names, and the vision tower.
 
 The language model is LLaDA's under HF-llama's names, with rotary angles in the precision of the
-activations and logits in float32. Prompts show images through `models.network.vision`. The public
-loader drops vocabulary rows beyond the tokenizer; here they are kept, and no response takes them.
+activations and logits in float32. Prompts show images through `mmrl.models.network.vision`. The
+public loader drops vocabulary rows beyond the tokenizer; here they are kept, and no response takes
+them.
 """
 
 import re
@@ -11,18 +12,18 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from models.families import llada
-from models.families.family import check_variant, read_number, read_sizes, token_ids
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.anyres import Tiling, read_grids
-from models.layouts.image_chat import ImageChat
-from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.text_layout import TextLayout
-from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
-from models.network.network import Network
-from models.network.vision import SO400M, Vision
+from mmrl.models.families import llada
+from mmrl.models.families.family import check_variant, read_number, read_sizes, token_ids
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.anyres import Tiling, read_grids
+from mmrl.models.layouts.image_chat import ImageChat
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.core_config import CoreConfig
+from mmrl.models.network.network import Network
+from mmrl.models.network.vision import SO400M, Vision
 
 LAYOUTS: dict[str, type[Layout]] = {"text": TextLayout, "image_to_text": ImageChat}
 TOKENS = {

@@ -10,18 +10,18 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from models.families import llada
-from models.families.family import token_ids
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.image_edit import ImageEdit
-from models.layouts.image_size import count_along, written_grid
-from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.lumina_chat import LuminaChat
-from models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
-from models.layouts.text_layout import TextLayout
-from models.layouts.text_to_image import TextToImage
-from models.network.network import Network
+from mmrl.models.families import llada
+from mmrl.models.families.family import token_ids
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.image_edit import ImageEdit
+from mmrl.models.layouts.image_size import count_along, written_grid
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.lumina_chat import LuminaChat
+from mmrl.models.layouts.lumina_rows import UNCONDITIONAL, LuminaRows
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.models.layouts.text_to_image import TextToImage
+from mmrl.models.network.network import Network
 
 KEYS, VOCAB_KEYS = llada.KEYS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = None

@@ -5,19 +5,19 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from models.families import llada
-from models.families.family import token_ids
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.image_edit import ImageEdit
-from models.layouts.image_size import count_along, written_grid
-from models.layouts.layout import Layout
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.mmada_rows import MmadaRows
-from models.layouts.text_layout import TextLayout
-from models.layouts.text_to_image import TextToImage
-from models.network.core_config import CoreConfig
-from models.network.network import Network
+from mmrl.models.families import llada
+from mmrl.models.families.family import token_ids
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.image_codes_chat import ImageCodesChat
+from mmrl.models.layouts.image_edit import ImageEdit
+from mmrl.models.layouts.image_size import count_along, written_grid
+from mmrl.models.layouts.layout import Layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.mmada_rows import MmadaRows
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.models.layouts.text_to_image import TextToImage
+from mmrl.models.network.core_config import CoreConfig
+from mmrl.models.network.network import Network
 
 KEYS, TOKEN_IDS, VOCAB_KEYS = llada.KEYS, llada.TOKEN_IDS, llada.VOCAB_KEYS
 PUBLIC_CODE: tuple[str, dict[str, str]] | None = ("Gen-Verse/MMaDA-8B-MixCoT", llada.CLASSES)

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from models.source import HALVES
-from models.weights import list_first
+from mmrl.models.source import HALVES
+from mmrl.models.weights import list_first
 
 INDEX = "model_index.json"
 CLASS = "AmusedPipeline"

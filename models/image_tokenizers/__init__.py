@@ -1,8 +1,8 @@
 """VQ image tokenizers, one file each: pixels to codes and back."""
 
 IMAGE_TOKENIZERS = {
-    "MAGVITv2": "models.image_tokenizers.magvit:MagvitV2",
-    "VQModel": "models.image_tokenizers.vq_model:VQModel",
+    "MAGVITv2": "mmrl.models.image_tokenizers.magvit:MagvitV2",
+    "VQModel": "mmrl.models.image_tokenizers.vq_model:VQModel",
 }
 """`_class_name` of a config.json -> class."""
 PUBLIC_KIND = "MAGVITv2"

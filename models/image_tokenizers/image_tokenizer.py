@@ -16,9 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND, SUBFOLDER
-from models.source import find_directory
-from models.weights import check_weights, read_headers, read_weights, resolve_dtype, write_weights
+from mmrl.models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND, SUBFOLDER
+from mmrl.models.source import find_directory
+from mmrl.models.weights import (
+    check_weights,
+    read_headers,
+    read_weights,
+    resolve_dtype,
+    write_weights,
+)
 
 
 class ImageTokenizer(nn.Module):

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.image_tokenizers.magvit_config import MagvitConfig
-from models.image_tokenizers.magvit_network import Decoder, Encoder
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.image_tokenizers.magvit_config import MagvitConfig
+from mmrl.models.image_tokenizers.magvit_network import Decoder, Encoder
 
 # Convolutions outside oneDNN unfold their input: decode few enough images at once to limit it.
 _COLUMN_ELEMENTS = 2**26

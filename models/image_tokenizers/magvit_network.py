@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.image_tokenizers.magvit_config import MagvitConfig
+from mmrl.models.image_tokenizers.magvit_config import MagvitConfig
 
 NORM_EPS = 1e-6
 

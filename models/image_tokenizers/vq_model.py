@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config.checks import import_extra
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 
 diffusers = import_extra("diffusers", "diffusers")
 

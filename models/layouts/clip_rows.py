@@ -1,4 +1,4 @@
-"""aMUSEd's rows: CLIP's ids of the text, then the codes of the image; see `models.network.uvit`."""
+"""aMUSEd's rows: CLIP's ids of the text, then codes (`mmrl.models.network.uvit`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

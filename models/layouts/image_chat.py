@@ -19,11 +19,11 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.features import Features, PromptImage
+from mmrl.models.layouts.anyres import Tiling
+from mmrl.models.layouts.image_marks import MARK, count_marks, render
+from mmrl.models.layouts.question_layout import QuestionLayout, Row, image_key
+from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
-from models.layouts.anyres import Tiling
-from models.layouts.image_marks import MARK, count_marks, render
-from models.layouts.question_layout import QuestionLayout, Row, image_key
-from models.layouts.text_layout import TextLayout
 
 SYSTEM = (
     "You are a helpful language and vision assistant. You are able to understand the visual"

@@ -19,14 +19,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.image_marks import MARK, count_marks, without_images
+from mmrl.models.layouts.layout_config import ImageFit
+from mmrl.models.layouts.mmada_rows import MmadaRows
+from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.models.layouts.question_layout import QuestionLayout, Row, image_key
+from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Prompt
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.image_marks import MARK, count_marks, without_images
-from models.layouts.layout_config import ImageFit
-from models.layouts.mmada_rows import MmadaRows
-from models.layouts.pixels import image_to_pixels
-from models.layouts.question_layout import QuestionLayout, Row, image_key
-from models.layouts.text_layout import TextLayout
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 
 One row has three forms: whole, without the instruction (guidance by the text), and without the
 source image, which is a row of `TextToImage`. The public MMaDA was not trained on the first two
-(`models.layouts.mmada_rows`): a checkpoint learns them by `mmrl.sft` before it can edit.
+(`mmrl.models.layouts.mmada_rows`): a checkpoint learns them by `mmrl.sft` before it can edit.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,13 +14,13 @@ from typing import Protocol
 from PIL import Image
 from torch import Tensor
 
+from mmrl.models.layouts.image_marks import MARK, count_marks, without_images
+from mmrl.models.layouts.layout_config import ImageFit
+from mmrl.models.layouts.lumina_edits import DEFAULT, STYLE_REFERENCE
+from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.models.layouts.question_layout import image_key
+from mmrl.models.layouts.text_to_image import ImageRows, TextToImage
 from mmrl.types import Canvas, Prompt
-from models.layouts.image_marks import MARK, count_marks, without_images
-from models.layouts.layout_config import ImageFit
-from models.layouts.lumina_edits import DEFAULT, STYLE_REFERENCE
-from models.layouts.pixels import image_to_pixels
-from models.layouts.question_layout import image_key
-from models.layouts.text_to_image import ImageRows, TextToImage
 
 
 class EditRows(ImageRows, Protocol):

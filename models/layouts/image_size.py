@@ -1,6 +1,6 @@
 """Sizes of images as grids of codes."""
 
-from models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.layout_config import LayoutConfig
 
 
 def count_along(key: str, side: int, downsample: int) -> int:

@@ -1,8 +1,9 @@
 """Questions about images as canvases, for Lumina-DiMOO, which reads images as rows of codes.
 
-The row is `mmu` of `models.layouts.lumina_rows`. Images have the sides of `published_sizes` whose
-aspect ratio is nearest theirs. They precede the last token of the prompt, `</user>`, so marks only
-say that there is one. Padding, on the left, is never attended to; a response holds no image codes.
+The row is `mmu` of `mmrl.models.layouts.lumina_rows`. Images have the sides of `published_sizes`
+whose aspect ratio is nearest theirs. They precede the last token of the prompt, `</user>`, so marks
+only say that there is one. Padding, on the left, is never attended to; a response holds no image
+codes.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import ClassVar
 import torch
 from PIL import Image
 
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.layouts.image_marks import MARK, count_marks, without_images
+from mmrl.models.layouts.layout_config import ImageFit
+from mmrl.models.layouts.lumina_rows import ANSWER, LuminaRows
+from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.models.layouts.published_sizes import fit_size
+from mmrl.models.layouts.question_layout import QuestionLayout, Row, image_key
+from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Canvas, Prompt
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.layouts.image_marks import MARK, count_marks, without_images
-from models.layouts.layout_config import ImageFit
-from models.layouts.lumina_rows import ANSWER, LuminaRows
-from models.layouts.pixels import image_to_pixels
-from models.layouts.published_sizes import fit_size
-from models.layouts.question_layout import QuestionLayout, Row, image_key
-from models.layouts.text_layout import TextLayout
 
 
 @dataclass(frozen=True)

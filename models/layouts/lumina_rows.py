@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from models.layouts.lumina_edits import DEFAULT, word_edit
+from mmrl.models.layouts.lumina_edits import DEFAULT, word_edit
 
 DRAW = "Generate an image according to the text prompt."
 ANSWER = (
@@ -51,7 +51,7 @@ class LuminaRows:
     def text_to_image(
         self, texts: Sequence[str], codes: Tensor, drop: Sequence[bool] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Image generation, `t2i`; see `models.layouts.text_to_image.ImageRows`."""
+        """Image generation, `t2i`; see `mmrl.models.layouts.text_to_image.ImageRows`."""
         return self._before_image(self._prompts(texts, DRAW, drop), codes)
 
     def image_edit(
@@ -62,8 +62,8 @@ class LuminaRows:
         drop: Sequence[bool] | None = None,
         kinds: Sequence[str] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Image editing, `edit`; see `models.layouts.text_to_image.ImageRows`, and for the kinds
-        `models.layouts.lumina_edits`."""
+        """Image editing, `edit`; see `mmrl.models.layouts.text_to_image.ImageRows`; kinds of
+        edits are those of `mmrl.models.layouts.lumina_edits`."""
         dropped = drop or [False] * len(texts)
         prompts = []
         for n, (text, images) in enumerate(zip(texts, sources, strict=True)):

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from models.layouts.layout_config import ImageFit
+from mmrl.models.layouts.layout_config import ImageFit
 
 MAX_ASPECT_RATIO = 100
 """Ratio of the sides up to which the whole image is resized before it is cropped."""

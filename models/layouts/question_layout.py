@@ -9,8 +9,8 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.features import Features
+from mmrl.models.layouts.text_layout import TextLayout
 from mmrl.types import Canvas, Prompt
-from models.layouts.text_layout import TextLayout
 
 Row = tuple[list[int], list[int]]
 """An image or a whole prompt: token ids, and the index of the embedding that replaces each token,

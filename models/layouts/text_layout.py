@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
 from mmrl.types import Canvas, Prompt
-from models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
 
 
 @dataclass(frozen=True)

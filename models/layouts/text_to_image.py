@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, to_bytes
+from mmrl.models.layouts.layout_config import MaskPolicy
 from mmrl.types import Canvas, Prompt
-from models.image_tokenizers.image_tokenizer import ImageTokenizer, to_bytes
-from models.layouts.layout_config import MaskPolicy
 
 
 class ImageRows(Protocol):

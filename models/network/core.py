@@ -2,7 +2,7 @@
 
 LLaDA, MMaDA, the language model of LLaDA-V, Lumina-DiMOO, Dream and SDAR are this block with other
 values of the fields of `CoreConfig`; their checkpoints differ in names only. There is no causal
-mask (SDAR's attention is causal between blocks, see `models.network.pattern`) and no timestep
+mask (SDAR's attention is causal between blocks, see `mmrl.models.network.pattern`) and no timestep
 input.
 
     x = x + Wo softmax(rope(q) rope(k)^T / sqrt(d)) v        q, k, v from rms(x)
@@ -10,7 +10,7 @@ input.
 
 `forward` computes logits only at the requested positions and only for the requested columns of the
 vocabulary, and skips the queries and the MLP of the last block everywhere else. `hidden_states` is
-the same without logits; a value head (`models.network.value_head`) reads them as well.
+the same without logits; a value head (`mmrl.models.network.value_head`) reads them as well.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from models.network.attention import (
+from mmrl.models.network.attention import (
     ATTENTION,
     Attention,
     Mask,
@@ -32,12 +32,12 @@ from models.network.attention import (
     kernel_mask,
     rope_table,
 )
-from models.network.core_config import ROLES, CoreConfig
-from models.network.kv_cache import KVCache
-from models.network.network import MaskedLMOutput, Network
-from models.network.norm import RMSNorm
-from models.network.output_head import OutputHead
-from models.network.token_cache import TokenCache
+from mmrl.models.network.core_config import ROLES, CoreConfig
+from mmrl.models.network.kv_cache import KVCache
+from mmrl.models.network.network import MaskedLMOutput, Network
+from mmrl.models.network.norm import RMSNorm
+from mmrl.models.network.output_head import OutputHead
+from mmrl.models.network.token_cache import TokenCache
 
 
 class MLP(nn.Module):
@@ -199,9 +199,11 @@ class MaskedTokenModel(Network):
             blocks: [B, L] int64 (with `cache`: of the columns seen), the block of each position,
                 for a network whose attention is causal between blocks; None counts blocks from the
                 first token that is no padding. A 4-D mask is the whole pattern, without them.
-            copies: [B, L] int64, see `models.network.pattern`; None where all tokens are clean.
+            copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all tokens are
+            clean.
             reduce: takes the place of computing logits, see `Network.forward`.
-            images, shown: images to encode, see `models.network.vision`. Their embeddings are the
+            images, shown: images to encode, see `mmrl.models.network.vision`. Their embeddings are
+            the
                 `features` of this pass; without input, what `vision` makes of them is returned.
 
         Returns:

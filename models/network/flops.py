@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from models.network.attention import find_mask
-from models.network.core_config import ROLES, CoreConfig
-from models.network.pattern import BlockPattern
+from mmrl.models.network.attention import find_mask
+from mmrl.models.network.core_config import ROLES, CoreConfig
+from mmrl.models.network.pattern import BlockPattern
 
 
 class PassSize(NamedTuple):

@@ -33,13 +33,13 @@ class Network(nn.Module, ABC):
 
     A subclass registers three modules: `head`, the output matrix, which computes logits from
     `hidden_states`; `value_head`, None until the loop sets it; and `vision`, which encodes images
-    of prompts, see `models.network.vision`, or None.
+    of prompts, see `mmrl.models.network.vision`, or None.
 
     Attributes:
         public_config: `config.json` of the checkpoint; says its family.
-        source: where the weights are from, see `models.public_code`.
+        source: where the weights are from, see `mmrl.models.public_code`.
         stored: what reads the weights of a network on the meta device, see
-            `models.network.stored_weights`; None once they are read.
+            `mmrl.models.network.stored_weights`; None once they are read.
         gradient_checkpointing: whether blocks are computed again in the backward pass.
         recompute: contexts of such a block, `context_fn` of `torch.utils.checkpoint`.
         attn_implementation: the attention kernel that is set.
@@ -113,7 +113,7 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel, one of `models.network.attention.ATTENTION`.
+        """Choose the attention kernel, one of `mmrl.models.network.attention.ATTENTION`.
 
         Raises:
             ValueError: an unknown name.
@@ -152,12 +152,12 @@ class Network(nn.Module, ABC):
         return 0
 
     def new_cache(self, length: int | None = None) -> Any:
-        """An empty cache of keys and values, see `models.network.kv_cache`."""
+        """An empty cache of keys and values, see `mmrl.models.network.kv_cache`."""
         raise NotImplementedError(f"{type(self).__name__} has no cache")
 
     def new_token_cache(self, length: int) -> Any:
         """An empty cache for rows of `length` tokens of which passes compute any, see
-        `models.network.token_cache`."""
+        `mmrl.models.network.token_cache`."""
         raise NotImplementedError(f"{type(self).__name__} has no cache of tokens")
 
     def count_cached(self, length: int) -> int:

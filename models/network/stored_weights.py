@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.adapter_weights import Adapter, merge_layer
-from models.weights import read_rows
+from mmrl.models.adapter_weights import Adapter, merge_layer
+from mmrl.models.weights import read_rows
 
 
 @dataclass

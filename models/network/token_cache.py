@@ -1,6 +1,7 @@
 """Keys and values of all positions of rows, of which later passes compute any again.
 
-As `models.network.kv_cache`, but for positions that differ between rows and need not be adjacent.
+As `mmrl.models.network.kv_cache`, but for positions that differ between rows and need not be
+adjacent.
 """
 
 from torch import Tensor

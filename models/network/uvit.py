@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmrl.config.checks import import_extra
-from models.network.attention import ATTENTION, choose_attention
-from models.network.network import MaskedLMOutput, Network
-from models.network.output_head import OutputHead
-from models.network.text_encoder import TextEncoder
+from mmrl.models.network.attention import ATTENTION, choose_attention
+from mmrl.models.network.network import MaskedLMOutput, Network
+from mmrl.models.network.output_head import OutputHead
+from mmrl.models.network.text_encoder import TextEncoder
 
 CROP, AESTHETIC = (0, 0), 6
 """What the pipeline conditions on beside width and height of the image."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.network.network import Network
+from mmrl.models.network.network import Network
 
 
 class ValueHead(nn.Module):

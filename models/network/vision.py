@@ -15,7 +15,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from mmrl.features import PromptImage
-from models.layouts.anyres import Tiling
+from mmrl.models.layouts.anyres import Tiling
 
 SO400M = {
     "hidden_size": 1152,

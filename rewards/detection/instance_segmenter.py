@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmrl.config import ConfigError
-from rewards.detection.coco_names import COCO_NAMES
-from rewards.detection.object_detectors import Found
-from rewards.networks.placement import NetworkOptions
-from rewards.networks.pretrained import load_network
+from mmrl.rewards.detection.coco_names import COCO_NAMES
+from mmrl.rewards.detection.object_detectors import Found
+from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.networks.pretrained import load_network
 
 EDGES = {"shortest_edge": 800, "longest_edge": 1333}
 DIVISOR = 32

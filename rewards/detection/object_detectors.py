@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import check_choice
-from rewards.detection.geneval_rules import Box
-from rewards.networks.placement import NetworkOptions
-from rewards.networks.pretrained import load_network, load_part
+from mmrl.rewards.detection.geneval_rules import Box
+from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.networks.pretrained import load_network, load_part
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@
 
 A batch is split into requests of at most `batch_size` items, which are distributed over the healthy
 addresses, `concurrency` at a time. Temporary errors are retried until the deadline of the batch
-(`rewards.http.service`); a server that is absent, loading or busy is waited for. A request is
+(`mmrl.rewards.http.service`); a server that is absent, loading or busy is waited for. A request is
 halved if it is too large, has an item that the server rejects, or is answered with 500 three times,
 so that a bad item fails alone. Items that lacked time or memory are sent again in smaller requests.
 A score counts only if the answer fits the request; every other item is a failure
-(`rewards.scoring.scorer`).
+(`mmrl.rewards.scoring.scorer`).
 """
 
 import logging
@@ -22,16 +22,16 @@ from typing import Any, ClassVar
 from PIL import Image
 
 from mmrl.config import check
+from mmrl.rewards import PartialFailure
+from mmrl.rewards.http import stop
+from mmrl.rewards.http.errors import Refused, Unreachable
+from mmrl.rewards.http.protocols.answers import AnswerError, Outcome, PassingError, check_finite
+from mmrl.rewards.http.protocols.recognition import recognise
+from mmrl.rewards.http.readiness import why_not_ready
+from mmrl.rewards.http.service import BROKEN, JSON, Deadline
+from mmrl.rewards.http.service_options import ServiceOptions
+from mmrl.rewards.parsing.images import Files, png
 from mmrl.types import Sample
-from rewards import PartialFailure
-from rewards.http import stop
-from rewards.http.errors import Refused, Unreachable
-from rewards.http.protocols.answers import AnswerError, Outcome, PassingError, check_finite
-from rewards.http.protocols.recognition import recognise
-from rewards.http.readiness import why_not_ready
-from rewards.http.service import BROKEN, JSON, Deadline
-from rewards.http.service_options import ServiceOptions
-from rewards.parsing.images import Files, png
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from rewards.http import stop
+from mmrl.rewards.http import stop
 
 MAX_BYTES = 2**26
 """Largest answer that is read: 64 MiB."""

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from rewards.http.errors import Unreachable
-from rewards.http.service import Deadline, Service
+from mmrl.rewards.http.errors import Unreachable
+from mmrl.rewards.http.service import Deadline, Service
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ or the last try: a connection that fails, breaks or times out, and the statuses 
 uses the next one. An address that does not answer, or requests a pause, is skipped for a while.
 Requests must be idempotent. Redirects are not followed, and proxies of the environment are ignored,
 because most of these services have local addresses. Time-outs reduce the number of requests to an
-address (`rewards.http.window`).
+address (`mmrl.rewards.http.window`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rewards.http import stop
-from rewards.http.addresses import Addresses
-from rewards.http.connection import Connections, Oversized, Response, Unopened
-from rewards.http.errors import Refused, Unreachable, Unreadable
-from rewards.http.together import together
-from rewards.http.window import Window
+from mmrl.rewards.http import stop
+from mmrl.rewards.http.addresses import Addresses
+from mmrl.rewards.http.connection import Connections, Oversized, Response, Unopened
+from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
+from mmrl.rewards.http.together import together
+from mmrl.rewards.http.window import Window
 
 logger = logging.getLogger(__name__)
 

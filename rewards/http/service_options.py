@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmrl.config import ConfigError, check
-from rewards.http.service import Service
+from mmrl.rewards.http.service import Service
 
 
 @dataclass(kw_only=True, eq=False)

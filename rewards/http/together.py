@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import TypeVar
 
-from rewards.http import stop
+from mmrl.rewards.http import stop
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -16,8 +16,8 @@ U = TypeVar("U")
 def together(work: Callable[[T], U], things: Sequence[T], limit: int) -> list[U]:
     """Call `work` on each thing, `limit` calls at a time, and return the results in order.
 
-    Ctrl-C, or the signal of `rewards.http.stop`, ends the wait: no further call begins, and the
-    results of running ones are ignored. The threads are daemons, unlike those of
+    Ctrl-C, or the signal of `mmrl.rewards.http.stop`, ends the wait: no further call begins, and
+    the results of running ones are ignored. The threads are daemons, unlike those of
     `concurrent.futures`, which the end of a process waits for.
 
     Raises:

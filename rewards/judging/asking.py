@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from mmrl.rewards import build_reward, reward_class
+from mmrl.rewards.http.protocols import is_client
 from mmrl.types import Prompt
-from rewards import build_reward, reward_class
-from rewards.http.protocols import is_client
 
 Answer = Callable[[Sequence[Prompt]], list[str]]
 """Answers the policy gives to prompts. A prompt's `id` seeds its answer, which therefore depends
@@ -39,10 +39,10 @@ class Asking:
 class AsksPolicy(Protocol):
     """A reward that asks the policy whose samples it scores.
 
-    It has `in_step = True` (`rewards.registry.interface.InStep`): processes that share the weights
-    answer in step, so the loop calls the reward itself, equally often on every process and never
-    while the policy samples. The reward asks once per call, even without a question, and is cheap
-    to build because it loads no model.
+    It has `in_step = True` (`mmrl.rewards.registry.interface.InStep`): processes that share the
+    weights answer in step, so the loop calls the reward itself, equally often on every process and
+    never while the policy samples. The reward asks once per call, even without a question, and is
+    cheap to build because it loads no model.
     """
 
     def asking(self) -> Asking:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rewards.http.errors import Refused
-from rewards.http.protocols.recognition import recognise
-from rewards.http.readiness import LOOK_SECONDS, why_not_ready
-from rewards.http.service import Deadline, Service
-from rewards.judging.reply import ReplyError
+from mmrl.rewards.http.errors import Refused
+from mmrl.rewards.http.protocols.recognition import recognise
+from mmrl.rewards.http.readiness import LOOK_SECONDS, why_not_ready
+from mmrl.rewards.http.service import Deadline, Service
+from mmrl.rewards.judging.reply import ReplyError
 
 
 class Endpoint:

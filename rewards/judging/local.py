@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from mmrl.config import import_extra
-from rewards.http import stop
-from rewards.http.service import Deadline
-from rewards.judging.cache import hash_request
-from rewards.judging.seeded_draws import SeededDraws
-from rewards.networks.placement import resolve_device
-from rewards.networks.pretrained import load_part
+from mmrl.rewards.http import stop
+from mmrl.rewards.http.service import Deadline
+from mmrl.rewards.judging.cache import hash_request
+from mmrl.rewards.judging.seeded_draws import SeededDraws
+from mmrl.rewards.networks.placement import resolve_device
+from mmrl.rewards.networks.pretrained import load_part
 
 PATCH_SIZE = 14
 """Side of a patch where the processor names none (Qwen2.5-VL)."""

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError, check
-from rewards.http import stop
-from rewards.http.service import Deadline
+from mmrl.rewards.http import stop
+from mmrl.rewards.http.service import Deadline
 
 WORKER = Path(__file__).with_name("vllm_worker.py")
 LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -8,7 +8,7 @@ sees the same pixels in this process and behind any server, and `max_pixels` lim
 from PIL import Image
 
 from mmrl.config import check, import_extra
-from rewards.parsing.images import as_rgb, png_url
+from mmrl.rewards.parsing.images import as_rgb, png_url
 
 
 class QwenImages:

@@ -7,8 +7,8 @@ one Markdown fence around the whole reply.
 import re
 from statistics import fmean
 
-from rewards.judging.strict_json import strict_json
-from rewards.judging.template import Template
+from mmrl.rewards.judging.strict_json import strict_json
+from mmrl.rewards.judging.template import Template
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mmrl.randomness import stable_seed
-from rewards.detection.geneval_rules import check_clauses, check_position
+from mmrl.rewards.detection.geneval_rules import check_clauses, check_position
 
 COLORS = ("red", "green", "blue", "yellow", "purple", "orange", "white", "black")
 """Of the shapes world, which are GenEval's but for pink and brown."""

@@ -1,8 +1,8 @@
 """A vLLM engine in its process: requests of chat completions in, texts out, as JSON lines.
 
-It is run by path, with the devices it may use in its environment (`rewards.judging.offline`). The
-first line of its input says how the engine is built; each further line is a batch. What vLLM prints
-goes to the error stream.
+It is run by path, with the devices it may use in its environment (`mmrl.rewards.judging.offline`).
+The first line of its input says how the engine is built; each further line is a batch. What vLLM
+prints goes to the error stream.
 """
 
 import importlib

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from mmrl.rewards.registry.interface import Reward
 from mmrl.types import Sample
-from rewards.registry.interface import Reward
 
 
 def _majority(votes: Sequence[float]) -> float:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from PIL import Image
 
 from mmrl.config import check
+from mmrl.rewards.networks.placement import NetworkOptions
+from mmrl.rewards.parsing.images import image_of
 from mmrl.types import Sample
-from rewards.networks.placement import NetworkOptions
-from rewards.parsing.images import image_of
 
 if TYPE_CHECKING:
     from torch import Tensor

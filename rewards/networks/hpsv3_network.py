@@ -16,7 +16,7 @@ import torch
 from accelerate import init_empty_weights
 from torch import Tensor, nn
 
-from rewards.networks.checkpoints import fill_network
+from mmrl.rewards.networks.checkpoints import fill_network
 
 HEAD_WIDTHS = (1024, 16)
 UNUSED = "lm_head.weight"

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rewards.networks.checkpoints import fill_network
-from rewards.networks.score_layers import build_score_layers
+from mmrl.rewards.networks.checkpoints import fill_network
+from mmrl.rewards.networks.score_layers import build_score_layers
 
 MEAN = 0.16717362830052426
 STD = 1.0333394966054072

@@ -8,8 +8,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from mmrl.config import NotHereError, check_choice, import_extra
-from rewards.networks.dual_encoder import DualEncoder, EncoderReward
-from rewards.networks.placement import NetworkOptions
+from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward
+from mmrl.rewards.networks.placement import NetworkOptions
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,5 +1,5 @@
-"""The process in which math-verify runs; `rewards.parsing.verifier` starts it by path and may kill
-it.
+"""The process in which math-verify runs. `mmrl.rewards.parsing.verifier` starts it by path and may
+kill it.
 
 Reads JSON lines `[gold, answer]` and answers each with the line `true` or `false`. The kernel ends
 the process when a comparison exceeds its processor time, even within C code. The limit is not

@@ -3,7 +3,7 @@
 import math
 import re
 
-from rewards.parsing.wording import NUMBERS
+from mmrl.rewards.parsing.wording import NUMBERS
 
 _NUMBER = re.compile(
     r"(?<![\w.,])(?:-\s?)?[$€£]?-?"

@@ -9,7 +9,7 @@ import ast
 import re
 from itertools import pairwise
 
-from rewards.parsing.extraction import find_boxed
+from mmrl.rewards.parsing.extraction import find_boxed
 
 MARK = 0.125
 PER_CHARACTER = 0.001

@@ -7,34 +7,34 @@ from typing import Any
 
 from mmrl.config import ConfigError, check_choice
 from mmrl.config.by_name import find, is_by_name
-from rewards.http.protocols import is_client, resolve_client
-from rewards.registry.interface import Reward
-from rewards.registry.reward_options import check_options, check_own_options
+from mmrl.rewards.http.protocols import is_client, resolve_client
+from mmrl.rewards.registry.interface import Reward
+from mmrl.rewards.registry.reward_options import check_options, check_own_options
 
 REWARDS: dict[str, str] = {
-    "aesthetic": "rewards.aesthetic:AestheticReward",
-    "answer": "rewards.answer:AnswerReward",
-    "clip": "rewards.clip:CLIPReward",
-    "clip_direction": "rewards.clip_direction:CLIPDirectionReward",
-    "clip_image": "rewards.clip_image:CLIPImageReward",
-    "code": "rewards.code:CodeReward",
-    "compositional": "rewards.compositional:CompositionalReward",
-    "countdown": "rewards.countdown:CountdownReward",
-    "cycle": "rewards.cycle:CycleReward",
-    "dsg": "rewards.dsg:DSGReward",
-    "equations": "rewards.equations:EquationsReward",
-    "format": "rewards.format:FormatReward",
-    "hps": "rewards.hps:HPSReward",
-    "hpsv3": "rewards.hpsv3:HPSv3Reward",
-    "imagereward": "rewards.imagereward:ImageRewardReward",
-    "jpeg": "rewards.jpeg:JPEGReward",
-    "judge": "rewards.judge:JudgeReward",
-    "math": "rewards.math:MathReward",
-    "ocr": "rewards.ocr:OCRReward",
-    "pickscore": "rewards.pickscore:PickScoreReward",
-    "shapes": "rewards.shapes:ShapesReward",
-    "shapes_edit": "rewards.shapes_edit:ShapesEditReward",
-    "sudoku": "rewards.sudoku:SudokuReward",
+    "aesthetic": "mmrl.rewards.aesthetic:AestheticReward",
+    "answer": "mmrl.rewards.answer:AnswerReward",
+    "clip": "mmrl.rewards.clip:CLIPReward",
+    "clip_direction": "mmrl.rewards.clip_direction:CLIPDirectionReward",
+    "clip_image": "mmrl.rewards.clip_image:CLIPImageReward",
+    "code": "mmrl.rewards.code:CodeReward",
+    "compositional": "mmrl.rewards.compositional:CompositionalReward",
+    "countdown": "mmrl.rewards.countdown:CountdownReward",
+    "cycle": "mmrl.rewards.cycle:CycleReward",
+    "dsg": "mmrl.rewards.dsg:DSGReward",
+    "equations": "mmrl.rewards.equations:EquationsReward",
+    "format": "mmrl.rewards.format:FormatReward",
+    "hps": "mmrl.rewards.hps:HPSReward",
+    "hpsv3": "mmrl.rewards.hpsv3:HPSv3Reward",
+    "imagereward": "mmrl.rewards.imagereward:ImageRewardReward",
+    "jpeg": "mmrl.rewards.jpeg:JPEGReward",
+    "judge": "mmrl.rewards.judge:JudgeReward",
+    "math": "mmrl.rewards.math:MathReward",
+    "ocr": "mmrl.rewards.ocr:OCRReward",
+    "pickscore": "mmrl.rewards.pickscore:PickScoreReward",
+    "shapes": "mmrl.rewards.shapes:ShapesReward",
+    "shapes_edit": "mmrl.rewards.shapes_edit:ShapesEditReward",
+    "sudoku": "mmrl.rewards.sudoku:SudokuReward",
 }
 
 TERM_KEYS = ("name", "key", "weight", "scale", "offset")
@@ -73,7 +73,7 @@ def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
 
     Args:
         entry: see `check_reward`; weight, scale and offset are left to
-            `rewards.scoring.scorer.Scorer`.
+            `mmrl.rewards.scoring.scorer.Scorer`.
         where: dotted key of the entry, for messages.
 
     Raises:

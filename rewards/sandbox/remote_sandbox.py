@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rewards.http.errors import Refused
-from rewards.http.service import Deadline, Service
-from rewards.sandbox.jail import BOOT
-from rewards.sandbox.jail.tester import GRACE
-from rewards.sandbox.sandbox import JAIL, Job, JobVerdict, SandboxError, read_verdict
+from mmrl.rewards.http.errors import Refused
+from mmrl.rewards.http.service import Deadline, Service
+from mmrl.rewards.sandbox.jail import BOOT
+from mmrl.rewards.sandbox.jail.tester import GRACE
+from mmrl.rewards.sandbox.sandbox import JAIL, Job, JobVerdict, SandboxError, read_verdict
 
 START_SECONDS = 15
 """Seconds for starting a machine and unpacking, in addition to the time of a job."""
@@ -60,7 +60,7 @@ class RemoteSandbox:
         memory_mb: address space of one job.
         output_kb: what one job may print and return from one call.
         http_timeout: seconds to wait for the answer to one batch, all tries together.
-        pause_s: seconds before the second try, see `rewards.http.service`.
+        pause_s: seconds before the second try, see `mmrl.rewards.http.service`.
 
     Raises:
         ValueError: the URL is not valid.

@@ -28,9 +28,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rewards.sandbox.jail import BOOT
-from rewards.sandbox.jail.tester import GRACE
-from rewards.sandbox.jail.transfer import WireError, receive, send
+from mmrl.rewards.sandbox.jail import BOOT
+from mmrl.rewards.sandbox.jail.tester import GRACE
+from mmrl.rewards.sandbox.jail.transfer import WireError, receive, send
 
 logger = logging.getLogger(__name__)
 

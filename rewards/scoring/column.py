@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from mmrl.rewards.scoring.returned import Result
+from mmrl.rewards.scoring.terms import Term
 from mmrl.types import Sample
-from rewards.scoring.returned import Result
-from rewards.scoring.terms import Term
 
 
 class Lot(NamedTuple):

@@ -8,9 +8,9 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
+from mmrl.rewards.scoring.column import Column
+from mmrl.rewards.scoring.returned import Failure
 from mmrl.types import Sample
-from rewards.scoring.column import Column
-from rewards.scoring.returned import Failure
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,12 @@
 One thread calls a reward, in the order in which samples were handed over, so a reward need not be
 thread-safe. Samples that arrive during a call are scored together in the next one, so a slow reward
 gets few large batches. Gradient mode and autocast belong to a thread, so changes by a reward do not
-affect the loop. A reward with `in_step` has no thread (see `rewards.registry.interface.InStep`).
+affect the loop. A reward with `in_step` has no thread (see
+`mmrl.rewards.registry.interface.InStep`).
 
-At the end of a run the threads are stopped (`rewards.http.stop`): requests to services end at once,
-and the end of other calls is awaited for some seconds. The threads are daemons, so a call that does
-not return does not keep the process alive.
+At the end of a run the threads are stopped (`mmrl.rewards.http.stop`): requests to services end at
+once, and the end of other calls is awaited for some seconds. The threads are daemons, so a call
+that does not return does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from mmrl.rewards.http.stop import Stopped, stopped_by
+from mmrl.rewards.scoring.column import Column, Lot
 from mmrl.types import Sample
-from rewards.http.stop import Stopped, stopped_by
-from rewards.scoring.column import Column, Lot
 
 logger = logging.getLogger(__name__)
 

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Sequence
 
+from mmrl.rewards.registry.interface import in_step
+from mmrl.rewards.scoring.column import Column
+from mmrl.rewards.scoring.failures import Failures
+from mmrl.rewards.scoring.overlap import Overlap
+from mmrl.rewards.scoring.reward_scores import RewardScores, combine
 from mmrl.types import Sample
-from rewards.registry.interface import in_step
-from rewards.scoring.column import Column
-from rewards.scoring.failures import Failures
-from rewards.scoring.overlap import Overlap
-from rewards.scoring.reward_scores import RewardScores, combine
 
 
 class Pending:

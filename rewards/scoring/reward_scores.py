@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rewards.scoring.column import Column
-from rewards.scoring.returned import Failure, Result
-from rewards.scoring.terms import Term
+from mmrl.rewards.scoring.column import Column
+from mmrl.rewards.scoring.returned import Failure, Result
+from mmrl.rewards.scoring.terms import Term
 
 
 @dataclass

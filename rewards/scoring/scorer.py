@@ -6,18 +6,18 @@ from typing import Any
 from urllib.error import URLError
 
 from mmrl.config import ConfigError
+from mmrl.rewards import PartialFailure
+from mmrl.rewards.http import stop
+from mmrl.rewards.http.errors import Unreachable
+from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Served
+from mmrl.rewards.scoring.column import Column
+from mmrl.rewards.scoring.failures import Failures
+from mmrl.rewards.scoring.overlap import Overlap
+from mmrl.rewards.scoring.pending import Pending
+from mmrl.rewards.scoring.returned import Failure, Result, validate
+from mmrl.rewards.scoring.reward_scores import RewardScores
+from mmrl.rewards.scoring.terms import Term, build_term, check_entries
 from mmrl.types import Cutting, Prompt, Sample
-from rewards import PartialFailure
-from rewards.http import stop
-from rewards.http.errors import Unreachable
-from rewards.registry.interface import ChecksMetadata, CutsCompletions, Served
-from rewards.scoring.column import Column
-from rewards.scoring.failures import Failures
-from rewards.scoring.overlap import Overlap
-from rewards.scoring.pending import Pending
-from rewards.scoring.returned import Failure, Result, validate
-from rewards.scoring.reward_scores import RewardScores
-from rewards.scoring.terms import Term, build_term, check_entries
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Scorer:
             samples of one call (those of a process and step), otherwise a number of samples over
             the whole run. With 0 the first failure stops it.
         retries: further tries after a network error of a reward that does not use
-            `rewards.http.service`, which has its own.
+            `mmrl.rewards.http.service`, which has its own.
         backoff: seconds before the first of them, doubled each time.
 
     Raises:

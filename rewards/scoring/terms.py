@@ -7,8 +7,8 @@ from numbers import Real
 from typing import Any
 
 from mmrl.config import ConfigError
-from rewards import Reward, build_reward, check_reward
-from rewards.registry.lookup import is_own
+from mmrl.rewards import Reward, build_reward, check_reward
+from mmrl.rewards.registry.lookup import is_own
 
 
 @dataclass

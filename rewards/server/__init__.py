@@ -1,6 +1,6 @@
-"""Rewards behind HTTP: `python -m rewards.server config=configs/reward_server/shapes.yaml`.
+"""Rewards behind HTTP: `python -m mmrl.rewards.server config=configs/reward_server/shapes.yaml`.
 
-    POST /v1/score     scores samples with one reward (`rewards.server.wire` has the models)
+    POST /v1/score     scores samples with one reward (`mmrl.rewards.server.wire` has the models)
     GET  /v1/health    what is served, and whether it is loaded
     GET  /metrics      for Prometheus
 

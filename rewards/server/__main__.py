@@ -1,6 +1,6 @@
 """Serve rewards over HTTP.
 
-    python -m rewards.server config=configs/reward_server/shapes.yaml port=18080
+    python -m mmrl.rewards.server config=configs/reward_server/shapes.yaml port=18080
 
 SIGTERM and Ctrl-C stop the server: accepted requests are answered, and the exit status is 0.
 """
@@ -16,11 +16,11 @@ from typing import Any
 from mmrl import begin
 from mmrl.config import ConfigError, load_config, to_yaml
 from mmrl.config.command import Usage, run_command
-from rewards import build_reward
-from rewards.server.server_config import ServerConfig, read_token
+from mmrl.rewards import build_reward
+from mmrl.rewards.server.server_config import ServerConfig, read_token
 
-logger = logging.getLogger("rewards.server")
-USAGE = Usage("python -m rewards.server", __doc__, ServerConfig, "reward_server")
+logger = logging.getLogger("mmrl.rewards.server")
+USAGE = Usage("python -m mmrl.rewards.server", __doc__, ServerConfig, "reward_server")
 
 
 def serve(config: ServerConfig, token: str | None) -> None:
@@ -33,10 +33,10 @@ def serve(config: ServerConfig, token: str | None) -> None:
     try:
         import uvicorn
 
-        from rewards.server.app import build_app
-        from rewards.server.connections import build_protocol
-        from rewards.server.log import start_log
-        from rewards.server.scoring_service import ScoringService
+        from mmrl.rewards.server.app import build_app
+        from mmrl.rewards.server.connections import build_protocol
+        from mmrl.rewards.server.log import start_log
+        from mmrl.rewards.server.scoring_service import ScoringService
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the reward server needs the package {error.name}; pip install -e '.[server]'"

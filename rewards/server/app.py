@@ -9,11 +9,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refusal_response
-from rewards.server.refusal import Refusal
-from rewards.server.request_memory import read_body
-from rewards.server.scoring_service import ScoringService
-from rewards.server.wire import Health
+from mmrl.rewards.server.door import FIELDS, HEALTH, METRICS, SCORE, Door, refusal_response
+from mmrl.rewards.server.refusal import Refusal
+from mmrl.rewards.server.request_memory import read_body
+from mmrl.rewards.server.scoring_service import ScoringService
+from mmrl.rewards.server.wire import Health
 
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 

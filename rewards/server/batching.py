@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
+from mmrl.rewards.server.wire import Problem
 from mmrl.types import Sample
-from rewards.server.wire import Problem
 
 Outcome = float | None | Problem
 """A score, None where the reward does not apply, or why there is none."""

@@ -15,7 +15,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rewards.server.server_config import Limits
+from mmrl.rewards.server.server_config import Limits
 
 logger = logging.getLogger(__name__)
 OTHER_DESCRIPTORS = 128

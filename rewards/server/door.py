@@ -8,13 +8,13 @@ from typing import Any
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rewards.server.metrics import Metrics
-from rewards.server.refusal import Refusal
-from rewards.server.wire import ErrorResponse, Problem
+from mmrl.rewards.server.metrics import Metrics
+from mmrl.rewards.server.refusal import Refusal
+from mmrl.rewards.server.wire import ErrorResponse, Problem
 
 logger = logging.getLogger(__name__)
 
-FIELDS = "rewards.server.fields"
+FIELDS = "mmrl.rewards.server.fields"
 """Key in the scope of a request under which the fields of its log line are."""
 SCORE, HEALTH, METRICS = "/v1/score", "/v1/health", "/metrics"
 

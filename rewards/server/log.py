@@ -54,5 +54,5 @@ def start_log() -> None:
     handler.setFormatter(JsonLines())
     handler.addFilter(OncePerMinute())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("rewards.server").setLevel(logging.INFO)
+    logging.getLogger("mmrl.rewards.server").setLevel(logging.INFO)
     logging.captureWarnings(True)

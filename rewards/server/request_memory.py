@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
-from rewards.server.refusal import Refusal
-from rewards.server.server_config import REQUEST_COPIES, Limits
+from mmrl.rewards.server.refusal import Refusal
+from mmrl.rewards.server.server_config import REQUEST_COPIES, Limits
 
 LEAST = 2**20
 """Least bytes counted for a request, which limits the number of small ones."""

@@ -7,16 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from mmrl.rewards import Reward, build_reward, reward_class
+from mmrl.rewards.networks.placement import resolve_device
+from mmrl.rewards.registry.interface import ChecksMetadata, Described
+from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, validate
+from mmrl.rewards.server.batching import Full, Outcome, Queue
+from mmrl.rewards.server.metrics import Metrics
+from mmrl.rewards.server.refusal import Refusal
+from mmrl.rewards.server.server_config import ServedEntry
+from mmrl.rewards.server.wire import Problem, RewardHealth, Status
 from mmrl.types import Sample
-from rewards import Reward, build_reward, reward_class
-from rewards.networks.placement import resolve_device
-from rewards.registry.interface import ChecksMetadata, Described
-from rewards.scoring.scorer import NETWORK_ERRORS, validate
-from rewards.server.batching import Full, Outcome, Queue
-from rewards.server.metrics import Metrics
-from rewards.server.refusal import Refusal
-from rewards.server.server_config import ServedEntry
-from rewards.server.wire import Problem, RewardHealth, Status
 
 logger = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mmrl.rewards.server.png import ImageError, PngFile, read_png
+from mmrl.rewards.server.request_memory import Lease
+from mmrl.rewards.server.server_config import PIXEL_BYTES, Limits
+from mmrl.rewards.server.wire import MAX_TEXT, Item, Problem
 from mmrl.types import Sample
-from rewards.server.png import ImageError, PngFile, read_png
-from rewards.server.request_memory import Lease
-from rewards.server.server_config import PIXEL_BYTES, Limits
-from rewards.server.wire import MAX_TEXT, Item, Problem
 
 TEXT_COPIES = 2
 """Memory of the texts of a request, in multiples of their bytes: body and objects."""

@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from mmrl.types import Sample
-from rewards.server.batching import Outcome
-from rewards.server.metrics import Metrics
-from rewards.server.refusal import Refusal
-from rewards.server.repeats import Answer, Repeats
-from rewards.server.request_memory import Budget, Lease
-from rewards.server.reward_worker import RewardWorker
-from rewards.server.samples import build_samples
-from rewards.server.server_config import ServerConfig
-from rewards.server.wire import (
+from mmrl.rewards.server.batching import Outcome
+from mmrl.rewards.server.metrics import Metrics
+from mmrl.rewards.server.refusal import Refusal
+from mmrl.rewards.server.repeats import Answer, Repeats
+from mmrl.rewards.server.request_memory import Budget, Lease
+from mmrl.rewards.server.reward_worker import RewardWorker
+from mmrl.rewards.server.samples import build_samples
+from mmrl.rewards.server.server_config import ServerConfig
+from mmrl.rewards.server.wire import (
     Health,
     ItemScore,
     LimitsHealth,
@@ -26,6 +25,7 @@ from rewards.server.wire import (
     ScoreResponse,
     read_request,
 )
+from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from typing import Any
 
 from mmrl.config import ConfigError, check, merge
 from mmrl.config.by_name import source_of
-from rewards import check_reward, reward_class
-from rewards.http.protocols import is_client
-from rewards.judging.asking import asks_policy
-from rewards.registry.lookup import is_own
-from rewards.scoring.terms import key_of
+from mmrl.rewards import check_reward, reward_class
+from mmrl.rewards.http.protocols import is_client
+from mmrl.rewards.judging.asking import asks_policy
+from mmrl.rewards.registry.lookup import is_own
+from mmrl.rewards.scoring.terms import key_of
 
 REQUEST_COPIES = 3
 """Memory of a request while it is read, in multiples of its body: body, its text, its images."""
@@ -104,10 +104,10 @@ class ServedEntry:
 
 @dataclass(kw_only=True)
 class ServerConfig:
-    """Settings of `python -m rewards.server`."""
+    """Settings of `python -m mmrl.rewards.server`."""
 
     rewards: list[dict[str, Any]] = field(
-        default_factory=list, metadata={"holds": "rewards:REWARDS"}
+        default_factory=list, metadata={"holds": "mmrl.rewards:REWARDS"}
     )
     """One entry per reward: its name, its options, and the keys of `Serving`."""
     host: str = "127.0.0.1"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 from pydantic_core import from_json
 
-from rewards.server.refusal import Refusal
+from mmrl.rewards.server.refusal import Refusal
 
 MAX_TEXT = 2**18
 """Characters of a prompt or completion; an item with more fails alone."""

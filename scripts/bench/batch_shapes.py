@@ -49,11 +49,11 @@ from results import circumstances, report  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.data.prompts import load_prompts  # noqa: E402
+from mmrl.models import Policy, load_policy  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.runtime.device import find_device  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Prompt  # noqa: E402
-from models import Policy, load_policy  # noqa: E402
 
 
 def written(policy: Policy, prompts: list[Prompt], size: int, s: Config) -> Tensor:

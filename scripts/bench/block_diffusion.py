@@ -68,11 +68,11 @@ from results import circumstances, report  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from mmrl.estimators.scoring import score  # noqa: E402
+from mmrl.models.layouts.text_layout import align_blocks  # noqa: E402
+from mmrl.models.loading import new_model  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Canvas, Passes, Rollout  # noqa: E402
-from models.layouts.text_layout import align_blocks  # noqa: E402
-from models.loading import new_model  # noqa: E402
 
 
 def policy(s: Setting) -> Any:

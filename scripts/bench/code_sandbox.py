@@ -19,7 +19,7 @@ from results import circumstances, report  # noqa: E402
 
 from mmrl.config import check, load_config  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
-from rewards.sandbox.sandbox import Job, Sandbox  # noqa: E402
+from mmrl.rewards.sandbox.sandbox import Job, Sandbox  # noqa: E402
 
 
 @dataclass(kw_only=True)

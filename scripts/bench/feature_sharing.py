@@ -85,6 +85,9 @@ from torch.nn.modules import module as global_hooks  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 from transformers.models.siglip.modeling_siglip import SiglipEncoder  # noqa: E402
 
+from mmrl.models import Policy, load_policy  # noqa: E402
+from mmrl.models.loading import new_model, save_model  # noqa: E402
+from mmrl.models.network.vision import Vision  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
@@ -93,9 +96,6 @@ from mmrl.rollouts.tasks import Task, TaskConfig  # noqa: E402
 from mmrl.samplers import SamplerConfig  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
 from mmrl.types import Sample  # noqa: E402
-from models import Policy, load_policy  # noqa: E402
-from models.loading import new_model, save_model  # noqa: E402
-from models.network.vision import Vision  # noqa: E402
 
 
 @dataclass

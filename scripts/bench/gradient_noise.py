@@ -63,11 +63,11 @@ import torch  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from mmrl.models import load_policy  # noqa: E402
 from mmrl.pretrained.model_config import policy_options  # noqa: E402
 from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
-from models import load_policy  # noqa: E402
 
 
 def part_of(name: str) -> str:

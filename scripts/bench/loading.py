@@ -75,10 +75,10 @@ import torch  # noqa: E402
 from launch_form import write_launch_form  # noqa: E402
 from setting import circumstances  # noqa: E402
 
+from mmrl.models.families.llada import BACKBONE  # noqa: E402
+from mmrl.models.loading import load_model, new_model, save_model  # noqa: E402
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
-from models.families.llada import BACKBONE  # noqa: E402
-from models.loading import load_model, new_model, save_model  # noqa: E402
 
 
 class Peaks:

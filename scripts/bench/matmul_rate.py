@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.network.core_config import CoreConfig
-from models.network.flops import PassSize, shapes
+from mmrl.models.network.core_config import CoreConfig
+from mmrl.models.network.flops import PassSize, shapes
 
 
 def products(core: CoreConfig, size: PassSize) -> dict[tuple[int, int, int], int]:

@@ -89,11 +89,11 @@ class Setting:
 
 def write_policy(s: Setting, folder: Path) -> None:
     """Write a policy of random weights and its prompts."""
+    from mmrl.models import load_vq
     from mmrl.objectives.masked import outline_start
     from mmrl.objectives.masked_config import MaskedConfig
     from mmrl.objectives.policy_start import load_start
     from mmrl.objectives.start_config import NetworkConfig
-    from models import load_vq
 
     sizes = {"d_model": s.width, "n_layers": s.layers, "n_heads": s.width // 64}
     vq = str(SHAPES / "checkpoints/magvit")

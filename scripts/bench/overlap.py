@@ -49,11 +49,11 @@ if __name__ == "__main__":  # before the seconds that torch takes
 from results import circumstances, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
+from mmrl.rewards import Reward, build_reward  # noqa: E402
 from mmrl.rl import train  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.run.run_directory import RunDirectory  # noqa: E402
 from mmrl.types import Sample  # noqa: E402
-from rewards import Reward, build_reward  # noqa: E402
 
 WAYS = {"overlap": True, "in_turn": False}
 TIMES = ("time/", "perf/", "step_time", "/latency_s", "/queue")

@@ -40,13 +40,13 @@ from accelerate import Accelerator  # noqa: E402
 from results import circumstances, report  # noqa: E402
 
 from mmrl.config import load_config  # noqa: E402
+from mmrl.models import load_policy  # noqa: E402
 from mmrl.pretrained.model_config import policy_options  # noqa: E402
 from mmrl.rl_config import RLConfig  # noqa: E402
 from mmrl.rollouts.rollout import sample_groups, score_groups  # noqa: E402
 from mmrl.rollouts.tasks import Task  # noqa: E402
 from mmrl.runtime.precision import native_bfloat16  # noqa: E402
 from mmrl.training.trainer import Trainer  # noqa: E402
-from models import load_policy  # noqa: E402
 
 WAYS = {
     f"{dtype} {kernel}": [f"bf16={dtype == 'bfloat16'}", f"model.attn_implementation={kernel}"]

@@ -8,6 +8,10 @@ from typing import Any
 
 import torch
 
+from mmrl.models.families import get_family
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.core_config import CoreConfig
+from mmrl.models.network.flops import Adapter, PassSize, count_forward, row_sizes
 from mmrl.preflight.policy_sizes import count_weights
 from mmrl.preflight.public_sizes import BYTES, LLADA_8B, MMADA_8B
 from mmrl.preflight.state_memory import gather_share
@@ -17,10 +21,6 @@ from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.schedule import alpha
-from models.families import get_family
-from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
-from models.network.flops import Adapter, PassSize, count_forward, row_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -40,8 +40,8 @@ from served import Server
 
 from mmrl.config import check, load_config
 from mmrl.config.command import Usage, run_command
+from mmrl.rewards import PartialFailure, build_reward
 from mmrl.types import Sample
-from rewards import PartialFailure, build_reward
 
 ROUNDING = 1e-5
 """Of a score, by which batches of other sizes may differ."""

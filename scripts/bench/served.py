@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 WATCHED = """
 import runpy, sys
 prelude, touched = sys.argv[1], open(sys.argv[2], "a", buffering=1)
-sys.argv[:] = ["rewards.server", *sys.argv[3:]]
+sys.argv[:] = ["mmrl.rewards.server", *sys.argv[3:]]
 exec(prelude)
 events = {"open", "os.listdir", "os.scandir", "socket.connect", "socket.getaddrinfo",
           "subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"}
 sys.addaudithook(lambda event, args: event in events and touched.write(f"{event} {args[0]!r}\\n"))
-runpy.run_module("rewards.server", run_name="__main__", alter_sys=True)
+runpy.run_module("mmrl.rewards.server", run_name="__main__", alter_sys=True)
 """
 """The server; the files and addresses it turns to are written down."""
 

@@ -78,8 +78,8 @@ class Setting:
 
 def write_checkpoint(s: Setting, directory: Path) -> None:
     """Write a network of random weights."""
-    from models.families.llada import BACKBONE
-    from models.loading import new_model, save_model
+    from mmrl.models.families.llada import BACKBONE
+    from mmrl.models.loading import new_model, save_model
 
     config = {
         **BACKBONE,
@@ -96,7 +96,7 @@ def write_checkpoint(s: Setting, directory: Path) -> None:
 
 def policy(s: Setting) -> Any:
     """The network in the place of a policy."""
-    from models.loading import load_model
+    from mmrl.models.loading import load_model
 
     network = load_model(s.checkpoint)
     return SimpleNamespace(model=network, network=network, shares_forwards=False)

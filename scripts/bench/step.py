@@ -6,10 +6,10 @@
 
 The step is that of `mmrl.rl`: prompts, groups, rewards, masks, scoring, update. Its policy is an
 MMaDA of random weights, which writes images and texts and reads images as codes. Operations are
-those the step cannot do without (`models.network.flops`); `mfu` is their number per second as a
-share of the rate of the matrix products of the same shapes, precision and threads, measured in the
-same run. The straightforward way calls the same network on padded rows for all logits. Both take
-turns; each time is the least of the repeats. A JSON line for each task and way.
+those the step cannot do without (`mmrl.models.network.flops`); `mfu` is their number per second as
+a share of the rate of the matrix products of the same shapes, precision and threads, measured in
+the same run. The straightforward way calls the same network on padded rows for all logits. Both
+take turns; each time is the least of the repeats. A JSON line for each task and way.
 
 With several `processes` the line has the rollouts per second of each number, and their ratio.
 """

@@ -17,6 +17,8 @@ from matmul_rate import synchronize
 from straightforward import EverythingEverywhere
 from torch import Tensor
 
+from mmrl.models import load_policy
+from mmrl.models.network.flops import Adapter, PassSize, count_backward, count_forward, measure_pass
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import sample_groups, score_groups
@@ -25,8 +27,6 @@ from mmrl.run.phase_times import PhaseTimes
 from mmrl.runtime.activity import watch
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from models import load_policy
-from models.network.flops import Adapter, PassSize, count_backward, count_forward, measure_pass
 
 PHASES = ("rollout", "scoring", "update")
 """Phases that call the network."""

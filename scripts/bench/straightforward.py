@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.network.network import MaskedLMOutput
+from mmrl.models.network.network import MaskedLMOutput
 
 
 class EverythingEverywhere(nn.Module):

@@ -69,11 +69,11 @@ if __name__ == "__main__":  # before the seconds that torch takes
 import torch  # noqa: E402
 from results import circumstances, report  # noqa: E402
 
+from mmrl.models.families.llada import BACKBONE  # noqa: E402
+from mmrl.models.loading import new_model  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.samplers import SamplerConfig, sample  # noqa: E402
 from mmrl.types import Canvas, Rollout  # noqa: E402
-from models.families.llada import BACKBONE  # noqa: E402
-from models.loading import new_model  # noqa: E402
 
 
 def policy(s: Setting) -> Any:

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from eval.eval_config import EvalConfig
 from mmrl.config import merge, to_plain, to_yaml
 from mmrl.data.data_config import DataConfig
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.models.task_names import writes_images
 from mmrl.rl_config import RLConfig
 from mmrl.samplers import SamplerConfig
-from models.task_names import writes_images
 from scripts.claims.jobs import Job
 
 
@@ -90,7 +90,7 @@ def has_run(config: EvalConfig) -> bool:
 
 def read_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Mean, standard error over prompts and number of prompts, by reward."""
-    from eval.means import mean_over_prompts
+    from mmrl.evaluation.means import mean_over_prompts
 
     content = json.loads((folder / "scores.json").read_text())
     samples = content["samples"]

@@ -19,12 +19,12 @@ from mmrl.config import ConfigError, check, load_config
 from mmrl.config.settings import flatten
 from mmrl.config.yaml_file import read_yaml
 from mmrl.pretrained.known import known_config
+from mmrl.rewards.scoring.terms import key_of
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.run.checkpoint import model_folders
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run_config import OUT_OF_TIME
-from rewards.scoring.terms import key_of
 from scripts.claims.jobs import Job
 
 PHASES = ("rollout", "reward_wait", "score", "update")

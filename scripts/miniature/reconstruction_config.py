@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mmrl.config import check
-from models.image_tokenizers.magvit_config import MagvitConfig
+from mmrl.models.image_tokenizers.magvit_config import MagvitConfig
 
 
 @dataclass(kw_only=True)

@@ -8,9 +8,9 @@ hashing) and an encoder that sees only its patch avoid that, within the public a
 import torch
 from torch import Tensor, nn
 
+from mmrl.models.image_tokenizers.magvit import MagvitV2
+from mmrl.models.image_tokenizers.magvit_network import Downsample
 from mmrl.randomness import generator
-from models.image_tokenizers.magvit import MagvitV2
-from models.image_tokenizers.magvit_network import Downsample
 
 
 def restrict_to_patches(vq: MagvitV2) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rewards.shapes import verify
+from mmrl.rewards.shapes import verify
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

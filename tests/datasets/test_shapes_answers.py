@@ -8,11 +8,11 @@ import torch
 from safetensors import safe_open
 
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.models import load_policy
 from mmrl.randomness import generator
+from mmrl.rewards.answer import AnswerReward
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Sample
-from models import load_policy
-from rewards.answer import AnswerReward
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 CHECKPOINTS = FOLDER / "checkpoints"

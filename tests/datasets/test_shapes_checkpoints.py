@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 
+from mmrl.models import load_vq
+from mmrl.models.layouts.text_to_image import to_images
 from mmrl.objectives.columns import image_to_pixels
-from models import load_vq
-from models.layouts.text_to_image import to_images
-from rewards.shapes import verify
+from mmrl.rewards.shapes import verify
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

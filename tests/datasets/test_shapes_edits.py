@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from mmrl.data.prompts import load_prompts
+from mmrl.models.policy import load_tokenizer
+from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
-from models.policy import load_tokenizer
-from rewards import build_reward
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

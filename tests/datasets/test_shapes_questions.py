@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.models.layouts.image_chat import SYSTEM
+from mmrl.models.policy import load_tokenizer
+from mmrl.rewards import build_reward
+from mmrl.rewards.detection.shapes_detector import DetectedObject, detect
 from mmrl.types import Prompt, Sample
-from models.layouts.image_chat import SYSTEM
-from models.policy import load_tokenizer
-from rewards import build_reward
-from rewards.detection.shapes_detector import DetectedObject, detect
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

@@ -14,12 +14,12 @@ import pytest
 from pyarrow.parquet import read_table
 
 from mmrl.data.prompts import load_prompts
+from mmrl.models.families.llada import text_layout
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.policy import load_tokenizer
+from mmrl.rewards import build_reward
+from mmrl.rewards.countdown import solves
 from mmrl.types import Prompt, Sample
-from models.families.llada import text_layout
-from models.layouts.layout_config import LayoutConfig
-from models.policy import load_tokenizer
-from rewards import build_reward
-from rewards.countdown import solves
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "text"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eval.differences import Row, compare_evaluations, format_differences
-from eval.evaluation import Evaluation
 from mmrl.config import ConfigError
+from mmrl.evaluation.differences import Row, compare_evaluations, format_differences
+from mmrl.evaluation.evaluation import Evaluation
 from mmrl.types import Prompt
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from eval.diversity import DIVERSITY, Completions, build_metrics, check_metrics
-from eval.diversity.measured import Diversity, describe, entropy, measure
-from eval.diversity.metric import list_tokens
-from eval.evaluation import Evaluation
 from mmrl.config import ConfigError
+from mmrl.evaluation.diversity import DIVERSITY, Completions, build_metrics, check_metrics
+from mmrl.evaluation.diversity.measured import Diversity, describe, entropy, measure
+from mmrl.evaluation.diversity.metric import list_tokens
+from mmrl.evaluation.evaluation import Evaluation
 from mmrl.types import Canvas, Prompt
 from tests import by_path
 

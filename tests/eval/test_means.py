@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from eval.evaluation import Evaluation
-from eval.image_benchmark import format_tags, share_with_correct
-from eval.means import mean_by_tag
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.image_benchmark import format_tags, share_with_correct
+from mmrl.evaluation.means import mean_by_tag
 from mmrl.types import Prompt
 
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from eval.evaluation import Evaluation
-from eval.question_categories import format_categories, mean_by_category
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.question_categories import format_categories, mean_by_category
+from mmrl.rewards.registry.interface import Item
 from mmrl.types import Prompt
-from rewards.registry.interface import Item
 
 
 def test_categories_pool_the_questions_of_all_images_and_the_score_is_over_images() -> None:

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from eval.text_benchmark import format_rows
-from eval.text_scores import group_places, score_groups, score_row
 from mmrl.config import ConfigError
+from mmrl.evaluation.text_benchmark import format_rows
+from mmrl.evaluation.text_scores import group_places, score_groups, score_row
 from mmrl.types import Prompt
 
 PROMPTS = [

@@ -3,8 +3,8 @@ import math
 
 import pytest
 
-from eval.text_benchmark import format_rows
-from eval.text_scores import cost_row, pass_at, score_row
+from mmrl.evaluation.text_benchmark import format_rows
+from mmrl.evaluation.text_scores import cost_row, pass_at, score_row
 from mmrl.types import Prompt
 
 

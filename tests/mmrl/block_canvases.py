@@ -2,8 +2,8 @@
 
 import torch
 
+from mmrl.models.layouts.text_layout import align_blocks
 from mmrl.types import Canvas
-from models.layouts.text_layout import align_blocks
 
 MASK, SIZE, END = 590, 4, 580
 

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models import load_model
+from mmrl.models import load_model
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import write_world
 from tests.models.networks import FIXTURES, bare_policy, write_mmada

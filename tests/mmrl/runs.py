@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
 
+from mmrl.models import load_policy, load_vq
 from mmrl.objectives.masked import outline_start
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.policy_start import load_start
@@ -28,7 +29,6 @@ from mmrl.run.run_directory import RunDirectory
 from mmrl.samplers import SamplerConfig
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from models import load_policy, load_vq
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "datasets" / "shapes"

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
 from mmrl.preflight.plan import describe
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.samplers import SamplerConfig
-from models import load_policy
 from tests.mmrl.runs import RED, metrics
 from tests.models.amused import write_amused
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from eval import benchmark
-from eval.comparison import run
-from eval.eval_config import EvalConfig
-from eval.evaluation import effective_lengths, evaluate
 from mmrl.eval import main
+from mmrl.evaluation import benchmark
+from mmrl.evaluation.comparison import run
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.evaluation.evaluation import effective_lengths, evaluate
+from mmrl.models import load_policy
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.run.run_lock import lock_directory
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Prompt, Rollout, Sample
-from models import load_policy
 from tests.mmrl.pair import Pair
 
 TIMED = ("tokens_per_s", "raw_tokens_per_s")

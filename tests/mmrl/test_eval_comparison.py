@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from eval import benchmark
-from eval.comparison import name_checkpoints
 from mmrl import eval as text
 from mmrl import eval_v as vision
+from mmrl.evaluation import benchmark
+from mmrl.evaluation.comparison import name_checkpoints
+from mmrl.models import load_policy
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
-from models import load_policy
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import SHAPES
 from tests.mmrl.test_eval import numbers, words

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from eval import benchmark
 from mmrl.eval_v import main
+from mmrl.evaluation import benchmark
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 
 ROOT = Path(__file__).resolve().parents[2]
 RING = {"class": "ring", "count": 1}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from eval import benchmark
-from eval.eval_config import VISION_TASKS, load_settings
 from mmrl.config import ConfigError
 from mmrl.eval_v import main
+from mmrl.evaluation import benchmark
+from mmrl.evaluation.eval_config import VISION_TASKS, load_settings
 from tests.mmrl.pair import Pair
 from tests.mmrl.question_sets import (
     MMMU,

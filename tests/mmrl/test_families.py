@@ -23,6 +23,9 @@ from mmrl.algorithms import (
 from mmrl.algorithms.aggregation import BatchSize
 from mmrl.algorithms.forwards import passes_per_rollout
 from mmrl.config import ConfigError
+from mmrl.models import Policy
+from mmrl.models.families import FAMILIES
+from mmrl.models.task_names import writes_images
 from mmrl.objectives.corruptions import CORRUPTIONS
 from mmrl.objectives.text import Completions
 from mmrl.objectives.text_config import CompletionConfig
@@ -35,9 +38,6 @@ from mmrl.samplers import RULES, SamplerConfig, sample
 from mmrl.training import micro_batches
 from mmrl.training.trainer import Trainer
 from mmrl.types import Rollout
-from models import Policy
-from models.families import FAMILIES
-from models.task_names import writes_images
 from tests.mmrl.algorithms.test_presets import PRESETS
 from tests.mmrl.canvases import generators
 from tests.models.small_policies import PAIRS, POLICIES, small_policy, small_prompts

@@ -16,10 +16,12 @@ import pytest
 import torch
 from PIL import Image
 
-from eval import benchmark
-from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig
+from mmrl.evaluation import benchmark
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.models.image_tokenizers.magvit import MagvitV2
+from mmrl.models.network.vision import Vision
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_model, check_run
 from mmrl.pretrained.model_config import ModelConfig
@@ -27,8 +29,6 @@ from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from models.image_tokenizers.magvit import MagvitV2
-from models.network.vision import Vision
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     LORA,

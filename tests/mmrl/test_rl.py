@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from mmrl.config import load_config
+from mmrl.models import load_policy
 from mmrl.rl import RLConfig, main, train
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.samplers import SamplerConfig
-from models import load_policy
 from tests.mmrl import runs
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (

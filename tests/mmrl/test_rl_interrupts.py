@@ -17,7 +17,8 @@ import psutil
 import pytest
 import torch
 
-from eval.evaluation import evaluate
+from mmrl.evaluation.evaluation import evaluate
+from mmrl.rewards.http import stop
 from mmrl.rl import main, train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import sample_groups
@@ -32,7 +33,6 @@ from mmrl.runtime.interrupt import (
 from mmrl.samplers.denoise import BlockNetwork
 from mmrl.training.trainer import Trainer
 from mmrl.types import Sample
-from rewards.http import stop
 from tests.mmrl.runs import (
     RED,
     ROOT,
@@ -221,7 +221,7 @@ def test_ctrl_c_while_the_model_loads_stops_at_once_and_evaluates_nothing(
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("models.load_policy", loading)
+            patch.setattr("mmrl.models.load_policy", loading)
             assert main(words) == 130
     finally:
         signal.signal(signal.SIGINT, handler)

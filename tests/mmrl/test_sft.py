@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import load_config
+from mmrl.models import load_vq
+from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.run.checkpoint import checkpoint_steps
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime import activity
 from mmrl.sft import SFTConfig, train
-from models import load_vq
-from models.image_tokenizers.magvit import MagvitConfig
 from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from tests.mmrl.supervised_runs import (
     NETWORK,

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.models import load_vq
 from mmrl.run import checkpoint
 from mmrl.run.checkpoint import CheckpointError, checkpoint_steps
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.sft import main, train
-from models import load_vq
 from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.supervised_runs import (
     NETWORK,

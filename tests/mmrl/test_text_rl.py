@@ -8,13 +8,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from eval.evaluation import evaluate
 from mmrl.config import ConfigError
+from mmrl.evaluation.evaluation import evaluate
+from mmrl.models import load_policy
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
 from mmrl.preflight.run_checks import check_model
 from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import policy_options
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.rollout import _length_metrics
@@ -22,8 +24,6 @@ from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.denoise import find_scored
 from mmrl.types import Prompt
-from models import load_policy
-from rewards.scoring.scorer import Scorer
 from tests.mmrl.runs import VQ, roll_out, run_config, vowels
 
 SAMPLER = SamplerConfig(name="static", steps=4, block_size=4, eos="stop", cache="prefix", window=2)

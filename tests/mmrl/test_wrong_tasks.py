@@ -11,14 +11,14 @@ from datasets import Dataset, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
 
-from eval.eval_config import TEXT_TASKS
 from mmrl import eval as text
 from mmrl import eval_v as vision
 from mmrl import rl, sft
-from models import loading
-from models.families import FAMILIES
-from models.image_tokenizers import image_tokenizer
-from models.task_names import TASKS
+from mmrl.evaluation.eval_config import TEXT_TASKS
+from mmrl.models import loading
+from mmrl.models.families import FAMILIES
+from mmrl.models.image_tokenizers import image_tokenizer
+from mmrl.models.task_names import TASKS
 from tests import by_path
 from tests.models.small_policies import POLICIES, small_policy
 

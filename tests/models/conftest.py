@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from models.image_tokenizers.image_tokenizer import save_vq
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
-from models.loading import save_model
+from mmrl.models.image_tokenizers.image_tokenizer import save_vq
+from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from mmrl.models.loading import save_model
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
 from tests.models.networks import CONFIG, LEVELS, small_network
 

@@ -16,11 +16,11 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor
 from transformers import PreTrainedTokenizerBase
 
-from models.families import lumina
-from models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq
-from models.layouts.layout_config import LayoutConfig
-from models.loading import build_network, names_of
-from models.network.core import MaskedTokenModel
+from mmrl.models.families import lumina
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, build_vq
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.loading import build_network, names_of
+from mmrl.models.network.core import MaskedTokenModel
 from tests.models.llada_tokenizer import LUMINA, llada_tokenizer
 
 MASK = 126336

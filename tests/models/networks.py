@@ -17,15 +17,15 @@ from safetensors.torch import load_file, save_file
 from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
-from models.families import llada, llada_v
-from models.families.llada import KEYS
-from models.image_tokenizers.image_tokenizer import save_vq
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.text_layout import TextLayout
-from models.loading import build_network, public_names, save_model
-from models.network.core import MaskedTokenModel
-from models.network.core_config import CoreConfig
+from mmrl.models.families import llada, llada_v
+from mmrl.models.families.llada import KEYS
+from mmrl.models.image_tokenizers.image_tokenizer import save_vq
+from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.text_layout import TextLayout
+from mmrl.models.loading import build_network, public_names, save_model
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.core_config import CoreConfig
 from tests.models.llada_tokenizer import small_tokenizer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -15,17 +15,17 @@ from PIL import Image
 from torch import Generator
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models import Policy, load_policy
+from mmrl.models.families import FAMILIES, lumina
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
+from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from mmrl.models.layouts.image_chat import SYSTEM
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.lumina_edits import word_edit
+from mmrl.models.layouts.lumina_rows import ANSWER, DRAW
+from mmrl.models.loading import build_network
+from mmrl.models.policy import build_layouts
 from mmrl.types import Prompt
-from models import Policy, load_policy
-from models.families import FAMILIES, lumina
-from models.image_tokenizers.image_tokenizer import ImageTokenizer
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
-from models.layouts.image_chat import SYSTEM
-from models.layouts.layout_config import LayoutConfig
-from models.layouts.lumina_edits import word_edit
-from models.layouts.lumina_rows import ANSWER, DRAW
-from models.loading import build_network
-from models.policy import build_layouts
 from tests.models.amused import write_amused
 from tests.models.llada_tokenizer import SPECIAL_WORDS, character_tokenizer, small_tokenizer
 from tests.models.networks import CHAT, CONFIG, LEVELS, LLADA_V
@@ -121,7 +121,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "mmada": mmada_policy,
     "sdar": sdar_policy,
 }
-"""Small policies by the name of their family in `models.families.FAMILIES`."""
+"""Small policies by the name of their family in `mmrl.models.families.FAMILIES`."""
 PAIRS = [(family, task) for family in sorted(FAMILIES) for task in sorted(FAMILIES[family].LAYOUTS)]
 """Every family with every task that it has."""
 

@@ -9,14 +9,14 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Generator, nn
 
+from mmrl.models import load_model
+from mmrl.models.adapter_weights import name_targets
+from mmrl.models.loading import adapter_tensors, build_network, names_of, outline, save_model
+from mmrl.models.network.core import MaskedTokenModel
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.known import known_config
 from mmrl.pretrained.model_config import ROLES, LoraConfig, ModelConfig
 from mmrl.training.trainable import train_parts
-from models import load_model
-from models.adapter_weights import name_targets
-from models.loading import adapter_tensors, build_network, names_of, outline, save_model
-from models.network.core import MaskedTokenModel
 from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.networks import LLADA_V, small_network
 

@@ -10,9 +10,9 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 from torch import Generator
 
-from models import load_model
-from models.loading import new_model, save_model
-from models.network.core import MaskedTokenModel
+from mmrl.models import load_model
+from mmrl.models.loading import new_model, save_model
+from mmrl.models.network.core import MaskedTokenModel
 from tests.models.networks import CONFIG, FIXTURES, small_network
 
 PUBLIC = FIXTURES / "llada"
@@ -176,7 +176,7 @@ def test_damage_in_the_last_shard_is_known_before_any_tensor_is_read(
         save_file({**tensors, name: tensors[name][:-1]}, last)
     else:
         save_file({**tensors, "stray": torch.zeros(1)}, last)
-    monkeypatch.setattr("models.loading.read_weights", lambda *_: pytest.fail("tensors read"))
+    monkeypatch.setattr("mmrl.models.loading.read_weights", lambda *_: pytest.fail("tensors read"))
     named = {"truncated": last.name, "misshaped": name, "stray": "1 unexpected: stray"}[damage]
     with pytest.raises(ValueError, match=named):
         load_model(saved)

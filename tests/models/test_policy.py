@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmrl.models import Policy, load_policy
+from mmrl.models.image_tokenizers.image_tokenizer import save_vq
+from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from mmrl.models.layouts.text_to_image import to_images
+from mmrl.models.loading import save_model
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.types import Canvas, Prompt
-from models import Policy, load_policy
-from models.image_tokenizers.image_tokenizer import save_vq
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
-from models.layouts.text_to_image import to_images
-from models.loading import save_model
 from tests.models.networks import LEVELS, small_network
 
 TEXTS = ["a cat", "two big dogs"]
@@ -174,7 +174,7 @@ def test_what_is_wrong_with_the_image_tokenizer_is_known_before_the_network_load
         weights.unlink()
     else:
         save_vq(MagvitV2(MagvitConfig(ch=4, bits=6, norm_groups=2, **LEVELS)), tmp_path / "vq")
-    monkeypatch.setattr("models.policy.load_model", lambda *_: pytest.fail("network loaded"))
+    monkeypatch.setattr("mmrl.models.policy.load_model", lambda *_: pytest.fail("network loaded"))
     named = {"empty": "no weights", "truncated": "truncated", "too many codes": "64 image codes"}
     with pytest.raises((FileNotFoundError, ValueError), match=named[damage]):
         load_policy(checkpoint, vq=tmp_path / "vq")
@@ -202,7 +202,7 @@ def test_a_tokenizer_of_another_checkpoint_is_refused_before_weights_load(
     else:
         text = (tmp_path / "tokenizer.json").read_text().replace("<|mdm_mask|>", "<|other|>")
         (tmp_path / "tokenizer.json").write_text(text)
-    monkeypatch.setattr("models.policy.load_model", lambda *_: pytest.fail("network loaded"))
+    monkeypatch.setattr("mmrl.models.policy.load_model", lambda *_: pytest.fail("network loaded"))
     named = {"mask": "mask_token_id of config.json is 5", "tokens": r"lacks .*<\|mdm_mask\|>"}
     for check in (
         lambda: load_policy(tmp_path, vq=None),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from models import load_model
-from models.loading import save_model
-from models.public_code import Source, describe_code
+from mmrl.models import load_model
+from mmrl.models.loading import save_model
+from mmrl.models.public_code import Source, describe_code
 from tests.models.networks import CONFIG, LLADA_V, small_network
 
 MAP = {"AutoConfig": "configuration_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}

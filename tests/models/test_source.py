@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from models import load_model, source
-from models.loading import save_model
-from models.source import find_directory
+from mmrl.models import load_model, source
+from mmrl.models.loading import save_model
+from mmrl.models.source import find_directory
 from tests.models.networks import small_network
 
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 from tests.rewards.rounding import up_to_rounding
 
 WIDTHS = (24, 1024, 128, 64, 16, 1)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.answer import read_choices
+from mmrl.rewards.parsing.wording import split_words
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.answer import read_choices
-from rewards.parsing.wording import split_words
 
 COUNTS = ["One", "Two", "Three", "Four"]
 COLORS = ["red", "dark red", "a blue and red one", "not visible"]

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.networks.open_clip_encoder import uses_quick_gelu
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.networks.open_clip_encoder import uses_quick_gelu
 from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]

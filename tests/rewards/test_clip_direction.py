@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 from tests.rewards.rounding import up_to_rounding
 
 SOURCES = ["a street", "a red circle", "a house", "a street"]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.code import CodeReward, extract_program
+from mmrl.rewards.sandbox.sandbox import IsolationError
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
-from rewards import PartialFailure, build_reward
-from rewards.code import CodeReward, extract_program
-from rewards.sandbox.sandbox import IsolationError
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
 
 TESTS = ["assert inc(1) == 2", "assert inc(2) == 3", "assert inc(-1) == 0"]
 RIGHT = "Add one.\n```python\ndef inc(x):\n    return x + 1\n```\nDone."

@@ -32,15 +32,15 @@ from transformers import (
     Owlv2Processor,
 )
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.compositional import ColorClassifier, CompositionalReward, crop
+from mmrl.rewards.detection import instance_segmenter as segmenter
+from mmrl.rewards.detection.coco_names import COCO_NAMES
+from mmrl.rewards.detection.geneval_rules import COLORS
+from mmrl.rewards.detection.object_detectors import Found, ObjectDetector
+from mmrl.rewards.networks.open_clip_encoder import load_encoder
+from mmrl.rewards.networks.placement import NetworkOptions
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.compositional import ColorClassifier, CompositionalReward, crop
-from rewards.detection import instance_segmenter as segmenter
-from rewards.detection.coco_names import COCO_NAMES
-from rewards.detection.geneval_rules import COLORS
-from rewards.detection.object_detectors import Found, ObjectDetector
-from rewards.networks.open_clip_encoder import load_encoder
-from rewards.networks.placement import NetworkOptions
 from tests.rewards.conftest import randomised
 
 NAMES = ("cell phone", "dog")

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.countdown import CountdownReward
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.countdown import CountdownReward
 
 
 def score(

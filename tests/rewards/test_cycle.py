@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.cycle import CycleReward
+from mmrl.rewards.detection.shapes_detector import DetectedObject, detect
+from mmrl.rewards.judging.asking import AsksPolicy, read_asking
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Prompt, Sample
-from rewards import PartialFailure, build_reward
-from rewards.cycle import CycleReward
-from rewards.detection.shapes_detector import DetectedObject, detect
-from rewards.judging.asking import AsksPolicy, read_asking
-from rewards.scoring.scorer import Scorer
 from tests import by_path
 
 load = partial(by_path.load, Path(__file__).resolve().parents[2] / "datasets" / "shapes")

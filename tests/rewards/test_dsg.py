@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.dsg import follow_parents, read_questions
+from mmrl.rewards.registry.interface import Item
 from mmrl.types import Sample
-from rewards import PartialFailure, build_reward
-from rewards.dsg import follow_parents, read_questions
-from rewards.registry.interface import Item
 from tests.rewards.judge_server import counts, judge_server
 
 

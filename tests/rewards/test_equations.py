@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from mmrl.rewards import build_reward
 from mmrl.types import Chunk, Sample
-from rewards import build_reward
 
 TWO_STEPS = "<reasoning>9*6=54\n54*5=380</reasoning><answer>380</answer>"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 
 STRICT = "<reasoning>\nfirst\n\nthen\n</reasoning>\n<answer>\n5\n</answer>\n"
 SOFT = "  <reasoning>first\nthen</reasoning>  <answer>5</answer> and so on"

@@ -13,9 +13,9 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.hps import letterbox
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.hps import letterbox
 from tests.rewards.conftest import TINY, random_network
 
 PROMPTS = ["a red circle", "two blue squares", "a green star left of a ring", "a red circle"]

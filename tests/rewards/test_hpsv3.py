@@ -15,11 +15,11 @@ from torch import Tensor
 from transformers import Qwen2VLConfig, Qwen2VLImageProcessorPil
 
 from mmrl.config import ConfigError
+from mmrl.rewards import build_reward
+from mmrl.rewards.hpsv3 import HPSv3Reward, resize
+from mmrl.rewards.networks.hpsv3_network import HPSv3Network, build_network, rename_weight
+from mmrl.rewards.networks.hpsv3_question import QUESTION
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.hpsv3 import HPSv3Reward, resize
-from rewards.networks.hpsv3_network import HPSv3Network, build_network, rename_weight
-from rewards.networks.hpsv3_question import QUESTION
 from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer
 from tests.rewards.rounding import up_to_rounding
 

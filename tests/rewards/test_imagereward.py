@@ -12,9 +12,9 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 from transformers import BertTokenizer
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.networks.imagereward_network import build_network, rename_weight
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.networks.imagereward_network import build_network, rename_weight
 from tests.rewards.rounding import up_to_rounding
 
 PROMPTS = ["a red circle", "Two blue squares", "a green star " * 30, ""]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 
 
 def noise(side: int, seed: int = 0) -> Image.Image:

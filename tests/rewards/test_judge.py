@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.registry.interface import Served
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Chunk, Sample
-from rewards import PartialFailure, build_reward
-from rewards.registry.interface import Served
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
 from tests.rewards.judge_server import counts, judge_server
 
 SECRET = "sk-very-secret-0123456789"

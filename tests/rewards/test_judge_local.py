@@ -21,12 +21,12 @@ from transformers import (
 )
 
 from mmrl.config import ConfigError
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.http.service import Deadline
+from mmrl.rewards.judging.local import LocalJudge
+from mmrl.rewards.judging.seeded_draws import SeededDraws
+from mmrl.rewards.parsing.images import Files, data_url
 from mmrl.types import Sample
-from rewards import PartialFailure, build_reward
-from rewards.http.service import Deadline
-from rewards.judging.local import LocalJudge
-from rewards.judging.seeded_draws import SeededDraws
-from rewards.parsing.images import Files, data_url
 from tests.rewards.qwen_tokenizer import SPECIAL, build_tokenizer
 
 REPLY = '{"reason": "as built", "score": 4}'

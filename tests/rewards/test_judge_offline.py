@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.judging.offline import build_environment
 from mmrl.types import Sample
-from rewards import PartialFailure, build_reward
-from rewards.judging.offline import build_environment
 
 MODULE = '''
     """vllm 0.33's `LLM` and `SamplingParams` as the judge calls them."""

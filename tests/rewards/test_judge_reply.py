@@ -2,8 +2,8 @@
 
 import pytest
 
-from rewards.judging.reply import ReplyError, read_score
-from rewards.judging.template import Template, fence, load_template, shorten
+from mmrl.rewards.judging.reply import ReplyError, read_score
+from mmrl.rewards.judging.template import Template, fence, load_template, shorten
 
 WHOLE = Template(text="?")
 HALVES = Template(text="?", lowest=-1, highest=1, whole=False)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.math import MathReward, read_reference
+from mmrl.rewards.parsing.verifier import VerifierError
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.math import MathReward, read_reference
-from rewards.parsing.verifier import VerifierError
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
 
 
 @pytest.fixture(scope="module")

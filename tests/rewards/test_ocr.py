@@ -17,10 +17,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.networks.ocr_engines import ENGINES, PACKAGES, bgr, paddle_text
+from mmrl.rewards.ocr import OCRReward, edit_distance, find_wanted_text, score_reading
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.networks.ocr_engines import ENGINES, PACKAGES, bgr, paddle_text
-from rewards.ocr import OCRReward, edit_distance, find_wanted_text, score_reading
 from tests.rewards.conftest import randomised
 
 SIGN = 'a sign that says "Hello World"'

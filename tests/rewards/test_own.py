@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from mmrl.config import ConfigError
+from mmrl.rewards import build_reward, check_reward
+from mmrl.rewards.judging.asking import read_asking
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.rewards.scoring.terms import as_entry, check_entries
 from mmrl.types import Sample
-from rewards import build_reward, check_reward
-from rewards.judging.asking import read_asking
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
-from rewards.scoring.terms import as_entry, check_entries
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -174,7 +174,7 @@ def test_a_reward_of_ones_own_may_ask_the_policy_only_if_it_says_so(tmp_path: Pa
     assert read_asking(entry("length"), "rewards[0]") is None
     assert read_asking({"name": "x", "reward": Vowels}, "rewards[0]") is None
     (tmp_path / "asks.py").write_text(
-        "from rewards.judging.asking import Asking\n"
+        "from mmrl.rewards.judging.asking import Asking\n"
         "class Asks:\n    in_step = True\n"
         "    def asking(self):\n"
         "        return Asking(task='image_to_text', length=1, sampler={}, batch_size=1)\n"

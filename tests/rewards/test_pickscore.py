@@ -13,8 +13,8 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 from transformers import AutoTokenizer, CLIPConfig, CLIPImageProcessor, CLIPModel
 
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 from tests.rewards.conftest import randomised
 from tests.rewards.rounding import up_to_rounding
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rewards.judging.scene_questions import COLORS, KINDS, build_questions, plural
+from mmrl.rewards.judging.scene_questions import COLORS, KINDS, build_questions, plural
 
 SHAPES = Path(__file__).resolve().parents[2] / "datasets" / "shapes"
 ALL = tuple(KINDS)

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
+from mmrl.rewards.detection import shapes_detector
+from mmrl.rewards.detection.shapes_detector import DetectedObject, detect
+from mmrl.rewards.shapes import ShapesReward, ShapesVerdict, find_relations, verify
 from mmrl.types import Sample
-from rewards.detection import shapes_detector
-from rewards.detection.shapes_detector import DetectedObject, detect
-from rewards.shapes import ShapesReward, ShapesVerdict, find_relations, verify
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 from tests import by_path
 
 FOLDER = Path(__file__).resolve().parents[2] / "datasets" / "shapes"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 
 PUZZLE, SOLUTION = "4320004330100004", "4321124334122134"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox.sandbox import IsolationError
+from mmrl.rewards.sandbox.sandbox import IsolationError
 from tests.by_path import load
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "code_sandbox.py"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from models.network.flops import count_forward, row_sizes
+from mmrl.models.network.flops import count_forward, row_sizes
 from tests.models.networks import small_core
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"

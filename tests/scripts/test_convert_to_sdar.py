@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from mmrl.config import load_config
+from mmrl.models import load_model, load_policy
 from mmrl.sft import train
 from mmrl.sft_config import SFTConfig
 from mmrl.types import Prompt
-from models import load_model, load_policy
 from scripts.convert_to_sdar import Config, convert
 
 TEXT = Path(__file__).parents[2] / "datasets" / "text"

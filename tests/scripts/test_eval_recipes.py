@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from transformers import Mask2FormerForUniversalSegmentation
 
-from eval.eval_config import EvalConfig, load_settings
 from mmrl import eval as text
 from mmrl import eval_v as vision
-from rewards.detection import instance_segmenter as segmenter
+from mmrl.evaluation.eval_config import EvalConfig, load_settings
+from mmrl.rewards.detection import instance_segmenter as segmenter
 from tests.mmrl.data.test_dpg_bench import HEAD
 from tests.mmrl.question_sets import (
     MMMU,

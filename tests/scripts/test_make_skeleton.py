@@ -8,9 +8,9 @@ import torch
 from safetensors import safe_open
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from models import load_policy
 from tests import by_path
 from tests.models.families.test_hub_configs import LLADA_V, config
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
-from models import load_model
-from models.policy import load_tokenizer
+from mmrl.models import load_model
+from mmrl.models.policy import load_tokenizer
 from tests import by_path
 from tests.models.llada_tokenizer import small_tokenizer
 from tests.models.test_adapter_weights import write

@@ -19,9 +19,9 @@ import pytest
 from PIL import Image
 
 from mmrl.config import load_config
+from mmrl.models.task_names import writes_images
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from models.task_names import writes_images
 from tests.rewards.judge_server import judge_server
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from mmrl.models.network.flops import PassSize, measure_pass
 from mmrl.randomness import generator
 from mmrl.samplers import SamplerConfig, sample
-from models.network.flops import PassSize, measure_pass
 from tests.mmrl.text_canvases import LENGTH, POLICY, canvas_of
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"

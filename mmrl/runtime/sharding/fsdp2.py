@@ -34,16 +34,16 @@ from torch.distributed.fsdp import (
 )
 from torch.optim import Optimizer
 
+from mmrl.models.network.norm import RMSNorm
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.pace import sample_by_block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
 from mmrl.runtime.sharding.shard_loading import read_shards
 from mmrl.runtime.sharding.shardable import find_blocks
 from mmrl.runtime.sharding.sharding import Sharding
-from models.network.norm import RMSNorm
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 HALF = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)

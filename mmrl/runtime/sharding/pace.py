@@ -16,11 +16,11 @@ from PIL import Image
 from torch import nn
 
 from mmrl.features import PromptImage
+from mmrl.models.network.vision import find_vision
 from mmrl.runtime.interrupt import Interrupted, hold_stops
-from models.network.vision import find_vision
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 def sample_by_block(policy: Policy, device: torch.device) -> None:

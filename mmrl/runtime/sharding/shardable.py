@@ -3,8 +3,8 @@
 from torch import nn
 
 from mmrl.config import ConfigError, check
+from mmrl.models.network.core import Block
 from mmrl.runtime.launch import find_sharding
-from models.network.core import Block
 
 ADVICE = "Launch it with --config_file configs/accelerate/multi_gpu.yaml."
 

@@ -15,7 +15,7 @@ from mmrl.runtime.sharding.rollout_weights import RolloutWeights
 from mmrl.runtime.sharding.tensors import gather_whole, take_part, write_part
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 MASTER = "master_weight"

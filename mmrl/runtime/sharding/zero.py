@@ -22,6 +22,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from mmrl.models.network.vision import find_vision
 from mmrl.runtime.placement import read_placement
 from mmrl.runtime.sharding.pace import sample_by_block
 from mmrl.runtime.sharding.rollout_weights import RolloutWeights, choose_together
@@ -29,10 +30,9 @@ from mmrl.runtime.sharding.shardable import find_blocks
 from mmrl.runtime.sharding.sharding import MASTER, Sharding
 from mmrl.runtime.sharding.tensors import held_part, mark_fragment, take_part, write_part
 from mmrl.runtime.sharding.zero_loading import divide_parameters
-from models.network.vision import find_vision
 
 if TYPE_CHECKING:
-    from models import Policy
+    from mmrl.models import Policy
 
 
 class Fragment(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mmrl.models.network.stored_weights import StoredWeights
 from mmrl.runtime.sharding.shard_loading import replace_unread
-from models.network.stored_weights import StoredWeights
 
 
 def divide_parameters(model: nn.Module, settings: Mapping[str, Any]) -> None:

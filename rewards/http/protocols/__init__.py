@@ -4,7 +4,8 @@
     {name: geneval, mode: client, protocol: flow_grpo, url: http://127.0.0.1:18085}
 
 `protocol` is `mmrl` (the reward server of this project) unless an entry names another. A protocol
-is a subclass of `rewards.http.client.ClientReward` whose fields are the options of such an entry.
+is a subclass of `mmrl.rewards.http.client.ClientReward` whose fields are the options of such an
+entry.
 """
 
 import importlib
@@ -15,10 +16,10 @@ from typing import Any
 from mmrl.config import ConfigError, check_choice
 
 PROTOCOLS: dict[str, str] = {
-    "flow_grpo": "rewards.http.protocols.flow_grpo:FlowGRPOReward",
-    "mmrl": "rewards.http.protocols.mmrl:MMRLReward",
-    "openai": "rewards.http.protocols.openai:OpenAIReward",
-    "unirl": "rewards.http.protocols.unirl:UniRLReward",
+    "flow_grpo": "mmrl.rewards.http.protocols.flow_grpo:FlowGRPOReward",
+    "mmrl": "mmrl.rewards.http.protocols.mmrl:MMRLReward",
+    "openai": "mmrl.rewards.http.protocols.openai:OpenAIReward",
+    "unirl": "mmrl.rewards.http.protocols.unirl:UniRLReward",
 }
 
 

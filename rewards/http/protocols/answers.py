@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
+from mmrl.rewards.judging.strict_json import strict_json
 from mmrl.types import Sample
-from rewards.judging.strict_json import strict_json
 
 Outcome = float | None | Exception
 """A score, None where the reward does not apply, or why there is none."""

@@ -11,7 +11,8 @@
 
 These servers read JPEG only, so they score images that differ slightly from those of the policy
 (`jpeg_quality`; flow_grpo itself sends 75). A request is a pickle of plain types, and so is its
-answer, which is read by `rewards.http.protocols.plain_pickle` without running code. There are no
+answer, which is read by `mmrl.rewards.http.protocols.plain_pickle` without running code. There are
+no
 ids: scores are in the order of the items, and their number is checked. An exception in the server
 is a status of 500 for the whole request, which is retried and then halved until the bad item is
 alone. Most servers have one worker, so few requests run at once, and each may take long. Images
@@ -29,14 +30,14 @@ import numpy as np
 from PIL import Image
 
 from mmrl.config import check, check_choice
+from mmrl.rewards.detection.geneval_rules import check_clauses
+from mmrl.rewards.http.client import ClientReward
+from mmrl.rewards.http.errors import Refused
+from mmrl.rewards.http.protocols.answers import AnswerError, Outcome, copy_metadata
+from mmrl.rewards.http.protocols.plain_pickle import read_pickle
+from mmrl.rewards.http.protocols.recognition import takes_posts_alone
+from mmrl.rewards.parsing.images import Files, jpeg
 from mmrl.types import Sample
-from rewards.detection.geneval_rules import check_clauses
-from rewards.http.client import ClientReward
-from rewards.http.errors import Refused
-from rewards.http.protocols.answers import AnswerError, Outcome, copy_metadata
-from rewards.http.protocols.plain_pickle import read_pickle
-from rewards.http.protocols.recognition import takes_posts_alone
-from rewards.parsing.images import Files, jpeg
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The reward server of this project (`python -m rewards.server`): `POST /v1/score`.
+"""The reward server of this project (`python -m mmrl.rewards.server`): `POST /v1/score`.
 
     {name: clip, mode: client, url: http://127.0.0.1:18080}
 
@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from mmrl.types import Sample
-from rewards.http.client import ClientReward
-from rewards.http.protocols.answers import (
+from mmrl.rewards.http.client import ClientReward
+from mmrl.rewards.http.protocols.answers import (
     AnswerError,
     Outcome,
     check_ids,
@@ -26,8 +25,9 @@ from rewards.http.protocols.answers import (
     item_error,
     read_json,
 )
-from rewards.http.protocols.recognition import lists_rewards
-from rewards.parsing.images import Files
+from mmrl.rewards.http.protocols.recognition import lists_rewards
+from mmrl.rewards.parsing.images import Files
+from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
 

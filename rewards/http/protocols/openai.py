@@ -3,7 +3,7 @@
     {name: UnifiedReward, mode: client, protocol: openai, url: http://127.0.0.1:8080/v1,
      template: unified_reward}
 
-This is the `judge` reward (`rewards.judge`) with its client and all its options; `url` and
+This is the `judge` reward (`mmrl.rewards.judge`) with its client and all its options; `url` and
 `token_env` are its `urls` and `api_key_env`, and `name` is the model where no `model` is
 given. Images are PNG.
 """
@@ -11,7 +11,7 @@ given. Images are PNG.
 from dataclasses import dataclass
 
 from mmrl.config import ConfigError, check
-from rewards.judge import JudgeReward
+from mmrl.rewards.judge import JudgeReward
 
 
 @dataclass(kw_only=True, eq=False)

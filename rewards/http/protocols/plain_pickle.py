@@ -5,9 +5,9 @@
 A pickle is a program, and loading one runs what it names. So its instructions are checked before
 `pickle.Unpickler` runs them: which they are, how many, that every value they take is there and of
 the right kind, and that keys are scalars (hashing a tuple may take forever). Names are looked up in
-`rewards.http.protocols.pickle_constructors`, which holds all that may be called; other names are
-refused. The value that results is limited in size and depth, shared parts of it are copied, and it
-cannot contain itself.
+`mmrl.rewards.http.protocols.pickle_constructors`, which holds all that may be called; other names
+are refused. The value that results is limited in size and depth, shared parts of it are copied, and
+it cannot contain itself.
 
 What Python 3 writes with protocols 2 to 5 is read.
 """
@@ -18,7 +18,7 @@ import pickletools
 from collections.abc import Iterable
 from typing import Any, cast
 
-from rewards.http.protocols.pickle_constructors import (
+from mmrl.rewards.http.protocols.pickle_constructors import (
     MAX_KEY,
     NAMES,
     Allowance,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rewards.http.errors import Refused
-from rewards.http.service import Deadline, Service
+from mmrl.rewards.http.errors import Refused
+from mmrl.rewards.http.service import Deadline, Service
 
 SECONDS = 2.0
 """For each page."""

@@ -19,10 +19,9 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from mmrl.types import Sample
-from rewards.http.client import ClientReward
-from rewards.http.errors import Refused, Unreachable
-from rewards.http.protocols.answers import (
+from mmrl.rewards.http.client import ClientReward
+from mmrl.rewards.http.errors import Refused, Unreachable
+from mmrl.rewards.http.protocols.answers import (
     AnswerError,
     Outcome,
     check_ids,
@@ -30,10 +29,11 @@ from rewards.http.protocols.answers import (
     item_error,
     read_json,
 )
-from rewards.http.protocols.recognition import lists_rewards
-from rewards.http.readiness import LOOK_SECONDS
-from rewards.http.service import Deadline
-from rewards.parsing.images import Files, as_rgb, png
+from mmrl.rewards.http.protocols.recognition import lists_rewards
+from mmrl.rewards.http.readiness import LOOK_SECONDS
+from mmrl.rewards.http.service import Deadline
+from mmrl.rewards.parsing.images import Files, as_rgb, png
+from mmrl.types import Sample
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,6 +1,6 @@
 """The code sandbox: four processes, none of which trusts the next.
 
-    trainer (rewards.sandbox.sandbox)    receives verdicts only
+    trainer (mmrl.rewards.sandbox.sandbox)    receives verdicts only
       zygote (zygote.py)                   enters the isolation once, forks a tester for every job
         tester (tester.py)                   reads the job and runs the tests
           candidate (candidate.py)             runs the code that a model wrote

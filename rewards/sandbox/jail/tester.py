@@ -26,7 +26,7 @@ def run_job(limits: JobLimits, requests: int, replies: int) -> None:
 
     Args:
         limits: of the candidate.
-        requests: where the job comes from; see `rewards.sandbox.sandbox.Job`.
+        requests: where the job comes from; see `mmrl.rewards.sandbox.sandbox.Job`.
         replies: where the verdict goes: `passed` (one bool per test that was run) and `reason` (of
             the first failure), or `printed` and `reason` of a script; or `broken` if the tests
             cannot be run, or `failure` if the sandbox does not work.

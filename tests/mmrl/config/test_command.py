@@ -2,7 +2,7 @@ import pytest
 
 from mmrl.config import ConfigError
 from mmrl.config.command import exit_status
-from rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.failures import RewardError
 
 
 def fails(error: BaseException) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from eval.eval_config import EvalConfig
 from mmrl.config.help import Usage, about, nearest
 from mmrl.config.setting_docs import settings, walk
 from mmrl.config.shipped import shipped
+from mmrl.evaluation.eval_config import EvalConfig
+from mmrl.rewards.server.server_config import ServerConfig
 from mmrl.rl_config import RLConfig
 from mmrl.sft_config import SFTConfig
-from rewards.server.server_config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = (
@@ -23,7 +23,7 @@ COMMANDS = (
     "mmrl.sft",
     "mmrl.eval",
     "mmrl.eval_v",
-    "rewards.server.__main__",
+    "mmrl.rewards.server.__main__",
     "mmrl.probe",
 )
 SCRIPTS = sorted(

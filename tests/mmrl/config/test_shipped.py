@@ -8,8 +8,8 @@ import pytest
 from mmrl.algorithms import load_algorithm
 from mmrl.config import ConfigError, load_config
 from mmrl.config.shipped import configs, find_config
+from mmrl.rewards.judging.template import load_template
 from mmrl.rl_config import RLConfig
-from rewards.judging.template import load_template
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = "configs/rl/quickstart.yaml"

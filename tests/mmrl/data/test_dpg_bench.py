@@ -6,8 +6,8 @@ import pytest
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.rewards.dsg import read_questions
 from mmrl.types import Prompt
-from rewards.dsg import read_questions
 
 HEAD = "item_id,text,keywords,proposition_id,dependency,category_broad,category_detailed,tuple,"
 HEAD += "question_natural_language\n"

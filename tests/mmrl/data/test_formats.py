@@ -9,8 +9,8 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
-from rewards import build_reward
 
 GSM8K = {
     "question": "Weng earns $12 an hour for babysitting. Yesterday, she just did 50 minutes of"

@@ -15,10 +15,10 @@ from datasets import Image as ImageFeature
 from PIL import Image
 from pyarrow.parquet import write_table
 
-from eval import benchmark
-from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.evaluation import benchmark
+from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.types import Prompt
 

@@ -12,8 +12,8 @@ import pytest
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
-from rewards import build_reward
 
 PROGRAM = {
     "question_title": "Sum",

@@ -11,8 +11,8 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
 from mmrl.data.questions import LETTER, MMMU_DISCIPLINES, PHRASE
+from mmrl.rewards import build_reward
 from mmrl.types import Prompt, Sample
-from rewards import build_reward
 from tests.mmrl.question_sets import (
     ABOUT,
     MMMU,

@@ -9,9 +9,9 @@ from mmrl.config import ConfigError
 from mmrl.demo.colors import logprob_color, position_colors, step_color, text_color
 from mmrl.demo.frames import describe, draw_frame
 from mmrl.demo.traces import Trace, differing, read_sampler, sample_trace
+from mmrl.models import Policy, load_policy
 from mmrl.run.denoising_frames import EDGE, GREY
 from mmrl.types import Prompt
-from models import Policy, load_policy
 
 DATASETS = Path(__file__).resolve().parents[3] / "datasets"
 

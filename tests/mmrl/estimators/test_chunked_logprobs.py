@@ -8,10 +8,10 @@ from torch import Tensor
 
 from mmrl.estimators import score
 from mmrl.estimators.chunked_logprobs import LogProbReduction
+from mmrl.models.network.output_head import OutputHead
 from mmrl.runtime import logits_budget
 from mmrl.samplers.guidance import Guidance
 from mmrl.types import Passes
-from models.network.output_head import OutputHead
 from tests.mmrl.canvases import VOCAB, small_canvas
 from tests.models.networks import bare_policy, small_network
 

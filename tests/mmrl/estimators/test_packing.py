@@ -14,9 +14,9 @@ from mmrl.algorithms.value import compute_advantages
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators import BOUNDS
 from mmrl.estimators.scoring import score
+from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Rollout
-from models import load_model
 from tests.mmrl.block_canvases import SIZE, block_canvas
 from tests.models.networks import FIXTURES, bare_policy
 

@@ -20,9 +20,9 @@ from mmrl.algorithms.value import compute_advantages, value_loss
 from mmrl.algorithms.value_config import ValueConfig
 from mmrl.estimators import MASKS, score
 from mmrl.estimators.scoring import predict_values
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from mmrl.types import Passes, Rollout
-from models.network.core import MaskedTokenModel
-from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from tests.mmrl.canvases import generators, small_canvas
 from tests.models.networks import bare_policy, small_network
 

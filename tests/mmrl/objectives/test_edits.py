@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.models.layouts.image_edit import ImageEdit
 from mmrl.objectives.masked import Masked
 from mmrl.objectives.masked_config import EditsConfig, MaskedConfig
 from mmrl.objectives.packed_rows import Rows
@@ -19,7 +20,6 @@ from mmrl.rl import train as train_rl
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
-from models.layouts.image_edit import ImageEdit
 from tests import by_path
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"

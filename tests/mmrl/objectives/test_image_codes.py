@@ -13,11 +13,11 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.lazy_images import LazyImage
+from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
+from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.objectives.code_cache import CodeCache
 from mmrl.objectives.image_codes import ImageCodes, identify
 from mmrl.objectives.image_codes_config import ImageCodesConfig
-from models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
-from models.layouts.pixels import image_to_pixels
 
 ROOT = Path(__file__).resolve().parents[3]
 MAGVIT = ROOT / "datasets" / "shapes" / "checkpoints" / "magvit"

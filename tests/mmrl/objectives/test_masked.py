@@ -19,6 +19,9 @@ from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.models import load_model
+from mmrl.models.image_tokenizers.magvit import MagvitV2
+from mmrl.models.layouts.image_codes_chat import ImageCodesChat
 from mmrl.objectives.image_pairs import StoredPairs
 from mmrl.objectives.masked import EPS, Masked, draw_cosine_mask
 from mmrl.objectives.masked_config import (
@@ -31,9 +34,6 @@ from mmrl.objectives.start_config import NetworkConfig
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
-from models import load_model
-from models.image_tokenizers.magvit import MagvitV2
-from models.layouts.image_codes_chat import ImageCodesChat
 
 SHAPES = Path(__file__).resolve().parents[3] / "datasets" / "shapes"
 PROMPTS = ["a red ring", "a circle and a large blue cross", "two rings", "a square"]

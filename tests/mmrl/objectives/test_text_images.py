@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from mmrl.config import ConfigError, build_options
 from mmrl.data.lazy_images import LazyImage
 from mmrl.data.prompts import DataConfig, load_prompts
+from mmrl.models import load_policy
+from mmrl.models.network.vision import Vision
 from mmrl.objectives.packed_rows import Rows
 from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.preflight.sft_plan import describe
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
-from models import load_policy
-from models.network.vision import Vision
 from tests.mmrl.objectives.completions import SIZES, completions, gradients, visits
 from tests.mmrl.objectives.image_completions import ROWS, TOWER, seeing, settings, write
 from tests.mmrl.objectives.test_packed_rows import CORRUPTIONS

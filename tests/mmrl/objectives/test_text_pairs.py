@@ -42,7 +42,7 @@ def turn(content: Any, role: str = "user") -> dict[str, Any]:
 
 
 def system() -> dict[str, Any]:
-    from models.layouts.image_chat import SYSTEM
+    from mmrl.models.layouts.image_chat import SYSTEM
 
     return turn(SYSTEM, "system")
 

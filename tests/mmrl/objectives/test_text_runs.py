@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from mmrl.config import ConfigError, build_options, load_config
+from mmrl.models import load_policy
 from mmrl.objectives.text import CompletionConfig, Completions
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.sft import SFTConfig, train
 from mmrl.types import Prompt
-from models import load_policy
 from tests.mmrl.objectives.completions import SIZES, completions, options
 
 ROOT = Path(__file__).resolve().parents[3]

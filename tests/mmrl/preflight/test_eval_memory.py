@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from eval.eval_config import TEXT_TASKS, VISION_TASKS, load_settings
+from mmrl.evaluation.eval_config import TEXT_TASKS, VISION_TASKS, load_settings
+from mmrl.models import load_model
 from mmrl.preflight.eval_memory import describe_needs, estimate_memory
 from mmrl.preflight.eval_plan import describe
 from mmrl.preflight.public_sizes import LLADA_8B
-from models import load_model
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -11,6 +11,8 @@ import pytest
 import torch
 from huggingface_hub import constants
 
+from mmrl.models.families import FAMILIES
+from mmrl.models.network.core import MaskedTokenModel
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.plan import describe
 from mmrl.preflight.policy_sizes import adapter_size
@@ -24,8 +26,6 @@ from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.runtime.placement import Placement
 from mmrl.training.micro_batches import split_parts
-from models.families import FAMILIES
-from models.network.core import MaskedTokenModel
 from tests.mmrl.runs import (
     ACCELERATE,
     LORA,
@@ -46,7 +46,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: Any, **__: Any) -> None:
         pytest.fail("weights were loaded")
 
-    monkeypatch.setattr("models.load_policy", load)
+    monkeypatch.setattr("mmrl.models.load_policy", load)
 
 
 def parts(config: RLConfig, raw: dict | None = None, world_size: int = 1) -> dict[str, float]:

@@ -9,9 +9,9 @@ import pytest
 from mmrl.config import ConfigError
 from mmrl.data.data_config import DataConfig
 from mmrl.preflight.prompt_columns import REWARD_COLUMNS, check_columns
+from mmrl.rewards import REWARDS
 from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task
-from rewards import REWARDS
 
 MATH = {"question": "1+1?", "ground_truth_answer": "2"}
 FUNCTION = {"question": "add", "test_method": "function", "test_list": ["assert f(1) == 1"]}

@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 from mmrl.preflight.reward_probe import Probe, format_probes, score_samples
+from mmrl.rewards.scoring.terms import Term
 from mmrl.types import Sample
-from rewards.scoring.terms import Term
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n) for n in range(6)]
 

@@ -15,12 +15,12 @@ from mmrl.preflight.probe_samples import (
     read_recorded,
 )
 from mmrl.probe import main
+from mmrl.rewards import REWARDS
 from mmrl.rl import main as rl
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.run.run_directory import RunDirectory
 from mmrl.training.completions import write_completions
 from mmrl.types import Prompt
-from rewards import REWARDS
 from tests.mmrl.runs import command_line, rollouts, run_config, trainer_of
 
 
@@ -51,7 +51,9 @@ def test_recorded_samples_are_scored_as_the_run_did_and_nothing_is_written(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("models.policy.load_model", lambda *_, **__: pytest.fail("a model loaded"))
+    monkeypatch.setattr(
+        "mmrl.models.policy.load_model", lambda *_, **__: pytest.fail("a model loaded")
+    )
     path = run / "samples" / "completions_shapes_000001.parquet"
     before = sorted(run.rglob("*"))
     for place in ([], [f"samples={run}"], [f"samples={path}"]):

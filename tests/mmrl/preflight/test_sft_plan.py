@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import to_yaml
+from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.sft import main
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from scripts.miniature.reconstruction import Reconstruction
 from tests.mmrl.supervised_runs import NETWORK, config
 

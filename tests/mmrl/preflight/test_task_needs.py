@@ -11,6 +11,9 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.data.prompts import load_prompts
+from mmrl.models import load_policy
+from mmrl.models.families import FAMILIES
+from mmrl.models.task_names import TASKS, writes_images
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.public_sizes import LLADA_8B, SIZES, sizes
 from mmrl.pretrained.checks import (
@@ -24,9 +27,6 @@ from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
-from models import load_policy
-from models.families import FAMILIES
-from models.task_names import TASKS, writes_images
 from tests.mmrl.runs import run_config
 from tests.models.networks import write_small_llada_v, write_small_mmada
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
 from mmrl.preflight.plan import describe
+from mmrl.rewards.scoring.reward_scores import RewardScores
+from mmrl.rewards.scoring.terms import Term
 from mmrl.rollouts.accuracy import accuracies, fail_overlong, find_overlong, outside_band
 from mmrl.rollouts.credit import assign_credit
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Canvas, Cutting, Sample
-from models import load_policy
-from rewards.scoring.reward_scores import RewardScores
-from rewards.scoring.terms import Term
 from tests.mmrl.runs import VQ, roll_out, task_config, vowels
 from tests.mmrl.test_text_rl import text_config
 

@@ -8,6 +8,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
+from mmrl.models.policy import Policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl import train
 from mmrl.rollouts import completion
@@ -16,8 +18,6 @@ from mmrl.rollouts.rollout import RolloutBatch, sample_groups, score_groups
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.types import Canvas, Rollout
-from models import load_policy
-from models.policy import Policy
 from tests.mmrl.pair import Pair
 from tests.mmrl.rollouts.test_process_rewards import Vowels
 from tests.mmrl.runs import command_line, metrics, rollouts, run_config, same_weights, trainer_of

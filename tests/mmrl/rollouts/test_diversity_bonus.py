@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from eval.diversity import Completions, build_metrics
-from eval.diversity.measured import describe, differences, measure
-from eval.diversity.metric import list_tokens
 from mmrl.algorithms.advantages import group_advantages
 from mmrl.algorithms.completion_value import credit_slices
 from mmrl.config import ConfigError
+from mmrl.evaluation.diversity import Completions, build_metrics
+from mmrl.evaluation.diversity.measured import describe, differences, measure
+from mmrl.evaluation.diversity.metric import list_tokens
+from mmrl.rewards import build_reward
 from mmrl.rollouts.completion import complete, credit_tokens
 from mmrl.rollouts.diversity_bonus import add_bonus
 from mmrl.types import Canvas, Sample
-from rewards import build_reward
 from tests.mmrl.pair import Pair
 from tests.mmrl.rollouts.test_completion import sampled
 from tests.mmrl.runs import RED, command_line, run_config

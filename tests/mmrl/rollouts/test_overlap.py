@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rl import train
 from mmrl.rollouts import rollout
 from mmrl.run.run_directory import RunDirectory
 from mmrl.types import Sample
-from rewards.scoring.failures import RewardError
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     command_line,

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from eval.policy_queries import bind_policy, check_queries, check_queries_unsharded
 from mmrl.config import ConfigError
+from mmrl.evaluation.policy_queries import bind_policy, check_queries, check_queries_unsharded
+from mmrl.models import Policy, load_policy
 from mmrl.preflight.plan import describe
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.randomness import generator
+from mmrl.rewards.answer import AnswerReward
+from mmrl.rewards.judging.asking import Asking
+from mmrl.rewards.judging.scene_questions import build_questions
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt, Sample
-from models import Policy, load_policy
-from rewards.answer import AnswerReward
-from rewards.judging.asking import Asking
-from rewards.judging.scene_questions import build_questions
-from rewards.scoring.scorer import Scorer
 from tests.mmrl.runs import ROOT, VQ, metrics, run_config, same_weights
 
 ANSWERS = ("1", "2", "yes", "no", "left")

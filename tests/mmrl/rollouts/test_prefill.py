@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from eval.comparison import run
 from mmrl.config import ConfigError
+from mmrl.evaluation.comparison import run
+from mmrl.models import load_policy
 from mmrl.preflight.plan import describe
 from mmrl.preflight.probe_samples import make_dummy_samples
 from mmrl.rollouts.tasks import Task
 from mmrl.types import Cutting, Prompt, Sample
-from models import load_policy
 from tests.mmrl.runs import VQ, roll_out, task_config
 from tests.mmrl.test_eval import config as eval_config
 from tests.mmrl.test_text_rl import text_config

@@ -1,8 +1,8 @@
 import numpy as np
 from PIL import Image
 
-from eval.evaluation import Evaluation
-from eval.results import write_grid
+from mmrl.evaluation.evaluation import Evaluation
+from mmrl.evaluation.results import write_grid
 from mmrl.run.image_grid import BLACK, GAP, Cell, draw_heading, enlarge, page, scale, stack
 from mmrl.types import Prompt
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mmrl.models.network.norm import RMSNorm
 from mmrl.runtime.precision import autocast_forward
 from mmrl.runtime.sharding.fsdp2 import FSDP2
-from models.network.norm import RMSNorm
 from tests.models.networks import small_network
 
 CPU = torch.device("cpu")

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.config import ConfigError
+from mmrl.models.network.attention import ATTENTION, choose_attention
 from mmrl.runtime.computation import choose
 from mmrl.runtime.precision import autocast_forward, native_bfloat16, warn_of_change
-from models.network.attention import ATTENTION, choose_attention
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 NATIVE, PLAIN = (True, "this CPU has AVX512-BF16 instructions"), (False, "this CPU has none")

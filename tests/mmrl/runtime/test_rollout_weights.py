@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
+from mmrl.models import Policy, load_policy
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.sharding.fsdp2 import FSDP2
 from mmrl.runtime.sharding.rollout_weights import explain_rollout_weights
 from mmrl.training.trainable import train_parts
-from models import Policy, load_policy
 from tests.mmrl.runs import LORA, run_config
 
 GIB = 2**30

@@ -1,5 +1,6 @@
 """Processes that run different code are refused."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ def test_nodes_with_other_sources_or_packages_are_refused_by_name(
     own = describe_code()
     answer_of(monkeypatch, own)
     check_same_code(TWO)
-    for key in ("the source of models", "the version of torch"):
+    for key in ("the source of mmrl", "the version of torch"):
         answer_of(monkeypatch, {**own, key: "another"})
         with pytest.raises(ConfigError, match=f"{key} is another in process 1 on node2") as error:
             check_same_code(TWO)
@@ -35,14 +36,16 @@ def test_nodes_with_other_sources_or_packages_are_refused_by_name(
 
 
 def test_the_description_changes_with_any_source_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    package = tmp_path / "nodecode"
+    package, linked = tmp_path / "package", tmp_path / "linked"
     package.mkdir()
-    (package / "__init__.py").write_text("a = 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(same_code, "SOURCES", ("nodecode",))
-    before = describe_code()
-    assert describe_code() == before
-    (package / "more.py").write_text("")
-    assert describe_code()["the source of nodecode"] != before["the source of nodecode"]
+    linked.mkdir()
+    (package / "linked").symlink_to(linked)
+    monkeypatch.setattr(same_code, "SOURCES", package)
+    seen = [describe_code()]
+    assert describe_code() == seen[0]
+    for file in (package / "more.py", linked / "inside.py"):
+        file.write_text("")
+        seen.append(describe_code())
+    assert len({each["the source of mmrl"] for each in seen}) == 3

@@ -17,6 +17,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from mmrl.models import load_model
+from mmrl.models.loading import save_model
+from mmrl.models.network.core import Block
+from mmrl.models.network.network import Network
+from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
+from mmrl.models.quantization_config import QuantizationConfig
+from mmrl.models.weights import read_rows
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.runtime.deepspeed_launch import leave_out_kernels
 from mmrl.runtime.precision import widen
@@ -24,13 +31,6 @@ from mmrl.runtime.sharding.shard_loading import read_shards
 from mmrl.runtime.sharding.tensors import held_part
 from mmrl.runtime.sharding.zero_loading import divide_parameters
 from mmrl.training.trainable import train_parts
-from models import load_model
-from models.loading import save_model
-from models.network.core import Block
-from models.network.network import Network
-from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
-from models.quantization_config import QuantizationConfig
-from models.weights import read_rows
 from tests.models.networks import CONFIG, small_network
 from tests.models.small_policies import POLICIES, small_policy
 
@@ -226,7 +226,7 @@ def test_a_tensor_is_read_by_its_rows_alone(saved: Path, monkeypatch: pytest.Mon
         counts.append(tensor.numel())
         return tensor
 
-    monkeypatch.setattr("models.network.stored_weights.read_rows", count)
+    monkeypatch.setattr("mmrl.models.network.stored_weights.read_rows", count)
     with acting_as(1, 4):
         held(lambda deferred: load_model(saved, deferred=deferred), (4,))
     every = sum(p.numel() for p in load_model(saved).parameters())
@@ -239,7 +239,7 @@ def test_what_cannot_be_read_is_refused_before_any_weight_is(
     def fail(*_: object) -> None:
         raise AssertionError("a weight is read")
 
-    monkeypatch.setattr("models.network.stored_weights.read_rows", fail)
+    monkeypatch.setattr("mmrl.models.network.stored_weights.read_rows", fail)
     first, second, *_ = sorted(saved.glob("*.safetensors"))
     with pytest.raises(ValueError, match="4 bits are not sharded.*multi_gpu.yaml"):
         load_model(saved, quantization_config=QuantizationConfig(), deferred=True)

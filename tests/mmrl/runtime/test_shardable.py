@@ -9,13 +9,13 @@ import pytest
 
 from mmrl import rl, sft
 from mmrl.config import ConfigError, to_yaml
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.objectives.policy_start import outline_policy
 from mmrl.objectives.start_config import StartConfig
 from mmrl.preflight.planned_launch import use_launch
 from mmrl.preflight.run_checks import check_run
 from mmrl.pretrained.model_config import ModelConfig
-from models.layouts.layout_config import LayoutConfig
-from models.quantization_config import QuantizationConfig
 from tests.mmrl import supervised_runs
 from tests.mmrl.runs import ACCELERATE, LORA, command_line, run_config
 from tests.models.amused import write_amused
@@ -37,7 +37,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: Any, **__: Any) -> None:
         pytest.fail("weights were read")
 
-    for place in ("models.load_policy", "models.loading.fill_network"):
+    for place in ("mmrl.models.load_policy", "mmrl.models.loading.fill_network"):
         monkeypatch.setattr(place, load)
     for place in ("mmrl.objectives.masked.load_vq", "mmrl.objectives.masked.load_start"):
         monkeypatch.setattr(place, load)

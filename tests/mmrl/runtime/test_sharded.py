@@ -11,8 +11,8 @@ import yaml
 from safetensors.torch import load_file
 
 from mmrl import rl, sft
+from mmrl.models import load_policy
 from mmrl.objectives.masked import Masked
-from models import load_policy
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     ACCELERATE,

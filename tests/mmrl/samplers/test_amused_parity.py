@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from mmrl.models import load_policy
 from mmrl.samplers import SamplerConfig
 from mmrl.samplers.maskgit import noise_scale
 from mmrl.types import Prompt
-from models import load_policy
 from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.amused import write_amused
 

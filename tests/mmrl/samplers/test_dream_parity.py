@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
+from mmrl.models import load_model
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.samplers.denoise import denoise
 from mmrl.samplers.dream import certainty, write_counts, write_share
 from mmrl.samplers.rule import Prediction, Proposal, State
 from mmrl.types import Canvas
-from models import load_model
 from tests.models.networks import FIXTURES, bare_policy
 
 MASK, ROWS, WRITTEN, STEPS = 590, 600, 12, 5

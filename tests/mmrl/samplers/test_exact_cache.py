@@ -7,9 +7,9 @@ import torch
 from torch import Generator, Tensor
 
 from mmrl.config import ConfigError
+from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas
-from models import load_model
 from tests.mmrl.block_canvases import block_canvas
 from tests.models.networks import FIXTURES, bare_policy
 

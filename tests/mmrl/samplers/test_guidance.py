@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from eval.eval_config import EvalConfig
 from mmrl.config import ConfigError
 from mmrl.estimators import score
+from mmrl.evaluation.eval_config import EvalConfig
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.rollouts.task_config import TaskConfig

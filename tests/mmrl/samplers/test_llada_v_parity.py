@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Generator
 
+from mmrl.models import load_model
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas
-from models import load_model
 from tests.mmrl.samplers.public_samplers import sample_publicly
 from tests.models.networks import FIXTURES, bare_policy, write_llada_v
 

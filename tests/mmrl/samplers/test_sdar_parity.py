@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Generator, Tensor
 
+from mmrl.models import load_model
+from mmrl.models.layouts.text_layout import align_blocks
 from mmrl.samplers import RULES, SamplerConfig
 from mmrl.samplers.confidence import most_certain, probability, quota
 from mmrl.samplers.denoise import denoise
 from mmrl.samplers.rule import Prediction, Proposal, State
 from mmrl.types import Canvas
-from models import load_model
-from models.layouts.text_layout import align_blocks
 from tests.models.networks import FIXTURES, bare_policy
 
 MASK, ROWS, WRITTEN, SIZE = 590, 600, 14, 4

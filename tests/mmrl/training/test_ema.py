@@ -8,9 +8,9 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from torch import nn
 
+from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.training.ema import ExponentialAverage
 from mmrl.training.supervised_trainer import SupervisedTrainer
-from models.image_tokenizers.magvit import MagvitConfig
 from scripts.miniature.reconstruction import Reconstruction, ReconstructionConfig
 from tests.mmrl.supervised_runs import NETWORK, config
 

@@ -13,15 +13,15 @@ from PIL import Image
 from torch import Tensor
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
+from mmrl.models.layouts.image_chat import ImageChat
+from mmrl.models.network.vision import Vision
 from mmrl.rollouts.rollout import RolloutBatch
 from mmrl.rollouts.tasks import Task
 from mmrl.samplers import SamplerConfig
 from mmrl.training.micro_batches import Part
 from mmrl.training.trainer import Trainer
 from mmrl.types import Prompt, Sample
-from models import load_policy
-from models.layouts.image_chat import ImageChat
-from models.network.vision import Vision
 from tests.mmrl.runs import LORA, roll_out, run_config
 from tests.models.networks import write_small_llada_v
 

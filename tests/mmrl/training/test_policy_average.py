@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
 from mmrl.rl import train
 from mmrl.training.rl_progress import RLProgress
-from models import load_policy
 from tests.mmrl.runs import LORA, VQ, metrics, rollouts, run_config, same_weights, trainer_of
 
 

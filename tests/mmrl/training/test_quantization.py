@@ -9,16 +9,16 @@ import torch
 from torch import Generator, nn
 
 from mmrl.config import ConfigError
+from mmrl.models import load_model, load_policy
+from mmrl.models.loading import save_model
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.quantization_config import QuantizationConfig
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.public_sizes import sizes
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.rl import train
 from mmrl.training.adapter import add_adapter
-from models import load_model, load_policy
-from models.loading import save_model
-from models.network.core import MaskedTokenModel
-from models.quantization_config import QuantizationConfig
 from tests.mmrl.runs import (
     LORA,
     VQ,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from mmrl.rewards.http.protocols.mmrl import MMRLReward
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.training.reward_versions import read_versions, write_versions
-from rewards.http.protocols.mmrl import MMRLReward
-from rewards.scoring.scorer import Scorer
 
 
 def tasks() -> Any:

@@ -16,9 +16,9 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import mmrl.run_config
-from eval.evaluation import Evaluation
 from mmrl import sft
 from mmrl.config import ConfigError
+from mmrl.evaluation.evaluation import Evaluation
 from mmrl.rl import train
 from mmrl.training.trackers import log_samples
 from mmrl.types import Prompt

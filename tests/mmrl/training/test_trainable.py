@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from mmrl.config import ConfigError
+from mmrl.models import load_model
+from mmrl.models.loading import outline
 from mmrl.pretrained.checks import check_checkpoints, check_sight
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.trainable import copy_start, swap_values, train_parts, trained_counts
-from models import load_model
-from models.loading import outline
 from tests.models.networks import write_small_llada_v
 
 

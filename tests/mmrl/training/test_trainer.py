@@ -11,12 +11,12 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.estimators import score
+from mmrl.models import load_policy
 from mmrl.pretrained.model_config import ROLES
 from mmrl.rl import train
 from mmrl.runtime.compilation import compile_blocks
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.training.trainer import Trainer
-from models import load_policy
 from tests.mmrl.runs import LORA, VQ, rollouts, run_config, task_config, trainer_of
 
 FAST = {"name": "just_grpo", "slice_size": 4, "top_entropy_quantile": 0.25}
@@ -179,7 +179,7 @@ def test_compilation_without_a_compiler_is_refused_before_the_model_loads(
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr("models.load_policy", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
     config = run_config(world, tmp_path / "run", torch_compile=True)
     with pytest.raises(ConfigError, match="torch_compile.*C\\+\\+ compiler.*no-such-compiler"):
         train(config)

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
 from mmrl.rl import train
 from mmrl.rl_config import RLConfig
-from models import load_policy
 from tests.mmrl.pair import Pair
 from tests.mmrl.runs import (
     LORA,

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmrl.models import Policy, load_policy
+from mmrl.models.loading import load_model
+from mmrl.models.network.uvit import UVit
 from mmrl.pretrained.checks import check_checkpoints, check_task
 from mmrl.pretrained.model_config import LoraConfig, ModelConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.types import Prompt
-from models import Policy, load_policy
-from models.loading import load_model
-from models.network.uvit import UVit
 from tests.models.amused import CODES, MASK, TEXT_LENGTH, write_amused
 
 diffusers = pytest.importorskip("diffusers")

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers.pre_tokenizers import ByteLevel
 
+from mmrl.models import load_policy
+from mmrl.models.policy import load_tokenizer
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from models import load_policy
-from models.policy import load_tokenizer
 from tests.models.networks import FIXTURES
 
 ALPHABET = sorted(ByteLevel.alphabet())

@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
 from mmrl.features import PromptImage
-from models import load_model
-from models.families.llada_v import network
-from models.loading import new_model, save_model
-from models.network.core import MaskedTokenModel
-from models.network.vision import Vision
+from mmrl.models import load_model
+from mmrl.models.families.llada_v import network
+from mmrl.models.loading import new_model, save_model
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.vision import Vision
 from tests.models.networks import FIXTURES, LLADA_V, write_llada_v
 
 TOKENS = json.loads((FIXTURES / "llada_v" / "tokens.json").read_text())

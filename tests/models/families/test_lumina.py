@@ -11,16 +11,16 @@ from safetensors.torch import load_file
 from tokenizers import AddedToken
 
 from mmrl.config import ConfigError
+from mmrl.models import load_policy
+from mmrl.models.families import FAMILIES, find_family, lumina
+from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.loading import save_model
+from mmrl.models.policy import build_layouts
 from mmrl.pretrained.checks import check_task
 from mmrl.pretrained.known import own_vq
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from models import load_policy
-from models.families import FAMILIES, find_family, lumina
-from models.layouts.layout_config import LayoutConfig
-from models.loading import save_model
-from models.policy import build_layouts
 from tests.models.llada_tokenizer import LUMINA, SPECIAL, llada_tokenizer
 from tests.models.lumina import FIXTURE, draw_network, public_vq, write_vq
 

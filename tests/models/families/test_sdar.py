@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from mmrl.models import load_model, load_policy
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from models import load_model, load_policy
 from tests.models.families.test_dream import write_tokenizer
 from tests.models.networks import FIXTURES
 

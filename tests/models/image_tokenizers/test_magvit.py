@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
-from models.image_tokenizers.image_tokenizer import load_vq, save_vq
-from models.image_tokenizers.magvit import MagvitConfig, MagvitV2
+from mmrl.models.image_tokenizers.image_tokenizer import load_vq, save_vq
+from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "magvitv2"
 SIZES = ("32x32", "32x64", "64x64")

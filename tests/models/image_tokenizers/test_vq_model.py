@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models import load_vq
-from models.image_tokenizers.image_tokenizer import outline_vq, save_vq
+from mmrl.models import load_vq
+from mmrl.models.image_tokenizers.image_tokenizer import outline_vq, save_vq
 from tests.models.lumina import FIXTURE, write_vq
 
 diffusers = pytest.importorskip("diffusers")
@@ -64,7 +64,7 @@ def test_rows_are_coded_and_decoded_as_alone_in_any_number(
     codes = cases["codes"].repeat(3, 1)
     pixels = vq.decode_code(codes, (2, 6))
     found = vq.get_code(pixels)
-    monkeypatch.setattr("models.image_tokenizers.vq_model._PIXELS", 1)
+    monkeypatch.setattr("mmrl.models.image_tokenizers.vq_model._PIXELS", 1)
     torch.testing.assert_close(vq.decode_code(codes, (2, 6)), pixels, atol=1e-5, rtol=0)
     assert torch.equal(vq.get_code(pixels), found)
 

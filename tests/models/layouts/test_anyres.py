@@ -6,7 +6,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models.layouts.anyres import Tiling, grids_between
+from mmrl.models.layouts.anyres import Tiling, grids_between
 from tests.models.networks import FIXTURES
 
 PUBLIC = Tiling(384, 27, grids_between("(1x1),...,(6x6)"), 4)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import ConfigError, load_config
+from mmrl.models import load_policy
+from mmrl.models.layouts.chat_templates import read_template
 from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.types import Prompt
-from models import load_policy
-from models.layouts.chat_templates import read_template
 from tests.models.networks import write_small_llada_v
 
 TEMPLATE = (

@@ -16,15 +16,15 @@ from torch import Generator, Tensor
 from mmrl.data.lazy_images import LazyImage, LazyImages
 from mmrl.estimators import score
 from mmrl.estimators.scoring import predict_values
+from mmrl.models import Policy, load_policy
+from mmrl.models.layouts.image_chat import SYSTEM, EmbeddingAlbum, ImageChat
+from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
+from mmrl.models.network.vision import Vision
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.runtime.precision import autocast_forward
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.training.adapter import add_adapter
 from mmrl.types import Canvas, Passes, Prompt, Rollout
-from models import Policy, load_policy
-from models.layouts.image_chat import SYSTEM, EmbeddingAlbum, ImageChat
-from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
-from models.network.vision import Vision
 from tests.models.networks import write_small_llada_v
 
 SETTINGS = SamplerConfig(name="static", steps=4)

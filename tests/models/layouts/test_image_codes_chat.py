@@ -13,13 +13,13 @@ from torchvision import transforms
 from torchvision.transforms.functional import InterpolationMode
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models import Policy, load_policy
+from mmrl.models.families.mmada import build_rows
+from mmrl.models.image_tokenizers.magvit import MagvitV2
+from mmrl.models.layouts import pixels
+from mmrl.models.layouts.image_codes_chat import ImageCodesChat
+from mmrl.models.layouts.pixels import ImageFit, image_to_pixels
 from mmrl.types import Canvas, Prompt
-from models import Policy, load_policy
-from models.families.mmada import build_rows
-from models.image_tokenizers.magvit import MagvitV2
-from models.layouts import pixels
-from models.layouts.image_codes_chat import ImageCodesChat
-from models.layouts.pixels import ImageFit, image_to_pixels
 from tests.models.networks import FIXTURES, text_layout, write_small_mmada
 
 IMAGE = {"type": "image"}

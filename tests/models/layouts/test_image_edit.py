@@ -7,10 +7,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mmrl.models.layouts.image_edit import ImageEdit
+from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Prompt
-from models.layouts.image_edit import ImageEdit
-from models.layouts.text_to_image import TextToImage
 from tests.mmrl.canvases import generators, guided_logits
 from tests.models.small_policies import small_policy
 

@@ -8,10 +8,10 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mmrl.models.layouts.lumina_chat import LuminaAlbum, LuminaChat
+from mmrl.models.layouts.lumina_rows import ANSWER
+from mmrl.models.layouts.published_sizes import fit_size, list_sizes
 from mmrl.types import Prompt
-from models.layouts.lumina_chat import LuminaAlbum, LuminaChat
-from models.layouts.lumina_rows import ANSWER
-from models.layouts.published_sizes import fit_size, list_sizes
 from tests.models.lumina import FIXTURE, MASK, build_layout, draw_network
 from tests.models.small_policies import small_policy
 

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mmrl.models.families.lumina import build_rows
+from mmrl.models.layouts.lumina_edits import word_edit
+from mmrl.models.layouts.lumina_rows import LuminaRows
 from mmrl.types import Prompt
-from models.families.lumina import build_rows
-from models.layouts.lumina_edits import word_edit
-from models.layouts.lumina_rows import LuminaRows
 from tests.models.lumina import (
     FIXTURE,
     MASK,

@@ -10,8 +10,8 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from models.families.mmada import build_rows
-from models.layouts.mmada_rows import MmadaRows
+from mmrl.models.families.mmada import build_rows
+from mmrl.models.layouts.mmada_rows import MmadaRows
 from tests.models.networks import FIXTURES
 
 MASK, IMAGE_TOKENS = 126336, 16

@@ -13,10 +13,10 @@ from torch import Generator
 
 from mmrl.data.lazy_images import LazyImage, LazyImages
 from mmrl.estimators import score
+from mmrl.models import Policy, load_policy
 from mmrl.rollouts.concatenation import concatenate
 from mmrl.samplers import SamplerConfig, sample
 from mmrl.types import Canvas, Passes, Prompt, Rollout
-from models import Policy, load_policy
 from tests.models.networks import write_small_llada_v, write_small_mmada
 
 SETTINGS = SamplerConfig(name="static", steps=4)

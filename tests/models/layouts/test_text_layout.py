@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from mmrl.models import Policy, load_policy
+from mmrl.models.loading import save_model
 from mmrl.types import Canvas, Prompt
-from models import Policy, load_policy
-from models.loading import save_model
 from tests.models.llada_tokenizer import llada_tokenizer, small_tokenizer
 from tests.models.networks import CONFIG, small_network, text_layout
 

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from torch import Generator, Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from models import load_model
-from models.network.core import MaskedTokenModel
+from mmrl.models import load_model
+from mmrl.models.network.core import MaskedTokenModel
 from tests.models.networks import FIXTURES, small_core, small_network, write_mmada
 
 LLAMA_NAMES = {

@@ -7,11 +7,17 @@ import torch
 from peft.tuners.lora import Linear
 from torch.utils.flop_counter import FlopCounterMode
 
+from mmrl.models.network.core import MaskedTokenModel
+from mmrl.models.network.flops import (
+    Adapter,
+    count_backward,
+    count_forward,
+    measure_pass,
+    row_sizes,
+)
 from mmrl.pretrained.model_config import LoraConfig
 from mmrl.training.adapter import add_adapter
 from mmrl.training.lora_layer import InPlaceLora
-from models.network.core import MaskedTokenModel
-from models.network.flops import Adapter, count_backward, count_forward, measure_pass, row_sizes
 from tests.models.networks import small_network
 
 ROWS, LENGTH, WANTED = 3, 11, 4

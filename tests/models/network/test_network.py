@@ -10,13 +10,13 @@ import torch
 from mmrl.config import ConfigError
 from mmrl.estimators.masks.strategy import passes_of
 from mmrl.estimators.scoring import score
+from mmrl.models import Policy
+from mmrl.models.network.network import Network
+from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
+from mmrl.models.quantization import list_quantized
 from mmrl.pretrained.checks import check_cache
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.samplers import SamplerConfig, sample
-from models import Policy
-from models.network.network import Network
-from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
-from models.quantization import list_quantized
 from tests.mmrl.canvases import generators, small_canvas
 
 PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "network.md"
@@ -58,7 +58,7 @@ def test_what_a_network_lacks_is_refused(network: Network, monkeypatch: pytest.M
     class Family:
         network = staticmethod(lambda raw: network)
 
-    monkeypatch.setattr("models.families.find_family", lambda raw: Family)
+    monkeypatch.setattr("mmrl.models.families.find_family", lambda raw: Family)
     with pytest.raises(ConfigError, match="sampler.cache is 'dual'; it must be none"):
         check_cache(ModelConfig(path="owner/name"), "dual")
     check_cache(ModelConfig(path="owner/name"), "none")

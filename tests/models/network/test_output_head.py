@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from mmrl.models.network.output_head import OutputHead
 from mmrl.randomness import generator
-from models.network.output_head import OutputHead
 
 
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import load_model
-from models.network.pattern import BlockPattern, count_blocks
+from mmrl.models import load_model
+from mmrl.models.network.pattern import BlockPattern, count_blocks
 from tests.models.networks import FIXTURES
 
 

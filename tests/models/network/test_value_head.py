@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from models import load_model
-from models.loading import save_model
-from models.network.value_head import ValueHead, ValueNetwork, copy_backbone
+from mmrl.models import load_model
+from mmrl.models.loading import save_model
+from mmrl.models.network.value_head import ValueHead, ValueNetwork, copy_backbone
 from tests.models.networks import small_network
 
 TOKENS = torch.randint(0, 39, (2, 7), generator=torch.Generator().manual_seed(0))

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rewards.compositional import compute_overlap, select_objects
-from rewards.detection.geneval_rules import (
+from mmrl.rewards.compositional import compute_overlap, select_objects
+from mmrl.rewards.detection.geneval_rules import (
     COLORS,
     RELATIONS,
     check_metadata,
@@ -15,7 +15,7 @@ from rewards.detection.geneval_rules import (
     find_relations,
     include_conditions,
 )
-from rewards.detection.object_detectors import Found
+from mmrl.rewards.detection.object_detectors import Found
 
 NAMES = ("cat", "dog")
 ATTRIBUTES = {"class": None, "color": COLORS}

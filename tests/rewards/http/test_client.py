@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.rewards import PartialFailure, build_reward, check_reward
+from mmrl.rewards.http.client import ClientReward
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
+from mmrl.rewards.server.server_config import ServerConfig
 from mmrl.types import Sample
-from rewards import PartialFailure, build_reward, check_reward
-from rewards.http.client import ClientReward
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
-from rewards.server.server_config import ServerConfig
 from tests.rewards.scripted_server import Answered, Asked, scripted
 
 SECRET = "a-very-secret-token"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rewards.http.addresses import Addresses
-from rewards.http.errors import Refused, Unreachable, Unreadable
-from rewards.http.service import Deadline, Service
+from mmrl.rewards.http.addresses import Addresses
+from mmrl.rewards.http.errors import Refused, Unreachable, Unreadable
+from mmrl.rewards.http.service import Deadline, Service
 from tests.rewards.judge_server import counts, judge_server
 from tests.rewards.scripted_server import Answered, scripted
 
@@ -195,7 +195,7 @@ def test_a_service_that_is_not_there_is_no_service_when_the_deadline_is_over() -
 def test_a_host_that_takes_no_connection_costs_seconds_and_not_a_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rewards.http.connection.OPEN_SECONDS", 0.3)
+    monkeypatch.setattr("mmrl.rewards.http.connection.OPEN_SECONDS", 0.3)
     with socket.socket() as deaf, ExitStack() as stack, scripted(lambda _: Answered(b"1")) as well:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import rewards.http.together
+import mmrl.rewards.http.together
+from mmrl.rewards.http.together import together
+from mmrl.rewards.scoring.overlap import Overlap
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
-from rewards.http.together import together
-from rewards.scoring.overlap import Overlap
-from rewards.scoring.scorer import Scorer
 from tests.rewards.scripted_server import Answered, scripted
 
 ENDS = """
@@ -59,7 +59,7 @@ def test_what_is_raised_reaches_who_waits_and_nothing_else_is_begun() -> None:
 def test_ctrl_c_ends_the_process_at_once_whatever_is_under_way() -> None:
     started = time.monotonic()
     # by its path: what the package imports would take most of the time
-    command = [sys.executable, "-c", ENDS, str(rewards.http.together.__file__)]
+    command = [sys.executable, "-c", ENDS, str(mmrl.rewards.http.together.__file__)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert "KeyboardInterrupt" in ended.stderr
     assert time.monotonic() - started < 30

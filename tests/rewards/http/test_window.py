@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.http.window import Window
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.http.window import Window
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 SECONDS = 0.08

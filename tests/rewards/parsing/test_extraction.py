@@ -2,7 +2,7 @@
 
 import pytest
 
-from rewards.parsing.extraction import (
+from mmrl.rewards.parsing.extraction import (
     extract,
     find_boxed,
     find_hashed,

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from mmrl.rewards.math import MathReward
+from mmrl.rewards.parsing.percent import list_readings
 from mmrl.types import Sample
-from rewards.math import MathReward
-from rewards.parsing.percent import list_readings
 
 
 @pytest.fixture(scope="module")

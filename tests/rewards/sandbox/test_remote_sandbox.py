@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from mmrl.rewards import build_reward
+from mmrl.rewards.sandbox.remote_sandbox import RemoteSandbox
+from mmrl.rewards.sandbox.sandbox import Job, SandboxError
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.sandbox.remote_sandbox import RemoteSandbox
-from rewards.sandbox.sandbox import Job, SandboxError
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
 
 ROUTER = """
 import json, subprocess, sys

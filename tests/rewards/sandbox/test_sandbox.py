@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rewards.sandbox.jail import seccomp
-from rewards.sandbox.sandbox import IsolationError, Job, Sandbox, SandboxError
+from mmrl.rewards.sandbox.jail import seccomp
+from mmrl.rewards.sandbox.sandbox import IsolationError, Job, Sandbox, SandboxError
 
 LEVELS = ("full", "process")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rewards.sandbox.jail import seccomp
-from rewards.sandbox.sandbox import JAIL, IsolationError, Job, Sandbox
+from mmrl.rewards.sandbox.jail import seccomp
+from mmrl.rewards.sandbox.sandbox import JAIL, IsolationError, Job, Sandbox
 
 TESTS = ["assert add(1, 2) == 3", "assert add(20, 22) == 42"]
 RIGHT = "def add(a, b):\n    return a + b\n"

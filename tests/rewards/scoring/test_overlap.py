@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from mmrl.rewards import PartialFailure
+from mmrl.rewards.http import stop
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.overlap import Overlap
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Sample
-from rewards import PartialFailure
-from rewards.http import stop
-from rewards.scoring.failures import RewardError
-from rewards.scoring.overlap import Overlap
-from rewards.scoring.scorer import Scorer
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n, {"index": n}) for n in range(12)]
 SECONDS = 30.0
@@ -221,7 +221,7 @@ def test_who_waits_for_scores_polls_and_leaves_when_that_raises() -> None:
 def test_a_call_that_does_not_stop_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rewards.scoring.overlap.PATIENCE_STOPPED", 0.1)
+    monkeypatch.setattr("mmrl.rewards.scoring.overlap.PATIENCE_STOPPED", 0.1)
     reward, started = Gated(is_open=False), time.monotonic()
     scorer = Scorer([entry("gated", reward)])
     with pytest.raises(KeyboardInterrupt), Overlap([scorer]):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mmrl.config import ConfigError
+from mmrl.rewards import REWARDS, PartialFailure, build_reward, reward_class
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Chunk, Cutting, Prompt, Sample
-from rewards import REWARDS, PartialFailure, build_reward, reward_class
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
 
 SAMPLES = [Sample(f"prompt {n}", "x" * n, {"index": n}) for n in range(4)]
 

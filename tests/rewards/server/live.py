@@ -17,7 +17,7 @@ from tests import by_path
 ROOT = Path(__file__).resolve().parents[3]
 served = by_path.load(ROOT / "scripts" / "bench", "served")
 MOODY = """
-from rewards import REWARDS
+from mmrl.rewards import REWARDS
 REWARDS["moody"] = "tests.rewards.server.moody_reward:MoodyReward"
 """
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mmrl.rewards.server.batching import Full, Queue
 from mmrl.types import Sample
-from rewards.server.batching import Full, Queue
 
 
 def samples(number: int) -> list[Sample]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.rewards import PartialFailure, Reward, build_reward
 from mmrl.types import Sample
-from rewards import PartialFailure, Reward, build_reward
 from tests.rewards.rounding import up_to_rounding
 from tests.rewards.server.live import Live, live
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import ConfigError, load_config
-from rewards import REWARDS, reward_class
-from rewards.registry.interface import Described
-from rewards.server.server_config import ServerConfig, read_token
+from mmrl.rewards import REWARDS, reward_class
+from mmrl.rewards.registry.interface import Described
+from mmrl.rewards.server.server_config import ServerConfig, read_token
 
 ROOT = Path(__file__).resolve().parents[3]
 SHAPES = "rewards=[{name: shapes}]"
@@ -100,7 +100,7 @@ def test_every_reward_says_what_it_needs_and_what_its_scores_are(name: str) -> N
 
 
 def test_the_command_ends_with_one_line_for_a_wrong_setting_and_loads_on_a_dry_run() -> None:
-    command = [sys.executable, "-m", "rewards.server"]
+    command = [sys.executable, "-m", "mmrl.rewards.server"]
     wrong = subprocess.run([*command, "host=0.0.0.0", SHAPES], cwd=ROOT, capture_output=True)
     assert wrong.returncode == 1 and wrong.stderr.startswith(b"error: token_env is ''")
     dry = subprocess.run([*command, SHAPES, "dry_run=true"], cwd=ROOT, capture_output=True)

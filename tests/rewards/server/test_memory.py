@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from rewards.server.refusal import Refusal
-from rewards.server.request_memory import LEAST, Budget
+from mmrl.rewards.server.refusal import Refusal
+from mmrl.rewards.server.request_memory import LEAST, Budget
 
 
 def test_threads_that_take_and_give_back_never_exceed_it_and_leave_nothing() -> None:

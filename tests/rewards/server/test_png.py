@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from rewards.server.png import ImageError, read_png
+from mmrl.rewards.server.png import ImageError, read_png
 
 GRADIENT = Image.merge("RGB", [Image.linear_gradient("L").resize((20, 16))] * 3)
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rewards.server.refusal import Refusal
-from rewards.server.repeats import Answer, Repeats
+from mmrl.rewards.server.refusal import Refusal
+from mmrl.rewards.server.repeats import Answer, Repeats
 
 
 def test_what_comes_again_is_answered_alike_without_work() -> None:

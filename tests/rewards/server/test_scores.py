@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmrl.rewards import Reward, build_reward
+from mmrl.rewards.server.request_memory import Budget
+from mmrl.rewards.server.reward_worker import score_samples
+from mmrl.rewards.server.samples import build_samples
+from mmrl.rewards.server.server_config import Limits
+from mmrl.rewards.server.wire import MAX_TEXT, Item, ItemScore, Problem, ScoreResponse, read_request
 from mmrl.types import Sample
-from rewards import Reward, build_reward
-from rewards.server.request_memory import Budget
-from rewards.server.reward_worker import score_samples
-from rewards.server.samples import build_samples
-from rewards.server.server_config import Limits
-from rewards.server.wire import MAX_TEXT, Item, ItemScore, Problem, ScoreResponse, read_request
 from tests.rewards.rounding import up_to_rounding
 from tests.rewards.server.live import Live, live, picture, words
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from mmrl.config import ConfigError
 from mmrl.randomness import generator
+from mmrl.rewards import build_reward
 from mmrl.types import Sample
-from rewards import build_reward
 from scripts.miniature import CLIP
 from scripts.miniature.captions import build_request_key, draw_near_miss, fix_articles
 from scripts.miniature.contrastive import Contrastive, ContrastiveConfig, PairBatch

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from torch import Generator
 
 from mmrl.config import ConfigError
+from mmrl.models.image_tokenizers.magvit import MagvitConfig
 from mmrl.sft import train
-from models.image_tokenizers.magvit import MagvitConfig
 from scripts.miniature.reconstruction import (
     Reconstruction,
     ReconstructionConfig,

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.rewards import PartialFailure, build_reward
+from mmrl.rewards.http.errors import Refused
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.types import Prompt, Sample
-from rewards import PartialFailure, build_reward
-from rewards.http.errors import Refused
-from rewards.scoring.failures import RewardError
-from rewards.scoring.scorer import Scorer
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 GENEVAL = {"tag": "counting", "include": [{"class": "bus", "count": 2}]}

@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from mmrl.config import ConfigError
+from mmrl.rewards import build_reward
+from mmrl.rewards.judge import JudgeReward
 from mmrl.types import Sample
-from rewards import build_reward
-from rewards.judge import JudgeReward
 from tests.rewards.judge_server import judge_server
 
 

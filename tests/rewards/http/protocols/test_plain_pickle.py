@@ -15,8 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from rewards.http.protocols.pickle_constructors import NAMES, TYPES
-from rewards.http.protocols.plain_pickle import MAX_BYTES, MAX_DEPTH, PickleRefused, read_pickle
+from mmrl.rewards.http.protocols.pickle_constructors import NAMES, TYPES
+from mmrl.rewards.http.protocols.plain_pickle import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    PickleRefused,
+    read_pickle,
+)
 
 PROTOCOLS = (2, 3, 4, 5)
 LEAVES = (

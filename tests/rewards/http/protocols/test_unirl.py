@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from mmrl.rewards import PartialFailure, build_reward
 from mmrl.types import Sample
-from rewards import PartialFailure, build_reward
 from tests.rewards.scripted_server import Answered, Asked, Scripted, scripted
 
 
@@ -142,7 +142,7 @@ def test_ready_tells_absent_wrong_busy_and_ready_apart(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr("rewards.http.protocols.unirl.LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("mmrl.rewards.http.protocols.unirl.LOOK_SECONDS", 0.3)
 
     def ready(server: Scripted, **changes: Any) -> str:
         return build_reward(entry(server, **changes)).ready()  # type: ignore[attr-defined]
