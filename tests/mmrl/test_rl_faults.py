@@ -115,7 +115,7 @@ def test_a_setting_that_cannot_run_is_named_before_any_model_loads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def load(*_: Any, **__: Any) -> None:
-        pytest.fail("a model was loaded")
+        pytest.fail("loaded")
 
     monkeypatch.setattr("mmrl.models.load_policy", load)
     message = failed([*command_line(world, tmp_path / "run"), *words], capsys)
@@ -142,7 +142,7 @@ def test_a_prompt_that_the_reward_cannot_score_is_named_before_the_policy_loads(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
     clauses = [{"class": name, "count": 1} for name in ("ring", "bus", "square")]
     rows = [{"prompt": "one", "tag": "single_object", "include": [clause]} for clause in clauses]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -193,7 +193,7 @@ def test_a_missing_reward_checkpoint_is_known_before_the_policy_loads(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
     rewards = "tasks.shapes.rewards=[{name: hps, version: v2.1, checkpoint: /no/such/file}]"
     message = failed([*command_line(world, tmp_path / "run"), rewards], capsys)
     assert "/no/such/file" in message

@@ -104,7 +104,7 @@ def test_bad_settings_are_refused_by_name(
 def test_a_dry_run_prints_the_plan_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("weights were loaded"))
+    monkeypatch.setattr("mmrl.models.load_policy", lambda *_, **__: pytest.fail("loaded"))
     words = ["prompt=a red circle|two rings", "batch_size=3", f"out={tmp_path / 'out'}"]
     assert demo.main([*words, "dry_run=true"]) == 0
     said = capsys.readouterr().out
