@@ -10,9 +10,10 @@ It may also mean hundredths: `60\%` is 0.6 or 3/5 where the reference is a share
 import re
 from decimal import Decimal
 
+from mmrl.rewards.parsing.number import read_number
+
 _WORD = r"\\(?:text|textrm|textup|mathrm|mbox)\s*\{\s*(?:\\?%|percent)\s*\}|\bpercent\b"
 _SIGN = re.compile(rf"(?:\\[,;:! ]|[~\s])*(?:\\?%|{_WORD})", re.IGNORECASE)
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{0,40})(?:\.\d{1,40}|(?<=\d))")
 
 
 def list_readings(gold: str, written: str) -> list[tuple[str, str]]:
@@ -33,15 +34,15 @@ def list_readings(gold: str, written: str) -> list[tuple[str, str]]:
 
 def _share(signed: str, bare: str) -> str:
     """The hundredths of a number; of another expression math-verify reads the sign itself."""
-    value = _value(bare)
-    return signed if value is None else f"{value / 100:f}"
+    number = read_number(bare)
+    if number is None:
+        return signed
+    share = number.value / 100
+    if 10**12 % share.denominator:  # it has no end as a decimal number
+        return f"{share.numerator}/{share.denominator}"
+    return f"{Decimal(share.numerator) / share.denominator:f}"
 
 
 def _is_more_than_all(text: str) -> bool:
-    value = _value(text)
-    return value is not None and abs(value) > 100
-
-
-def _value(text: str) -> Decimal | None:
-    bare = text.strip("$ .")
-    return Decimal(bare.replace(",", "")) if _NUMBER.fullmatch(bare) else None
+    number = read_number(text)
+    return number is not None and abs(number.value) > 100
