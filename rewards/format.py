@@ -93,7 +93,7 @@ class FormatReward:
             case "boxed_and_answer_tags":
                 return xml_rules.score_tags_and_box(text, last, self.box_bonus)
             case "integer" if self.rule == "maskgrpo":
-                return float(xml_rules.read_box(text).isdigit())
+                return float((find_boxed(text) or text).isdigit())
             case "integer":
                 return float(xml_rules.read_answer(text, last).isdigit())
         text = f"<{first}>{text}" if self.prefilled else text

@@ -1,13 +1,12 @@
 r"""The math reward: is the answer of a completion the reference answer?
 
 The answer is read from the last `\boxed{…}`, else `<answer>…</answer>` (where a box may be misspelt
-or empty), else after `####`, else it is the last number. It is right if it reads the same, if both
-are plain numbers of the same value (words after the written one are its unit), or if math-verify
-finds them equal (reference first); of percent signs `mmrl.rewards.parsing.percent` knows what they
-say. With `match: exact` (d1's rule for GSM8K) the answer must read like the reference, character by
-character; with `match: string` (d1's for MATH) up to spelling
-(`mmrl.rewards.parsing.math_strings`). References come as they are in GSM8K (`… #### 72`) and MATH
-(a solution with a box), as a bare answer, or as a number.
+or empty), else after `####`, else it is what is stated as the answer, or the last number. It is
+right if it reads the same, if both are numbers of one value (`mmrl.rewards.parsing.number`), or if
+math-verify finds them equal (reference first). With `match: exact` (d1's rule for GSM8K) the answer
+must read like the reference, character by character; with `match: string` (d1's for MATH) up to
+spelling (`mmrl.rewards.parsing.math_strings`). References come as they are in GSM8K (`… #### 72`)
+and MATH (a solution with a box), as a bare answer, or as a number.
 """
 
 import re
@@ -19,12 +18,13 @@ from mmrl.rewards.parsing.extraction import SOURCES, extract, find_boxed, find_h
 from mmrl.rewards.parsing.math_strings import equal_strings
 from mmrl.rewards.parsing.metadata import read_sample, read_values
 from mmrl.rewards.parsing.number import equal, find_number, read_number, unwrap, without_unit
-from mmrl.rewards.parsing.percent import list_readings
 from mmrl.rewards.parsing.verifier import Verifier
 from mmrl.types import Sample
 
 MAX_ANSWER_CHARS = 1000
-_FUNCTIONS = "arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|frac|pi|min|max|gcd|lcm|mod"
+_FUNCTIONS = (
+    "arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|frac|pi|min|max|gcd|lcm|mod"
+)
 _WORD = re.compile(rf"(?<![A-Za-z\\])(?!(?:{_FUNCTIONS})(?![A-Za-z]))[A-Za-z]{{2,}}")
 _EMPTY_BOX = re.compile(r"\\?f?boxed\s*\{\s*\}")
 _MISSPELT_BOX = re.compile(r"\\?[.\s]?f?boxed\s*\{(.*?)\}?", re.DOTALL)
@@ -100,8 +100,7 @@ class MathReward:
             return gold == written if self.match == "exact" else equal_strings(gold, written)
         if _bare(gold) == _bare(written):
             return True
-        readings = list_readings(gold, written) if len(written) <= MAX_ANSWER_CHARS else []
-        return any(self._equal(*reading) for reading in readings)
+        return len(written) <= MAX_ANSWER_CHARS and self._equal(gold, written)
 
     def _equal(self, gold: str, written: str) -> bool:
         """Whether both have one value: as numbers where the reference is one and the answer is one
@@ -145,4 +144,3 @@ def _unbox(text: str) -> str:
 
 def _bare(text: str) -> str:
     return text.strip().strip("$").removesuffix(".").replace("\\$", "").strip()
-

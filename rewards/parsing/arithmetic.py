@@ -19,17 +19,14 @@ _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/"}
-_DROPPED = (r"\left", r"\right", r"\(", r"\)", r"\[", r"\]", r"\,", "$")
-_SPELLINGS = {**_SIGNS, "[": "(", "]": ")"}
+_DROPPED = re.compile(r"\\[()\[\],]|\$")
+_SPELLINGS = {r"\times": "*", r"\cdot": "*", r"\div": "/", "[": "(", "]": ")"}
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
 
 
 def normalise(written: str) -> str:
     """LaTeX and typographic operators as + - * / and brackets."""
-    for part in _DROPPED:
-        written = written.replace(part, "")
-    text = _FRACTION.sub(r"((\1)/(\2))", spell(written))
+    text = _FRACTION.sub(r"((\1)/(\2))", spell(_DROPPED.sub("", written)))
     for spelling, sign in _SPELLINGS.items():
         text = text.replace(spelling, sign)
     return text.strip()

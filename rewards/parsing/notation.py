@@ -31,13 +31,11 @@ def spell(text: str) -> str:
     text = _WIDE.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text)
     text = _RAISED.sub(lambda m: f"^{{{_plain(m[0])}}}", text)
     text = _LOWERED.sub(lambda m: f"_{{{_plain(m[0])}}}", text)
-    text = _VULGAR.sub(lambda m: r"\frac{%s}{%s}" % tuple(_plain(m[0]).split("⁄")), text)
+    text = _VULGAR.sub(lambda m: rf"\frac{{{_plain(m[0]).replace('⁄', '}{')}}}", text)
     text = _BARRED.sub(lambda m: rf"\overline{{{m[0].replace(chr(0x305), '')}}}", text)
     text = _ROOT.sub(lambda m: rf"\sqrt{{{m[1] or m[2]}}}", text).translate(_SIGNS)
     text = _BLANK.sub(" ", _THIN.sub(",", _MARKS.sub("", text)))
-    return _SHORT_FRACTION.sub(
-        lambda m: rf"\frac{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}", text
-    )
+    return _SHORT_FRACTION.sub(lambda m: rf"\frac{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}", text)
 
 
 def _plain(text: str) -> str:

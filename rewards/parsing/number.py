@@ -5,8 +5,8 @@ What stands behind a number and is neither part of it nor a unit ("or six", "ove
 """
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from mmrl.rewards.parsing.notation import spell
 from mmrl.rewards.parsing.wording import NUMBERS
@@ -15,7 +15,7 @@ _MOST_DIGITS = 400
 """Of a number and of what an exponent makes of it; a longer one has no value here."""
 _WORDS = "|".join(NUMBERS)
 _POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_PARTS = "third fourth fifth sixth seventh eighth ninth tenth".split()
+_PARTS = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _SCALES = {
     **{"dozen": Fraction(12), "half": Fraction(1, 2), "halve": Fraction(1, 2)},
     **{word: Fraction(10**n) for word, n in _POWERS.items()},
@@ -31,12 +31,12 @@ _NUMBER = re.compile(
     rf"|(?P<digits>{_DIGITS})(?:_(?P<sub>\{{)?(?P<base>\d+)(?(sub)\}})"
     r"|\^(?P<up>\{)?(?P<power>-?\d+)(?(up)\}))?"
     r"(?:e(?P<e>[-+]?\d+)\b|\s*(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*(?P<ten>\{)?(?P<shift>[-+]?\d+)"
-    rf"(?(ten)\}}))?)(?P<scale>(?:[\s-]+{_SCALE})*)(?:\s?\\?%)?",
+    rf"(?(ten)\}}))?)(?P<scale>(?:[\s-]+{_SCALE})*)(?P<percent>\s*\\?%|\s+percent\b)?",
     re.IGNORECASE,
 )
 _ATTACHED = re.compile(r"(?:[\w^{}!]|\\[A-Za-z])*")
 _CHANGED = re.compile(
-    rf"\s*(?:squared|cubed|(?:or|to|and)\s+(?:an?\s+)?(?:{_WORDS}|{_SCALE}))\b|[!^\\]|[nxyz]\b",
+    rf"\s*(?:squared|cubed|(?:or|to|and)\s+(?:an?\s+)?(?:{_WORDS}|{_SCALE}))\b|(?!\^\s?\{{?\\circ)[!^\\]|[nxyz]\b",
     re.IGNORECASE,
 )
 """What makes another number of the one before it."""
@@ -55,6 +55,7 @@ _LAST_UNITS = re.compile(
     rf"(?<=[\d}})i])(?:\s*\\(?:text|mathrm|mbox)\s*\{{\s*(?!{_NO_UNIT})[A-Za-z][^{{}}\d]*\}}{_RAISED}"
     rf"|\s+(?!{_NO_UNIT})[A-Za-z]{{2,}}\.?{_RAISED})+\s*$"
 )
+_PERCENT = re.compile(r"\s*\\?%|\s*\\(?:text|mathrm|mbox)\{\s*(?:\\?%|percent)\s*\}|\s+percent\b")
 _MIXED = re.compile(r"(?<![\d.^/])(\d+)\s+(\d+)/(\d+)(?![\d/])")
 _WRAPPED = re.compile(
     r"\\(?:text(?:rm|up|it|bf|normal)?|math(?:rm|bf|bb|it)|mbox|operatorname)\s*\{([^{}]*)\}"
@@ -63,23 +64,17 @@ _FRACTION = re.compile(rf"(?:(\d)\s*)?\\frac\{{\s*([-+]?{_DIGITS})\s*\}}\{{\s*({
 _DELIMITER = re.compile(r"\$|\\[()\[\]]")
 _NEGATIVE = re.compile(r"(?:\bnegative|^\s*minus)\s+(?=[\d.])", re.IGNORECASE)
 _SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
-_FIRST_WORD = re.compile(rf"(?:{_WORDS})\b", re.IGNORECASE)
+_FIRST_WORD = re.compile(rf"^(?:{_WORDS})\b", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+")
 
 
-@dataclass(frozen=True)
-class Number:
-    """A number that a text states.
-
-    Attributes:
-        value: exact, of a number with a base as well.
-        rounded: whether it has decimals, which may stand for more.
-        base: the base it is written in, where it says so.
-        digits: what it is written with.
-    """
+class Number(NamedTuple):
+    """A number that a text states: its exact value, whether it has decimals, which may stand for
+    more, whether it has a percent sign, and the base it names with its digits in that."""
 
     value: Fraction
     rounded: bool = False
+    percent: bool = False
     base: int | None = None
     digits: str = ""
 
@@ -97,15 +92,15 @@ def read_number(text: str) -> Number | None:
     text = unwrap(text).strip().removesuffix(".").strip()
     if _SPACED.fullmatch(text):
         text = text.replace(" ", "")
-    text = _FIRST_WORD.sub(lambda m: str(NUMBERS.index(m[0].casefold())), text[:10], 1) + text[10:]
+    text = _FIRST_WORD.sub(lambda m: str(NUMBERS.index(m[0].casefold())), text)
     found = _NUMBER.match(text)
     return _read(found) if found and _UNITS.fullmatch(text, found.end()) else None
 
 
 def without_unit(text: str) -> str:
-    """A text in one spelling (`notation.spell`), mixed numbers as sums, without a unit behind a
-    number, a bracket or pi."""
-    text = spell(text).strip().removesuffix(".")
+    """A text in one spelling (`notation.spell`), mixed numbers as sums, without percent signs and
+    without a unit behind a number, a bracket or pi."""
+    text = _PERCENT.sub("", spell(text)).strip().removesuffix(".")
     return _LAST_UNITS.sub("", _MIXED.sub(r"(\1+\\frac{\2}{\3})", text))
 
 
@@ -115,6 +110,9 @@ def find_number(text: str) -> Number | None:
     Text before the last equals sign is ignored. Number words up to twenty count behind "or" and
     the like, and where there are no digits.
     """
+    whole = read_number(text)
+    if whole is not None:
+        return whole
     end = unwrap(text).rpartition("=")[2].strip()
     found = list(_NUMBER.finditer(end))
     if _RELATION.search(end) or any(_CHANGED.match(end, match.end()) for match in found):
@@ -128,21 +126,34 @@ def find_number(text: str) -> Number | None:
 
 def find_last(text: str) -> str | None:
     """The last number in a text as it stands there, with what is attached to it."""
-    text, last = unwrap(text), None
-    for last in _NUMBER.finditer(text):
-        pass
-    return last and last[0] + _ATTACHED.match(text, last.end())[0]
+    text = unwrap(text)
+    found = list(_NUMBER.finditer(text))
+    attached = _ATTACHED.match(text, found[-1].end()) if found else None
+    return found[-1][0] + attached[0] if attached else None
 
 
 def equal(gold: Number, answer: Number) -> bool:
-    """Whether an answer has the value of a reference: exactly, or, where one of them alone has
-    decimals, to six of these and five digits. An answer without a base is in the reference's."""
+    r"""Whether an answer has the value of a reference: exactly, or, where one of them alone has
+    decimals, to six of these and five digits. An answer without a base is in the reference's.
+
+    A percent sign that only one has is the unit of its number, `60\%` and 60, or hundredths, `60\%`
+    and 0.6; but more than 100 percent are no share, so that 6000 percent are not 60.
+    """
     if gold.base is not None and answer.base in (None, gold.base):
         return gold.digits.lstrip("0") == answer.digits.lstrip("0")
-    if gold.base is not None or gold.rounded == answer.rounded:
-        return gold.base is None and gold.value == answer.value
-    apart, size = abs(gold.value - answer.value), abs(gold.value)
-    return round(gold.value, 6) == round(answer.value, 6) and 10**5 * apart <= size
+    if gold.base is not None:
+        return False
+    pairs = [(gold.value, answer.value)]
+    if gold.percent and not answer.percent:
+        pairs.append((gold.value / 100, answer.value))
+    if answer.percent and not gold.percent and abs(answer.value) <= 100:
+        pairs.append((gold.value, answer.value / 100))
+    rounded = gold.rounded != answer.rounded
+    return any(
+        one == other
+        or (rounded and round(one - other, 6) == 0 and abs(one - other) * 10**5 <= abs(one))
+        for one, other in pairs
+    )
 
 
 def _read(match: re.Match[str]) -> Number | None:
@@ -157,7 +168,7 @@ def _read(match: re.Match[str]) -> Number | None:
     base = int(match["base"]) if match["base"] else None
     rounded = "." in match[0] and not re.search(r"overline|\(", match[0])
     value = -value if match["sign"] and "-" in match["sign"] else value
-    return Number(value, rounded, base, match["digits"] or "")
+    return Number(value, rounded, bool(match["percent"]), base, match["digits"] or "")
 
 
 def _value(match: re.Match[str]) -> Fraction:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mmrl.rewards import build_reward
-from mmrl.rewards.answer import read_choices
+from mmrl.rewards.parsing.choices import read_choices
 from mmrl.rewards.parsing.wording import split_words
 from mmrl.types import Sample
 

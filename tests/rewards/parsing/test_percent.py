@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from mmrl.rewards.math import MathReward
-from mmrl.rewards.parsing.percent import list_readings
 from mmrl.types import Sample
 
 
