@@ -18,7 +18,7 @@ from mmrl.rewards.parsing.choices import find_choice, find_reference, read_choic
 from mmrl.rewards.parsing.extraction import extract, find_stated, is_truncated
 from mmrl.rewards.parsing.metadata import read_sample, read_values
 from mmrl.rewards.parsing.number import find_number, read_number
-from mmrl.rewards.parsing.wording import denies, split_words, yes_or_no
+from mmrl.rewards.parsing.wording import split_words, yes_or_no
 from mmrl.types import Sample
 
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
@@ -101,12 +101,9 @@ def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool
     """
     stated, value = find_stated(said), read_number(answer)
     if decimals is not None and value is not None:
-        if any(denies(split_words(text)) for text in stated or [said]):
-            return False
         found = {number and number.value for number in map(find_number, stated or [said])}
-        return {one is not None and round(one, decimals) for one in found} == {
-            round(value.value, decimals)
-        }
+        rounded = {one is not None and round(one, decimals) for one in found}
+        return rounded == {round(value.value, decimals)}
     wanted, words = split_words(answer), split_words(said)
     if wanted in (words, (yes_or_no(words),)):
         return True

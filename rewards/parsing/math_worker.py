@@ -37,23 +37,26 @@ def _parse(text: str) -> list:
 
 
 def _distrust_tolerance() -> None:
-    """Make math-verify's numeric comparison, which takes differences below 1e-15 for none and
-    rounds decimals to 6 places, agree only where a closer look does."""
+    """Have math-verify's numeric comparison, which takes differences below 1e-15 for none and
+    rounds decimals to 6 places, agree only where a closer look does: exact without decimals, to
+    five digits with them."""
     from math_verify import grader
-    from sympy import Basic, Float, Rational, UnevaluatedExpr
+    from sympy import Expr, Float, Rational
 
     roughly = grader.sympy_numeric_eq
 
-    def closely(a, b, rounding: int, precision: int) -> bool:
-        if not roughly(a, b, rounding, precision):
+    def closely(one, other, *limits: int) -> bool:
+        if not roughly(one, other, *limits):
             return False
-        if not (isinstance(a, Basic) and isinstance(b, Basic)) or (a - b).has(UnevaluatedExpr):
+        if not (isinstance(one, Expr) and isinstance(other, Expr)):
             return True
-        names = sorted((a - b).free_symbols, key=str)
+        names = sorted((one - other).free_symbols, key=str)
         point = {name: Rational(7 + 2 * n, 5) for n, name in enumerate(names)}
-        apart = abs((a - b).subs(point).doit().evalf(50))
-        size = abs(a.subs(point).doit().evalf(50))
-        return bool(apart <= size * (1e-5 if a.has(Float) or b.has(Float) else 1e-30))
+        apart, size = (side.subs(point).doit() for side in (one - other, other))
+        decimals = apart.has(Float)
+        if apart.is_Rational and not decimals:
+            return bool(apart == 0)
+        return bool(abs(apart.evalf(50)) <= abs(size.evalf(50)) * (1e-5 if decimals else 1e-30))
 
     grader.sympy_numeric_eq = closely
 

@@ -9,10 +9,12 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from mmrl.rewards.parsing.notation import spell
-from mmrl.rewards.parsing.wording import NUMBERS
+from mmrl.rewards.parsing.wording import NUMBERS, denies, split_words
 
 _MOST_DIGITS = 400
 """Of a number and of what an exponent makes of it; a longer one has no value here."""
+_NEAR = 200
+"""Characters at the end of a text among which its unit is looked for."""
 _WORDS = "|".join(NUMBERS)
 _POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _PARTS = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -55,7 +57,9 @@ _LAST_UNITS = re.compile(
     rf"(?<=[\d}})i])(?:\s*\\(?:text|mathrm|mbox)\s*\{{\s*(?!{_NO_UNIT})[A-Za-z][^{{}}\d]*\}}{_RAISED}"
     rf"|\s+(?!{_NO_UNIT})[A-Za-z]{{2,}}\.?{_RAISED})+\s*$"
 )
-_PERCENT = re.compile(r"\s*\\?%|\s*\\(?:text|mathrm|mbox)\{\s*(?:\\?%|percent)\s*\}|\s+percent\b")
+_PERCENT = re.compile(
+    r"(?<!\s)\s*(?:\\?%|\\(?:text|mathrm|mbox)\{\s*(?:\\?%|percent)\s*\}|\bpercent\b)"
+)
 _MIXED = re.compile(r"(?<![\d.^/])(\d+)\s+(\d+)/(\d+)(?![\d/])")
 _WRAPPED = re.compile(
     r"\\(?:text(?:rm|up|it|bf|normal)?|math(?:rm|bf|bb|it)|mbox|operatorname)\s*\{([^{}]*)\}"
@@ -101,11 +105,13 @@ def without_unit(text: str) -> str:
     """A text in one spelling (`notation.spell`), mixed numbers as sums, without percent signs and
     without a unit behind a number, a bracket or pi."""
     text = _PERCENT.sub("", spell(text)).strip().removesuffix(".")
-    return _LAST_UNITS.sub("", _MIXED.sub(r"(\1+\\frac{\2}{\3})", text))
+    text = _MIXED.sub(r"(\1+\\frac{\2}{\3})", text)
+    return text[:-_NEAR] + _LAST_UNITS.sub("", text[-_NEAR:])
 
 
 def find_number(text: str) -> Number | None:
-    """The one number in a text; None for none, or for several that differ.
+    """The one number that a text states; None for none, for several that differ, and where the
+    text says what is not.
 
     Text before the last equals sign is ignored. Number words up to twenty count behind "or" and
     the like, and where there are no digits.
@@ -115,7 +121,11 @@ def find_number(text: str) -> Number | None:
         return whole
     end = unwrap(text).rpartition("=")[2].strip()
     found = list(_NUMBER.finditer(end))
-    if _RELATION.search(end) or any(_CHANGED.match(end, match.end()) for match in found):
+    if (
+        denies(split_words(text))
+        or _RELATION.search(end)
+        or any(_CHANGED.match(end, match.end()) for match in found)
+    ):
         return None
     numbers = [_read(match) for match in found]
     if not found:
