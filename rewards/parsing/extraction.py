@@ -17,7 +17,7 @@ _TITLE = re.compile(r"[*_\s]*(?:(?:the|final)\s+)*answer\b[*_]*(?:\s+is\b)?[*_:\
 _HEADING = re.compile(r"(?:\d+[.)]\s*)?[*_]*[A-Za-z]{2,}")
 _EMPHASIS = re.compile(r"(\*{1,3}|_{1,3}|`)(?=[^\s*_`])([^*`]+)(?<=\S)\1")
 _STATED = re.compile(
-    r"\banswer[*_]*(?:\s+is\b|\s*[:=])[*_:\s]*(?!not\b)(.+?)"
+    r"\banswer[*_]*(?:\s+is\b|\s*[:=])(?![*_:\s]*not\b)[*_:\s]*(.+?)"
     r"(?:[.!?][*_]*(?=\s|$)|\s(?:because|since)\b|$)"
     r"|^#[^\n]*\banswer[*_: \t]*\n\s*(.+?)$",
     re.IGNORECASE | re.MULTILINE,
