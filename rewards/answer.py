@@ -59,7 +59,7 @@ class AnswerReward:
         if found is not None:
             _read_precision(metadata)
             for answer in _read_answers(metadata):
-                _find_reference(answer, _choices(metadata))
+                find_reference(answer, _choices(metadata))
 
     def _score(self, sample: Sample) -> float | None:
         content = read_sample(sample, "answer", "answer")
@@ -68,7 +68,7 @@ class AnswerReward:
         answers, choices = _read_answers(sample.metadata), _choices(sample.metadata)
         if choices is None and all(re.fullmatch("[A-Z]", answer) for answer in answers):
             choices = read_choices(sample.prompt)
-        references = [_find_reference(answer, choices) for answer in answers]
+        references = [find_reference(answer, choices) for answer in answers]
         said = extract_answer(content[0])
         if said is None:
             return 0.0
@@ -146,10 +146,3 @@ def _choices(metadata: Mapping[str, Any]) -> list[str] | None:
     if not texts or not 2 <= len(choices) <= 26:
         raise ValueError(f"choices={choices!r} must be a list of 2 to 26 texts.")
     return choices
-
-
-def _find_reference(answer: str, choices: Sequence[str] | None) -> int | None:
-    """The index of the right choice; None if there are no choices."""
-    if not answer.strip():
-        raise ValueError("answer is empty; give the right answer.")
-    return None if choices is None else find_reference(answer, choices)

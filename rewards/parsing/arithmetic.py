@@ -34,7 +34,7 @@ def normalise(written: str) -> str:
 
 def evaluate(text: str) -> tuple[Fraction, list[int]]:
     """The value of an expression of whole numbers, + - * / and brackets, and the numbers in it; a
-    number with a minus of its own is negative.
+    number behind a minus sign is negative.
 
     Raises:
         ValueError: anything else, or more than `MAX_CHARS` characters.

@@ -30,8 +30,7 @@ _LABEL = re.compile(
 _LAST = re.compile(
     r"\b(?i:so|thus|hence|therefore),?\s+(?i:it(?:'s|’s|\s+is|\s+must\s+be)\s+)?\(?([A-Z])\W*$"
 )
-_CAPITAL = re.compile(r"(?<![\w'’.-])([A-Z])(?![\w'’-])")
-_BRACKETED = re.compile(r"\(([a-z])\)")
+_ANY = re.compile(r"(?<![\w'’.-])([A-Z])(?![\w'’-])|\(([a-z])\)")
 _ARTICLE = re.compile(r"\s+(?!(?:and|or|nor|is|because|since|as)\b)[a-z]")
 """What follows an A that is an article."""
 _ANOTHER = re.compile(r"\)?\s*(?:,|/|&|\bor\b|\band\b)\s*(?:or\s+|and\s+)?\(?[A-Z]\b\)?")
@@ -56,12 +55,16 @@ def read_choices(prompt: str) -> list[str] | None:
     return choices if len(choices) > 1 else None
 
 
-def find_reference(answer: str, choices: Sequence[str]) -> int:
-    """The index of the right choice.
+def find_reference(answer: str, choices: Sequence[str] | None) -> int | None:
+    """The index of the right choice; None if there are no choices.
 
     Raises:
-        ValueError: the answer is neither the letter nor the text of one.
+        ValueError: the answer is empty, or neither the letter nor the text of a choice.
     """
+    if not answer.strip():
+        raise ValueError("answer is empty; give the right answer.")
+    if choices is None:
+        return None
     texts = [split_words(choice) for choice in choices]
     if answer.strip() in list(ascii_uppercase[: len(choices)]):
         return ascii_uppercase.index(answer.strip())
@@ -96,8 +99,7 @@ def find_choice(said: str, choices: Sequence[str]) -> int | None:
     named, rest = find_mentions(words, texts)
     if denies(rest):
         return None
-    for pattern in (_CAPITAL, _BRACKETED):
-        named |= {n for n, _ in _find_letters(pattern, said, len(choices))}
+    named |= {n for n, _ in _find_letters(_ANY, said, len(choices))}
     return named.pop() if len(named) == 1 else None
 
 

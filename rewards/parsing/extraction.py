@@ -1,4 +1,4 @@
-r"""Finds where the answer of a completion stands: `\boxed{…}`, `<answer>…</answer>`, `#### …`,
+r"""Finds the answer of a completion: `\boxed{…}`, `<answer>…</answer>`, `#### …`,
 behind "the answer is", or the last number.
 
 The last place counts. One that was opened and never closed is no answer, nor is an earlier one

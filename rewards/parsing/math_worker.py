@@ -51,7 +51,7 @@ def _distrust_tolerance() -> None:
         if not (isinstance(one, Expr) and isinstance(other, Expr)):
             return True
         names = sorted((one - other).free_symbols, key=str)
-        point = {name: Rational(7 + 2 * n, 5) for n, name in enumerate(names)}
+        point = [(name, Rational(7 + 2 * n, 5)) for n, name in enumerate(names)]
         apart, size = (side.subs(point).doit() for side in (one - other, other))
         decimals = apart.has(Float)
         if apart.is_Rational and not decimals:

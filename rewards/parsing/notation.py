@@ -27,7 +27,7 @@ _SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{
 
 def spell(text: str) -> str:
     """A text whose signs are ASCII or LaTeX, without currencies, and with commas between thousands
-    that stand apart by thin spaces."""
+    that thin spaces separate."""
     text = _WIDE.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text)
     text = _RAISED.sub(lambda m: f"^{{{_plain(m[0])}}}", text)
     text = _LOWERED.sub(lambda m: f"_{{{_plain(m[0])}}}", text)

@@ -1,7 +1,7 @@
 r"""Numbers as people write them, read exactly: `-1,234.5`, `3 1/2`, `\frac{2}{3}`, `6.6e-34`,
 `0.\overline{3}`, `2 thirds`, `5 million`, `1010_2`, with a unit or without.
 
-What stands behind a number and is neither part of it nor a unit ("or six", "over 4") makes it none.
+What follows a number and is neither part of it nor a unit ("or six", "over 4") makes it none.
 """
 
 import re
@@ -73,8 +73,8 @@ _WORD = re.compile(r"[a-z]+")
 
 
 class Number(NamedTuple):
-    """A number that a text states: its exact value, whether it has decimals, which may stand for
-    more, whether it has a percent sign, and the base it names with its digits in that."""
+    """A number that a text states: its exact value, whether it has decimals, which may be
+    rounded, whether it has a percent sign, and the base it names with its digits in that."""
 
     value: Fraction
     rounded: bool = False
@@ -135,7 +135,7 @@ def find_number(text: str) -> Number | None:
 
 
 def find_last(text: str) -> str | None:
-    """The last number in a text as it stands there, with what is attached to it."""
+    """The last number in a text as written, with what is attached to it."""
     text = unwrap(text)
     found = list(_NUMBER.finditer(text))
     attached = _ATTACHED.match(text, found[-1].end()) if found else None

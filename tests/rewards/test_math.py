@@ -92,6 +92,7 @@ def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completi
         ("12", "   "),
         ("12", "\\boxed{" + "1+" * 5000 + "1}"),
         ("5", r"So \boxed{5}. Wait, so \boxed{7"),
+        ("360", r"in one day is \boxed{360\text{ hours} hours."),
         ("2", r"\boxed{3 1/2}"),
         ("1", "<answer>1 3/4</answer>"),
         ("12", "The result is −12."),
@@ -123,16 +124,12 @@ def test_any_other_answer_and_none_are_worth_nothing(
 
 
 RECORDED_AS_RIGHT = {
-    "a box that never closes was truncated": (
-        "360",
-        r"in one day is \boxed{360\text{ hours} hours.",
-    ),
     "a time of day is no number": ("2", "make the cake is:\n\\boxed{2:00 pm} \n\n</answer>"),
     "the last box counts": ("162000", "\\boxed{162000}\n<answer>\n\\boxed{16200}\n</answer>"),
     "the answer is two thirds": ("2", r"after expenses is \boxed{\frac{2}{3}} dollars."),
 }
 """The recorded answers to GSM8K that their publisher takes for right, and the reason against it:
-rows 513, 566, 911 and 1116; of MATH there are none."""
+rows 566, 911 and 1116; of MATH there are none."""
 
 
 @pytest.mark.parametrize("reason", RECORDED_AS_RIGHT)
