@@ -2,9 +2,9 @@ r"""The answer reward: multiple choice by letter, other questions by the words o
 
 The answer is what follows `</think>`, in it the last `\boxed{…}` or `<answer>…</answer>`, else all
 of it. Of several choices the completion must name exactly one: by its letter ("B", "(B)", "The
-answer is B."), by its own words, or by both. Words behind "the answer is" or "answer:" count before
-earlier ones. A completion that names two choices, contradicts a letter with the words of another
-choice, or says what the answer is not, gives no answer. With `match: exact` the answer must equal
+answer is B."), by its own words, or by both (`mmrl.rewards.parsing.choices`). A completion that
+names two choices, contradicts a letter with the words of another choice, or only says what the
+answer is not, gives no answer. With `match: exact` the answer must equal
 the reference, character by character.
 """
 
@@ -14,30 +14,14 @@ from string import ascii_uppercase
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
-from mmrl.rewards.parsing.extraction import extract, is_truncated
+from mmrl.rewards.parsing.choices import find_choice, find_reference, read_choices
+from mmrl.rewards.parsing.extraction import extract, find_stated, is_truncated
 from mmrl.rewards.parsing.metadata import read_sample, read_values
-from mmrl.rewards.parsing.stated_number import equal, find_number, parse_number
-from mmrl.rewards.parsing.wording import find_mentions, split_words, yes_or_no
+from mmrl.rewards.parsing.number import find_number, read_number
+from mmrl.rewards.parsing.wording import split_words, yes_or_no
 from mmrl.types import Sample
 
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb)\s*\{([^{}]*)\}|\*+|\$")
-_LISTED = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
-_ALONE = re.compile(r"\W*([A-Za-z])\W*")
-_CAPITAL = re.compile(r"(?<![\w'’.-])([A-Z])(?![\w'’-])")
-_BRACKETED = re.compile(r"\(([a-z])\)")
-_ARTICLE = re.compile(r"\s+(?!(?:and|or|nor|is|because|since|as)\b)[a-z]")
-"""What follows an A that is an article."""
-_STATED = re.compile(
-    r"\b(?i:(?:answer|choice|option)\s*(?:is|:|=)|(?:choose|pick|select))\s*"
-    r"(?i:option\s+|choice\s+|answer\s+)?\(?([A-Z]|[a-z](?=\s*(?:[).,;:]|$)))\)?(?![\w'’])"
-)
-_ANOTHER = re.compile(r"\s*(?:,|/|&|\bor\b|\band\b)\s*(?:or\s+|and\s+)?\(?[A-Z]\b\)?")
-_SHORT = re.compile(r"(?i:\banswer\s*(?:is|:)\s*)(.+?)(?:[.!?](?=\s|$)|\n|$)")
-_DENYING = (
-    "not no never neither nor none except cannot wrong incorrect isnt arent wasnt"
-    " werent doesnt dont didnt cant couldnt wont"
-)
-_DENIALS = frozenset(_DENYING.split())
 
 
 class AnswerReward:
@@ -75,7 +59,7 @@ class AnswerReward:
         if found is not None:
             _read_precision(metadata)
             for answer in _read_answers(metadata):
-                _find_reference(answer, _choices(metadata))
+                find_reference(answer, _choices(metadata))
 
     def _score(self, sample: Sample) -> float | None:
         content = read_sample(sample, "answer", "answer")
@@ -84,7 +68,7 @@ class AnswerReward:
         answers, choices = _read_answers(sample.metadata), _choices(sample.metadata)
         if choices is None and all(re.fullmatch("[A-Z]", answer) for answer in answers):
             choices = read_choices(sample.prompt)
-        references = [_find_reference(answer, choices) for answer in answers]
+        references = [find_reference(answer, choices) for answer in answers]
         said = extract_answer(content[0])
         if said is None:
             return 0.0
@@ -107,39 +91,6 @@ def extract_answer(completion: str) -> str | None:
     return _MARKUP.sub(r"\1", found[1] if found else said).strip()
 
 
-def read_choices(prompt: str) -> list[str] | None:
-    """The choices at the end of a prompt, lettered from A, a line each; None for fewer than two."""
-    choices: list[str] = []
-    for letter, text in _LISTED.findall(prompt):
-        choices = [] if letter == "A" else choices
-        if letter == ascii_uppercase[len(choices) % 26]:
-            choices.append(text)
-    return choices if len(choices) > 1 else None
-
-
-def find_choice(said: str, choices: Sequence[str]) -> int | None:
-    """Which of the choices an answer names; None for none or several."""
-    words, texts = split_words(said), [split_words(choice) for choice in choices]
-    alone = _ALONE.fullmatch(said)
-    if alone and alone[1].upper() in ascii_uppercase[: len(choices)]:
-        return ascii_uppercase.index(alone[1].upper())
-    for whole in (words, (yes_or_no(words) or "",)):
-        if texts.count(whole) == 1:
-            return texts.index(whole)
-    stated = list(_find_letters(_STATED, said, len(choices)))
-    if stated:
-        return _agree(said, stated, texts)
-    spoken = [*{split_words(text) for text in _SHORT.findall(said)}]
-    if len(spoken) == 1 and texts.count(spoken[0]) == 1:
-        return texts.index(spoken[0])
-    named, rest = find_mentions(words, texts)
-    if _DENIALS.intersection(rest):
-        return None
-    for pattern in (_CAPITAL, _BRACKETED):
-        named |= {n for n, _ in _find_letters(pattern, said, len(choices))}
-    return named.pop() if len(named) == 1 else None
-
-
 def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool:
     """Whether an answer, or what it states as "the answer is …", has the words of the reference.
 
@@ -148,39 +99,15 @@ def is_short_answer(said: str, answer: str, decimals: int | None = None) -> bool
         answer: the reference.
         decimals: of both that count where the reference is a number; None compares words.
     """
-    stated, value = _SHORT.findall(said), parse_number(answer)
+    stated, value = find_stated(said), read_number(answer)
     if decimals is not None and value is not None:
-        found = {find_number(text) for text in stated or [said]}
-        one = found.pop() if len(found) == 1 else None
-        denied = _DENIALS.intersection(split_words(said))
-        return one is not None and not denied and equal(one, value, decimals)
+        found = {number and number.value for number in map(find_number, stated or [said])}
+        rounded = {one is not None and round(one, decimals) for one in found}
+        return rounded == {round(value.value, decimals)}
     wanted, words = split_words(answer), split_words(said)
     if wanted in (words, (yes_or_no(words),)):
         return True
     return {split_words(text) for text in stated} == {wanted}
-
-
-def _find_letters(pattern: re.Pattern[str], said: str, count: int) -> list[tuple[int, int]]:
-    """(choice, end of its letter) of every letter that a pattern finds, without articles."""
-    return [
-        (ascii_uppercase.index(match[1].upper()), match.end())
-        for match in pattern.finditer(said)
-        if match[1].upper() in ascii_uppercase[:count]
-        and not (match[0][-1] in "Aa" and _ARTICLE.match(said, match.end()))
-    ]
-
-
-def _agree(
-    said: str, stated: Sequence[tuple[int, int]], texts: Sequence[tuple[str, ...]]
-) -> int | None:
-    """The one choice that all statements name, none followed by another letter or its words."""
-    for n, end in stated:
-        following = split_words(said[end:])
-        begun = {m for m, text in enumerate(texts) if text and following[: len(text)] == text}
-        if _ANOTHER.match(said, end) or (begun and n not in begun):
-            return None
-    found = {n for n, _ in stated}
-    return found.pop() if len(found) == 1 else None
 
 
 def _read_answers(metadata: Mapping[str, Any]) -> list[str]:
@@ -204,10 +131,11 @@ def _read_precision(metadata: Mapping[str, Any]) -> int | None:
 def _ways_to_write(
     answers: Sequence[str], references: Sequence[int | None], choices: Sequence[str] | None
 ) -> set[str]:
-    """Every way to write a reference exactly."""
+    """Every way to write a reference exactly; a letter is no text of a choice."""
     places = [place for place in references if place is not None]
-    written = {form for n in places for form in (ascii_uppercase[n], (choices or ())[n])}
-    return written or {answer.strip() for answer in answers}
+    letters = ascii_uppercase[: len(choices or ())]
+    texts = {choices[n] for n in places if choices and choices[n] not in [*letters]}
+    return texts | {letters[n] for n in places} or {answer.strip() for answer in answers}
 
 
 def _choices(metadata: Mapping[str, Any]) -> list[str] | None:
@@ -218,20 +146,3 @@ def _choices(metadata: Mapping[str, Any]) -> list[str] | None:
     if not texts or not 2 <= len(choices) <= 26:
         raise ValueError(f"choices={choices!r} must be a list of 2 to 26 texts.")
     return choices
-
-
-def _find_reference(answer: str, choices: Sequence[str] | None) -> int | None:
-    """The index of the right choice; None if there are no choices."""
-    if not answer.strip():
-        raise ValueError("answer is empty; give the right answer.")
-    if choices is None:
-        return None
-    if answer.strip() in list(ascii_uppercase[: len(choices)]):
-        return ascii_uppercase.index(answer.strip())
-    texts = [split_words(choice) for choice in choices]
-    if texts.count(split_words(answer)) != 1:
-        raise ValueError(
-            f"answer={answer!r} is neither a letter up to {ascii_uppercase[len(choices) - 1]} nor"
-            f" one of the choices {list(choices)!r}."
-        )
-    return texts.index(split_words(answer))

@@ -6,6 +6,7 @@ brackets count as arithmetic (d1's character filter lets ** and // through).
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from mmrl.rewards.parsing.extraction import extract
 from mmrl.rewards.parsing.metadata import read_sample, read_values
 from mmrl.types import Sample
 
-_EQUATION = re.compile(r"^([^=]*)=\s*[-\d.\s]+$")
+_EQUATION = re.compile(r"([^=]*)=[-\d.\s]+")
 
 
 class CountdownReward:
@@ -61,12 +62,17 @@ class CountdownReward:
 
 
 def solves(written: str, numbers: list[int], target: int) -> bool:
-    """Whether an expression, or the left side of `expression = number`, is a solution."""
+    """Whether an expression, or the left side of `expression = number`, is a solution. A minus
+    before a number is its sign or an operation, whichever is needed."""
+    text = normalise(written)
+    equation = _EQUATION.fullmatch(text)
     try:
-        value, used = evaluate(_EQUATION.sub(r"\1", normalise(written)))
+        value, used = evaluate(equation[1] if equation else text)
     except (ValueError, ZeroDivisionError):
         return False
-    return sorted(used) == sorted(numbers) and value == target
+    once = sorted(map(abs, used)) == sorted(map(abs, numbers))
+    negative = Counter(n for n in numbers if n < 0)
+    return once and negative <= Counter(n for n in used if n < 0) and value == target
 
 
 def _read_problem(numbers: Any, target: Any) -> tuple[list[int], int]:

@@ -93,7 +93,7 @@ class FormatReward:
             case "boxed_and_answer_tags":
                 return xml_rules.score_tags_and_box(text, last, self.box_bonus)
             case "integer" if self.rule == "maskgrpo":
-                return float(xml_rules.read_box(text).isdigit())
+                return float((find_boxed(text) or text).isdigit())
             case "integer":
                 return float(xml_rules.read_answer(text, last).isdigit())
         text = f"<{first}>{text}" if self.prefilled else text
@@ -122,19 +122,11 @@ def has_layout(text: str, tags: list[str], strict: bool) -> bool:
         tags: names of the tags, in order.
         strict: whether every tag must have its own line and nothing may follow but a line end.
     """
-    gap, rest = ("\n" if strict else None), text
-    for n, tag in enumerate(tags):
-        opening, closing = f"<{tag}>", f"</{tag}>"
-        before, _, after = rest.partition(opening)
-        content, closed, rest = after.partition(closing)
-        if not closed or text.count(opening) != 1 or text.count(closing) != 1:
-            return False
-        if not content.strip() or not _is_gap(before, gap if n else gap and ""):
-            return False
-        if strict and not (content.startswith("\n") and content.endswith("\n")):
-            return False
-    return not strict or rest in ("", "\n")
-
-
-def _is_gap(text: str, wanted: str | None) -> bool:
-    return not text.strip() if wanted is None else text == wanted
+    inside = [text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0] for tag in tags]
+    marks = [f"<{slash}{tag}>" for tag in tags for slash in ("", "/")]
+    if not all(part.strip() for part in inside) or any(text.count(mark) != 1 for mark in marks):
+        return False
+    if not strict:
+        return xml_rules.matches_soft(text.lstrip(), tags, True)
+    lines = text.removesuffix("\n")
+    return not lines.endswith("\n") and xml_rules.matches_strict(f"{lines}\n", tags, True)

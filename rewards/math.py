@@ -1,36 +1,33 @@
 r"""The math reward: is the answer of a completion the reference answer?
 
 The answer is read from the last `\boxed{…}`, else `<answer>…</answer>` (where a box may be misspelt
-or empty), else after `####`, else it is the last number. It is right if it reads the same, if both
-are plain numbers of the same value (words after the written one are its unit), or if math-verify
-finds them equal (reference first); of percent signs `mmrl.rewards.parsing.percent` knows what they
-say. With `match: exact` (d1's rule for GSM8K) the answer must read like the reference, character by
-character; with `match: string` (d1's for MATH) up to spelling
-(`mmrl.rewards.parsing.math_strings`). References come as they are in GSM8K (`… #### 72`) and MATH
-(a solution with a box), as a bare answer, or as a number.
+or empty), else after `####`, else it is what is stated as the answer, or the last number. It is
+right if it reads the same, if both are numbers of one value (`mmrl.rewards.parsing.number`), or if
+math-verify finds them equal (reference first). With `match: exact` (d1's rule for GSM8K) the answer
+must read like the reference, character by character; with `match: string` (d1's for MATH) up to
+spelling (`mmrl.rewards.parsing.math_strings`). References come as they are in GSM8K (`… #### 72`)
+and MATH (a solution with a box), as a bare answer, or as a number.
 """
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
 from mmrl.rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
 from mmrl.rewards.parsing.math_strings import equal_strings
 from mmrl.rewards.parsing.metadata import read_sample, read_values
-from mmrl.rewards.parsing.percent import list_readings
+from mmrl.rewards.parsing.number import equal, find_number, read_number, unwrap, without_unit
 from mmrl.rewards.parsing.verifier import Verifier
 from mmrl.types import Sample
 
 MAX_ANSWER_CHARS = 1000
-_PLAIN = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,40})(?:\.\d{1,40})?")
-_WITH_UNIT = re.compile(
-    rf"({_PLAIN.pattern})(?:\s+(?!(?:hundred|thousand|million|billion|dozen|percent)\b)"
-    r"[A-Za-z]{2,}(?:/[A-Za-z]+)?)+"
+_FUNCTIONS = (
+    "arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|frac|pi|min|max|gcd|lcm|mod"
 )
+_WORD = re.compile(rf"(?<![A-Za-z\\])(?!(?:{_FUNCTIONS})(?![A-Za-z]))[A-Za-z]{{2,}}")
 _EMPTY_BOX = re.compile(r"\\?f?boxed\s*\{\s*\}")
-_MISSPELT_BOX = re.compile(r"(?:\\[.\s])?f?boxed\s*\{(.*)\}", re.DOTALL)
+_MISSPELT_BOX = re.compile(r"\\?[.\s]?f?boxed\s*\{(.*?)\}?", re.DOTALL)
 
 
 class MathReward:
@@ -103,14 +100,18 @@ class MathReward:
             return gold == written if self.match == "exact" else equal_strings(gold, written)
         if _bare(gold) == _bare(written):
             return True
-        return any(self._equal(*reading) for reading in list_readings(gold, written))
+        return len(written) <= MAX_ANSWER_CHARS and self._equal(gold, written)
 
     def _equal(self, gold: str, written: str) -> bool:
-        if _PLAIN.fullmatch(_bare(gold)):
-            written = _without_unit(written)
-            if _PLAIN.fullmatch(_bare(written)):
-                return _value(gold) == _value(written)
-        return len(written) <= MAX_ANSWER_CHARS and bool(self.verifier.equal(gold, written))
+        """Whether both have one value: as numbers where the reference is one and the answer is one
+        or says one in words, else by math-verify, which cannot read words."""
+        wanted = read_number(gold)
+        if wanted is not None:
+            found = read_number(written)
+            if found is not None or _WORD.search(unwrap(written)):
+                found = found or find_number(written)
+                return found is not None and equal(wanted, found)
+        return bool(self.verifier.equal(without_unit(gold), without_unit(written)))
 
 
 def read_reference(answer: Any, prompt: str = "") -> str:
@@ -141,14 +142,5 @@ def _unbox(text: str) -> str:
     return match.group(1) if (match := _MISSPELT_BOX.fullmatch(content)) else content
 
 
-def _without_unit(text: str) -> str:
-    """`20` of `20 white hats`; whatever else the text is, it comes back as it was."""
-    return match.group(1) if (match := _WITH_UNIT.fullmatch(_bare(text))) else text
-
-
 def _bare(text: str) -> str:
     return text.strip().strip("$").removesuffix(".").replace("\\$", "").strip()
-
-
-def _value(text: str) -> Decimal:
-    return Decimal(_bare(text).replace(",", ""))

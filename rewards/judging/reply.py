@@ -9,6 +9,7 @@ from statistics import fmean
 
 from mmrl.rewards.judging.strict_json import strict_json
 from mmrl.rewards.judging.template import Template
+from mmrl.rewards.parsing.notation import spell
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 
@@ -52,12 +53,12 @@ def _from_labels(text: str, template: Template) -> float:
 
 
 def _read_labels(text: str, label: str, template: Template) -> float:
-    """What the last line of a label says."""
+    """What the last line or sentence says that begins with a label; others speak about it."""
     pattern = (
-        rf"\b{re.escape(label)}\s+Score[*_]*\s*(?:\([^()]*\))?[*_]*\s*[:=][*_\s]*"
-        r"([+-]?(?:\d+\.?\d*|\.\d+))(?![\w.]*\d)"
+        rf"(?:^|[.!?;]\s)[^\w\n]*{re.escape(label)}\s+Score[*_\s]*(?:\([^()]*\)[*_\s]*)?[:=][*_\s]*"
+        r"([+-]?(?:\d+\.?\d*|\.\d+))(?![\w.,-]*\d)"
     )
-    found = re.findall(pattern, text, re.IGNORECASE)
+    found = re.findall(pattern, spell(text), re.IGNORECASE | re.MULTILINE)
     if not found:
         raise ReplyError(f"has no line '{label} Score: …': {text[:200]!r}")
     return _in_range(float(found[-1]), template)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
+from mmrl.rewards.parsing.notation import spell
+
 MAX_CHARS = 300
 """Of an expression; a longer one is refused."""
 _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
@@ -17,22 +19,22 @@ _OPERATORS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-_SIGNS = {r"\times": "*", r"\cdot": "*", r"\div": "/", "×": "*", "·": "*", "÷": "/", "−": "-"}
-_DROPPED = (r"\left", r"\right", r"\(", r"\)", r"\[", r"\]", r"\,", "$")
-_SPELLINGS = {**_SIGNS, **dict.fromkeys(_DROPPED, ""), "[": "(", "]": ")"}
+_DROPPED = re.compile(r"\\[()\[\],]|\$")
+_SPELLINGS = {r"\times": "*", r"\cdot": "*", r"\div": "/", "[": "(", "]": ")"}
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
 
 
 def normalise(written: str) -> str:
     """LaTeX and typographic operators as + - * / and brackets."""
-    text = _FRACTION.sub(r"((\1)/(\2))", written)
+    text = _FRACTION.sub(r"((\1)/(\2))", spell(_DROPPED.sub("", written)))
     for spelling, sign in _SPELLINGS.items():
         text = text.replace(spelling, sign)
     return text.strip()
 
 
 def evaluate(text: str) -> tuple[Fraction, list[int]]:
-    """The value of an expression of whole numbers, + - * / and brackets, and the numbers in it.
+    """The value of an expression of whole numbers, + - * / and brackets, and the numbers in it; a
+    number behind a minus sign is negative.
 
     Raises:
         ValueError: anything else, or more than `MAX_CHARS` characters.
@@ -54,7 +56,11 @@ def _evaluate(node: ast.expr, used: list[int]) -> Fraction:
         return _OPERATORS[type(node.op)](_evaluate(node.left, used), _evaluate(node.right, used))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
         value = _evaluate(node.operand, used)
-        return value if isinstance(node.op, ast.UAdd) else -value
+        if isinstance(node.op, ast.UAdd):
+            return value
+        if isinstance(node.operand, ast.Constant):
+            used[-1] = -used[-1]
+        return -value
     if isinstance(node, ast.Constant) and type(node.value) is int:
         used.append(node.value)
         return Fraction(node.value)

@@ -1,71 +1,88 @@
-r"""Finds the answer in a completion: `\boxed{…}`, `<answer>…</answer>`, `#### …`, a last number.
+r"""Finds the answer of a completion: `\boxed{…}`, `<answer>…</answer>`, `#### …`,
+behind "the answer is", or the last number.
 
-Every rule takes the last place that is complete. A box or a tag that never closes is not an answer:
-a completion that was truncated may have been about to say something else.
+The last place counts. One that was opened and never closed is no answer, nor is an earlier one
+then: a completion that was truncated may have been about to say something else. Every finder reads
+a text once.
 """
 
 import re
 from collections.abc import Callable, Sequence
 
-_NUMBER = re.compile(r"(?:(?<![\w.)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s?\\?%)?")
-_BOX = re.compile(r"\\f?boxed\s*(?=\{)")
+from mmrl.rewards.parsing.number import find_last
+
+_BOX_OR_BRACE = re.compile(r"\\f?boxed\s*\{|(?<!\\)[{}]")
+_HASHED = re.compile(r"####(?!#)([^\n#]*)(?=(?:\s*\n\s*([^\n]*))?)")
+_TITLE = re.compile(r"[*_\s]*(?:(?:the|final)\s+)*answer\b[*_]*(?:\s+is\b)?[*_:\s]*", re.IGNORECASE)
+_HEADING = re.compile(r"(?:\d+[.)]\s*)?[*_]*[A-Za-z]{2,}")
+_EMPHASIS = re.compile(r"(\*{1,3}|_{1,3}|`)(?=[^\s*_`])([^*`]+)(?<=\S)\1")
+_STATED = re.compile(
+    r"\banswer[*_]*(?:\s+is\b|\s*[:=])(?![*_:\s]*not\b)[*_:\s]*(.+?)"
+    r"(?:[.!?][*_]*(?=\s|$)|\s(?:because|since)\b|$)"
+    r"|^#[^\n]*\banswer[*_: \t]*\n\s*(.+?)$",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def find_boxed(text: str) -> str | None:
-    r"""The content of the last complete `\boxed{…}` or `\fbox{…}`, braces inside it balanced."""
-    span = _last_box(text)
-    return text[slice(*span)].strip() if span else None
+    r"""The content of the last `\boxed{…}` or `\fbox{…}`, braces inside it balanced; None where it
+    is not closed."""
+    start, end = _last_box(text)
+    return text[start:end].strip() if end is not None else None
 
 
-def _last_box(text: str) -> tuple[int, int] | None:
-    for match in reversed(list(_BOX.finditer(text))):
-        end = _closing(text, match.end())
-        if end is not None:
-            return match.end() + 1, end
-    return None
-
-
-def _closing(text: str, start: int) -> int | None:
-    """Where the brace that opens at `start` closes."""
-    depth = 0
-    for n in range(start, len(text)):
-        if text[n] in "{}" and text[n - 1] != "\\":
-            depth += 1 if text[n] == "{" else -1
-        if depth == 0:
-            return n
-    return None
+def _last_box(text: str) -> tuple[int, int | None]:
+    """Where the content of the box that was opened last begins and ends; (-1, None) without one."""
+    last, end, opened = -1, None, []
+    for match in _BOX_OR_BRACE.finditer(text):
+        if match[0] != "}":
+            opened.append(match.end())
+            if match[0] != "{":
+                last, end = match.end(), None
+        elif opened and opened.pop() == last:
+            end = match.start()
+    return last, end
 
 
 def find_tagged(text: str, tag: str = "answer") -> str | None:
-    """The content of the last `<tag>` that is closed by a `</tag>` before another one opens."""
-    opening, closing = f"<{tag}>", f"</{tag}>"
-    for part in reversed(text.split(opening)[1:]):
-        if closing in part:
-            return part[: part.index(closing)].strip()
-    return None
+    """The content of the last `<tag>`; None where no `</tag>` closes it."""
+    _, opened, rest = text.rpartition(f"<{tag}>")
+    content, closed, _ = rest.partition(f"</{tag}>")
+    return content.strip() if opened and closed else None
 
 
 def find_hashed(text: str) -> str | None:
-    """The rest of the line after the last `####`, as GSM8K writes its answers."""
-    _, mark, rest = text.rpartition("####")
-    return rest.strip().split("\n")[0].strip() if mark else None
+    """The rest of the line after the last `####`, as GSM8K writes its answers; behind a title that
+    says "answer", or below it. Another heading is none."""
+    for match in reversed(list(_HASHED.finditer(text))):
+        line = match[1].strip()
+        title, below = _TITLE.match(line), (match[2] or "").strip()
+        if title:
+            return line[title.end() :] or below
+        if not _HEADING.match(line) or not (below or re.search(r"\d", line)):
+            return line
+    return None
 
 
 def last_number(text: str) -> str | None:
-    """The last number in the text; commas between thousands and a percent sign belong to it.
+    """The last number of what is stated as the answer, or else of the text."""
+    stated = find_stated(text)
+    return (find_last(stated[-1]) if stated else None) or find_last(text)
 
-    None where an answer was truncated: the number in it may be half written.
-    """
-    found = [] if is_truncated(text) else _NUMBER.findall(text)
-    return found[-1] if found else None
+
+def find_stated(text: str) -> list[str]:
+    """What a text states behind "the answer is", "answer:" or a heading of that name."""
+    return [match[1] or match[2] for match in _STATED.finditer(text)]
 
 
 def is_truncated(text: str) -> bool:
-    """Whether a box or an answer tag was opened last and not closed."""
-    box = _last_box(text)
-    if _BOX.search(text, box[1] if box else 0):
+    """Whether a box or an answer tag was opened last and not closed. The end of a tag is also that
+    of a box in it, and a filled box is an answer in a tag that is open."""
+    box, end = _last_box(text)
+    tag, closing = text.rfind("<answer>"), text.rfind("</answer>")
+    if end is None and box > closing:
         return True
-    return text.rfind("<answer>") > text.rfind("</answer>")
+    return tag > max(closing, box if find_boxed(text) else -1)
 
 
 SOURCES: dict[str, Callable[[str], str | None]] = {
@@ -85,10 +102,12 @@ def extract(text: str, sources: Sequence[str] = tuple(SOURCES)) -> tuple[str, st
             space, passes on to the next.
 
     Returns:
-        The source and the answer as written, or None where no source finds one.
+        The source and the answer as written but for Markdown's emphasis around it, or None where no
+        source finds one or the completion was truncated in its answer.
     """
-    for source in sources:
+    for source in () if is_truncated(text) else sources:
         content = SOURCES[source](text)
         if content:
-            return source, content
+            emphasised = _EMPHASIS.fullmatch(content)
+            return source, emphasised[2].strip() if emphasised else content
     return None

@@ -10,13 +10,15 @@ import re
 _DELETED = ("\n", r"\!")
 _AFTER_BACKSLASHES = (r"\left", r"\right", r"^{\circ}", r"^\circ", r"\$")
 _UNIT = r"\text{ "
+_ROOT = re.compile(r"\\sqrt([^{])")
+_FRACTION = re.compile(r"\\frac([^{])(?:([^{])|(?=\{))")
 
 
 def equal_strings(one: str, other: str) -> bool:
     """Whether two answers are written alike up to MATH's rules."""
     try:
         return normalise(one) == normalise(other)
-    except (ValueError, IndexError):
+    except ValueError:
         return one == other
 
 
@@ -24,7 +26,7 @@ def normalise(text: str) -> str:
     """An answer in MATH's canonical spelling.
 
     Raises:
-        ValueError, IndexError: a rule cannot be applied.
+        ValueError: a rule cannot be applied.
     """
     for part in _DELETED:
         text = text.replace(part, "")
@@ -38,7 +40,8 @@ def normalise(text: str) -> str:
     text = f"0{text}" if text[0] == "." else text
     sides = text.split("=")
     text = sides[1] if len(sides) == 2 and len(sides[0]) <= 2 else text
-    text = _spell_fractions(_spell_roots(text).replace(" ", ""))
+    text = _ROOT.sub(r"\\sqrt{\1}", text).replace(" ", "")
+    text = _FRACTION.sub(lambda m: rf"\frac{{{m[1]}}}" + (rf"{{{m[2]}}}" if m[2] else ""), text)
     return _spell_quotient(r"\frac{1}{2}" if text == "0.5" else text)
 
 
@@ -47,30 +50,6 @@ def _without_unit(text: str) -> str:
     if len(parts) > 2:
         raise ValueError("two units")
     return parts[0]
-
-
-def _spell_roots(text: str) -> str:
-    r"""`\sqrt3` as `\sqrt{3}`."""
-    first, *others = text.split(r"\sqrt")
-    return first + "".join(
-        rf"\sqrt{part}" if part[0] == "{" else rf"\sqrt{{{part[0]}}}{part[1:]}" for part in others
-    )
-
-
-def _spell_fractions(text: str) -> str:
-    r"""`\frac12` and `\frac1{2}` as `\frac{1}{2}`."""
-    first, *others = text.split(r"\frac")
-    spelled = first
-    for part in others:
-        if part[0] == "{":
-            spelled += rf"\frac{part}"
-        elif len(part) < 2:
-            return text
-        elif part[1] == "{":
-            spelled += rf"\frac{{{part[0]}}}{part[1:]}"
-        else:
-            spelled += rf"\frac{{{part[0]}}}{{{part[1]}}}{part[2:]}"
-    return spelled
 
 
 def _spell_quotient(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen"
@@ -10,6 +10,11 @@ _NUMBERS = (
 )
 NUMBERS = tuple(_NUMBERS.split())
 _DIGITS = {word: str(n) for n, word in enumerate(NUMBERS)}
+_DENYING = (
+    "not no never neither nor none except cannot wrong incorrect false isnt arent wasnt"
+    " werent doesnt dont didnt cant couldnt wont"
+)
+_DENIALS = frozenset(_DENYING.split())
 _ARTICLES = ("a", "an", "the")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _APOSTROPHE = re.compile(r"['’]")
@@ -22,6 +27,11 @@ def split_words(text: str) -> tuple[str, ...]:
     words = _STOPS.sub(" ", _APOSTROPHE.sub("", text)).split()
     named = [word for word in words if word not in _ARTICLES]
     return tuple(_DIGITS.get(word, word) for word in named or words)
+
+
+def denies(words: Iterable[str]) -> bool:
+    """Whether words say what something is not."""
+    return not _DENIALS.isdisjoint(words)
 
 
 def yes_or_no(words: Sequence[str]) -> str | None:

@@ -7,9 +7,8 @@ configuration entry.
 
 import ast
 import re
+from bisect import bisect_left
 from itertools import pairwise
-
-from mmrl.rewards.parsing.extraction import find_boxed
 
 MARK = 0.125
 PER_CHARACTER = 0.001
@@ -25,10 +24,9 @@ def matches_soft(text: str, tags: list[str], multiline: bool) -> bool:
         tags: names of the tags.
         multiline: whether text in a tag may have several lines.
     """
-    if not multiline:
-        return bool(re.match(r"\s*".join(rf"<{tag}>.*?</{tag}>" for tag in tags), text))
     gaps = [rf"</{a}>\s*<{b}>" for a, b in pairwise(tags)]
-    return _end_of_gaps(text, f"<{tags[0]}>", [*gaps, f"</{tags[-1]}>"]) is not None
+    gaps.append(f"</{tags[-1]}>")
+    return _end_of_gaps(text, f"<{tags[0]}>", gaps, multiline) is not None
 
 
 def matches_strict(text: str, tags: list[str], multiline: bool) -> bool:
@@ -38,19 +36,25 @@ def matches_strict(text: str, tags: list[str], multiline: bool) -> bool:
         lines = "".join(rf"<{tag}>\n.*?\n</{tag}>\n" for tag in tags)
         return bool(re.match(rf"{lines}$", text))
     gaps = [f"\n</{a}>\n<{b}>\n" for a, b in pairwise(tags)]
-    end, closing = _end_of_gaps(text, f"<{tags[0]}>\n", gaps), f"\n</{tags[-1]}>\n"
+    end, closing = _end_of_gaps(text, f"<{tags[0]}>\n", gaps, True), f"\n</{tags[-1]}>\n"
     whole = text.removesuffix("\n") if text.endswith(f"{closing}\n") else text
     return end is not None and whole.endswith(closing) and end <= len(whole) - len(closing)
 
 
-def _end_of_gaps(text: str, opening: str, gaps: list[str]) -> int | None:
-    """Where the last of several patterns ends that follow an opening in their order. One regular
-    expression for all of them would take quadratic time."""
-    end = len(opening) if text.startswith(opening) else None
+def _end_of_gaps(text: str, opening: str, gaps: list[str], multiline: bool) -> int | None:
+    """Where the last of several patterns ends that follow an opening in their order, on one line
+    from each to the next or not. One regular expression for all would take quadratic time."""
+    breaks = [] if multiline else [n for n, sign in enumerate(text) if sign == "\n"]
+    ends = (
+        {0: len(opening)} if text.startswith(opening) else {}
+    )  # line -> where it is first reached
     for gap in gaps:
-        found = None if end is None else re.compile(gap).search(text, end)
-        end = found.end() if found else None
-    return end
+        reached: dict[int, int] = {}
+        for match in re.finditer(gap, text):
+            if ends.get(bisect_left(breaks, match.start()), len(text)) <= match.start():
+                reached.setdefault(bisect_left(breaks, match.end()), match.end())
+        ends = reached
+    return min(ends.values(), default=None)
 
 
 def contains_pair(text: str, tag: str) -> bool:
@@ -82,12 +86,6 @@ def read_answer(text: str, tag: str) -> str:
     """What d1 takes as the answer: the text behind the last opening tag, up to a closing one; all
     of it without tags."""
     return text.split(f"<{tag}>")[-1].split(f"</{tag}>")[0].strip()
-
-
-def read_box(text: str) -> str:
-    """What MaskGRPO takes as the answer: the last box, else all of the text."""
-    found = find_boxed(text)
-    return text if found is None else found
 
 
 def score_tags_and_box(text: str, tag: str, box_bonus: bool) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mmrl.rewards import build_reward
-from mmrl.rewards.answer import read_choices
+from mmrl.rewards.parsing.choices import read_choices
 from mmrl.rewards.parsing.wording import split_words
 from mmrl.types import Sample
 
@@ -157,6 +157,55 @@ def test_yes_and_no_may_be_explained_but_not_both_given(completion: str, right: 
     assert score(completion, "no") == float(right == "B")
 
 
+PICTURE = ["dog", "cat", "boy", "car"]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "B. There is no dog in the picture.",
+        "B, because the others are not visible",
+        "(B) The animal isn't barking",
+        "B - no dog here",
+        "b) no dog",
+        "Option B: there is no dog",
+        "There is no dog in the picture.\nB",
+        "There is no dog, so B.",
+        "Therefore, it is B.",
+        "B is correct because there is no dog",
+        "I'd go with B, not A.",
+        'The answer is: "B". There is no dog.',
+        "The correct answer would be B. No dog is there.",
+        "A. is wrong\nB. is right",
+        "A. dog: not there\nB. cat: there\nAnswer: B",
+        "A cat. There is no dog in the picture.",
+        "Cat, because there is no dog",
+        "The answer is the cat. There is no dog.",
+    ],
+)
+def test_the_stated_choice_wins_over_the_words_that_explain_it(completion: str) -> None:
+    assert [x for x in "ABCD" if score(completion, x, PICTURE)] == ["B"]
+
+
+@pytest.mark.parametrize(
+    "completion",
+    ["A. is wrong.", "(B) is not correct.", "B. dog", "A. dog\nB. cat", "There is no dog"],
+)
+def test_a_letter_that_is_only_spoken_about_is_not_stated(completion: str) -> None:
+    assert [x for x in "ABCD" if score(completion, x, PICTURE)] == []
+
+
+@pytest.mark.parametrize(
+    ("completion", "right"),
+    [("A", "A"), ("B. A", "B"), ("(B) A", "B"), ("The answer is A", "A")],
+)
+def test_a_letter_is_a_label_before_it_is_the_text_of_a_choice(completion: str, right: str) -> None:
+    letters = ["B", "A", "D", "C"]
+    assert [x for x in "ABCD" if score(completion, x, letters)] == [right]
+    exact = [(said, x) for said in "AB" for x in "ABCD" if score(said, x, letters, match="exact")]
+    assert exact == [("A", "A"), ("B", "B")]
+
+
 def test_choices_of_the_same_words_are_told_apart_by_their_letters_alone() -> None:
     choices = ["nan", "left", "nan"]
     assert score("nan", "A", choices) == 0.0 and score("C", "C", choices) == 1.0
@@ -280,6 +329,14 @@ def test_one_of_several_right_answers_is_enough() -> None:
         ("50%", "50", 2, True),
         ("-0.5", "-.50", 2, True),
         ("1e3", "1000", 2, True),
+        ("−5", "5", 0, False),
+        ("−5", "-5", 0, True),
+        ("12.5 cm^2", "12.5", 1, True),
+        (r"\boxed{12.5\text{ cm}^2}", "12.5", 1, True),
+        ("5 m/s^2", "5", 1, True),
+        ("The answer is 5. There is no remainder.", "5", 0, True),
+        ("1 3/4", "1.75", 2, True),
+        ("5 or six", "5", 0, False),
         ("9" * 400, "5", 2, False),
         ("red", "Red", 2, True),
         ("[2007, 2008]", "[2007, 2008]", 2, True),

@@ -78,6 +78,31 @@ def test_anything_else_is_wrong_and_nothing_is_executed(written: str) -> None:
     assert time.monotonic() - start < 1
 
 
+@pytest.mark.parametrize(
+    ("written", "numbers", "target", "right"),
+    [
+        ("9 + (-4) - 2", [-4, 9, 2], 3, 1.0),
+        ("9 + (−4) − 2 = 3", [-4, 9, 2], 3, 1.0),
+        ("9 - -4", [-4, 9], 13, 1.0),
+        ("-4 + 4", [4, -4], 0, 1.0),
+        ("-(53 - 49) + 55", [49, 55, 53], 51, 1.0),
+        ("9 - 4 - 2", [-4, 9, 2], 3, 0.0),
+        ("9 + 4", [-4, 9], 13, 0.0),
+    ],
+)
+def test_a_negative_number_is_used_with_its_sign(
+    written: str, numbers: list, target: int, right: float
+) -> None:
+    assert score(f"<answer>{written}</answer>", numbers, target) == right
+
+
+def test_a_long_item_is_read_in_time() -> None:
+    start = time.process_time()
+    for item in ("\\boxed{" * 7000, "<answer>=" + " " * 49000 + "x</answer>"):
+        assert score(item) == 0.0
+    assert time.process_time() - start < 3
+
+
 def test_partial_credit_is_for_a_wrong_expression_only() -> None:
     assert score("<answer>49 + 55</answer>", partial=0.1) == 0.1
     assert score("<answer>49 + 55 - 53</answer>", partial=0.1) == 1.0

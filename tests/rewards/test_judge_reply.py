@@ -29,6 +29,14 @@ def said(score: str, reason: str = '"x"') -> str:
         (LINES.format(1, 1, 1) + "\n" + LINES.format(5, 5, 5), UNIFIED, 5.0),
         ("**Alignment Score (1-5):** 4\ncoherence score: 3\nStyle  Score = 2", UNIFIED, 3.0),
         ("So fine.\nFinal Score: 4", load_template("unified_reward_1"), 4.0),
+        ("Fine. Final Score: 4", load_template("unified_reward_1"), 4.0),
+        ("Final Score: 4\nA final score: 5 needs more.", load_template("unified_reward_1"), 4.0),
+        (
+            "Style Score: −0.5",
+            Template(text="?", lowest=-1, reply="labels", labels=["Style"]),
+            -0.5,
+        ),
+        (LINES.format(1, 1, 4) + "\nOverall Style Score: 2", UNIFIED, 2.0),
     ],
 )
 def test_a_reply_of_the_form_that_was_asked_for_is_a_score(
@@ -85,6 +93,8 @@ def test_any_other_reply_is_none(reply: str) -> None:
         LINES.format(4, "nan", 3),
         "Alignment Score (1-5): 4\nCoherence Score (1-5): 4",
         LINES.format(4, "3.1.2", 3),
+        LINES.format(4, "3,5", 3),
+        LINES.format(4, "3–4", 3),
     ],
 )
 def test_labelled_scores_are_all_there_and_in_range_or_there_is_none(reply: str) -> None:

@@ -47,6 +47,29 @@ def score(reward: MathReward, answer: Any, completion: str) -> float | None:
         ("27.0", "</reasoning>\n<answer>\nboxed{27}\n</answer>"),
         ("18.0", "</reasoning>\n\n<answer>\n\\.boxed{18}\n</answer>"),
         ("32.0", "</reasoning>\n<answer>\n\\boxed{}32\n</answer>"),
+        ("7/2", r"\boxed{3 1/2}"),
+        ("1.75", "<answer>1 3/4</answer>"),
+        (r"\frac{7}{2}, 2", r"\boxed{3 1/2, 2}"),
+        ("-12", "The result is −12."),
+        ("3/4", "The probability is 3/4."),
+        ("25", "#### Step 1 a\n#### Step 2\nThe sum is 25."),
+        ("73", "<answer>**73**</answer>"),
+        ("1/3", r"\boxed{0.\overline{3}}"),
+        ("12", "\\boxed{12 cm^2}"),
+        (r"45^\circ", "\\boxed{45°}"),
+        (r"12 \text{ m}^2", "\\boxed{12 m²}"),
+        (r"\$5", "\\boxed{€5}"),
+        ("5", "\\boxed{£5}"),
+        (r"\sqrt{3}", "\\boxed{√3}"),
+        ("x^2", "\\boxed{x²}"),
+        (r"\frac{1}{2}", "\\boxed{½}"),
+        (r"(-\infty, 2]", "\\boxed{(−∞, 2]}"),
+        (r"\left(3, \frac{\pi}{2}\right)", "\\boxed{(3, π/2)}"),
+        (r"16\pi", "\\boxed{16π square inches}"),
+        (r"2\pi", r"\boxed{2\pi \text{ cm}}"),
+        ("2", "\\boxed{Juice Box C is 2 dollars more than Juice Box B.}"),
+        ("1000000", r"\boxed{1\,000\,000}"),
+        ("360", "in one day is \\boxed{360\\text{ hours} hours.\n</answer>"),
     ],
 )
 def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completion: str) -> None:
@@ -68,6 +91,30 @@ def test_an_equivalent_answer_is_right(reward: MathReward, answer: Any, completi
         ("", ""),
         ("12", "   "),
         ("12", "\\boxed{" + "1+" * 5000 + "1}"),
+        ("5", r"So \boxed{5}. Wait, so \boxed{7"),
+        ("360", r"in one day is \boxed{360\text{ hours} hours."),
+        ("2", r"\boxed{3 1/2}"),
+        ("1", "<answer>1 3/4</answer>"),
+        ("12", "The result is −12."),
+        ("4", "The probability is 3/4."),
+        ("4", r"It is $\frac{3}{4}$."),
+        ("2", r"\boxed{2 thirds}"),
+        ("5", r"\boxed{5 hundredths}"),
+        ("5", r"\boxed{5\text{ trillion}}"),
+        ("5", r"\boxed{5 or six}"),
+        ("5", r"\boxed{not 5}"),
+        (r"1.1 \times 10^{-34}", r"\boxed{6.6 \times 10^{-34}}"),
+        ("(1/6)^{31}", r"\boxed{(1/6)^{30}}"),
+        ("(1/6)^{31}, 5", r"\boxed{(1/6)^{30}, 5}"),
+        ("1-2^{-61}", r"\boxed{1-2^{-60}}"),
+        (r"\frac{10^{40}+1}{10^{40}}", r"\boxed{\frac{10^{40}+2}{10^{40}}}"),
+        (r"\sqrt{2}\times 10^{-20}", r"\boxed{\sqrt{3}\times 10^{-20}}"),
+        ("10^{-20}x", r"\boxed{10^{-21}x}"),
+        ("1010_2", r"\boxed{1010_3}"),
+        ("5t", r"\boxed{5}"),
+        ("5", r"\boxed{5t}"),
+        ("1234", r"\boxed{1.234}"),
+        (r"n \text{ odd}", r"\boxed{n \text{ even}}"),
     ],
 )
 def test_any_other_answer_and_none_are_worth_nothing(
@@ -77,16 +124,12 @@ def test_any_other_answer_and_none_are_worth_nothing(
 
 
 RECORDED_AS_RIGHT = {
-    "a box that never closes was truncated": (
-        "360",
-        r"in one day is \boxed{360\text{ hours} hours.",
-    ),
     "a time of day is no number": ("2", "make the cake is:\n\\boxed{2:00 pm} \n\n</answer>"),
     "the last box counts": ("162000", "\\boxed{162000}\n<answer>\n\\boxed{16200}\n</answer>"),
     "the answer is two thirds": ("2", r"after expenses is \boxed{\frac{2}{3}} dollars."),
 }
 """The recorded answers to GSM8K that their publisher takes for right, and the reason against it:
-rows 513, 566, 911 and 1116; of MATH there are none."""
+rows 566, 911 and 1116; of MATH there are none."""
 
 
 @pytest.mark.parametrize("reason", RECORDED_AS_RIGHT)

@@ -156,6 +156,8 @@ def test_the_file_of_mathvista_holds_rows_by_name(tmp_path: Path) -> None:
     [
         ("seed_bench", {**SEED, "answer": ""}, "answer is '' and the choices are"),
         ("seed_bench", {**SEED, "answer": "E"}, "answer is 'E' and the choices are"),
+        ("seed_bench", {**SEED, "choice_d": None, "answer": "D"}, "answer is 'D' and the choices"),
+        ("seed_bench", {**SEED, "choice_b": None}, "choice_b has no text, but one behind it"),
         ("seed_bench", {**SEED, "data_type": "video"}, "'video', and there is no column 'image'"),
         ("mmmu", {**MMMU, "answer": "?"}, "answer is '\\?' .* answers are not public"),
         ("mmmu", {**OPEN, "answer": "?"}, "answer is '\\?'; splits whose answers are not public"),

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from mmrl.rewards.math import MathReward
-from mmrl.rewards.parsing.percent import list_readings
 from mmrl.types import Sample
 
 
@@ -47,6 +46,8 @@ SAME = [
     ("1", r"100\%"),
     ("-0.2", r"-20\%"),
     ("0.6", r"0.6\%"),
+    (r"\frac{1}{3}", r"33\frac{1}{3}\%"),
+    ("100", "100 percent"),
 ]
 
 
@@ -80,14 +81,6 @@ def test_no_sign_turns_another_number_into_the_reference(
     reward: MathReward, answer: str, written: str
 ) -> None:
     assert score(reward, answer, rf"\boxed{{{written}}}") == 0.0
-
-
-def test_only_a_share_is_divided_by_a_hundred() -> None:
-    assert list_readings("60", "60") == [("60", "60")]
-    assert list_readings("60%", r"60\%") == [("60", "60")]
-    assert list_readings("60", "60%") == [("60", "60"), ("60", "0.6")]
-    assert list_readings("60", "101%") == [("60", "101")]
-    assert list_readings("60%", "60") == [("60", "60"), ("0.6", "60")]
 
 
 def test_a_last_number_keeps_its_sign(reward: MathReward) -> None:
