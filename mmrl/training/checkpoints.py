@@ -32,7 +32,8 @@ class Checkpoints:
     it is sharded, and a thread of that process writes it; the next checkpoint waits for the last.
 
     Attributes:
-        step: of the last checkpoint that was begun, or resumed from.
+        step: of the last checkpoint of this run that was begun, or resumed from; -1 where that is
+            another run's.
         seconds: longest time that one took until it was complete.
         best: which of them is the best, on the main process.
     """
@@ -45,12 +46,14 @@ class Checkpoints:
         self._upload = BackgroundTask("upload", daemon=True)
 
     def resume(self, step: int) -> None:
-        """Begin at a step; remove later checkpoints and what interrupted writes have left."""
-        self.step = step
+        """Begin at a step; remove later checkpoints and what interrupted writes have left. All
+        processes call this."""
+        kept = list[int]()
         if self.run.is_main:
             prune_checkpoints(self.run.checkpoints, step)
             kept = checkpoint_steps(self.run.checkpoints)
             self.best.resume(self.run.read_metrics(), kept)
+        self.step = step if any_process(step in (0, *kept)) else -1
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """Write a checkpoint and remove those beyond `save_total_limit`; all processes call this.

@@ -126,7 +126,11 @@ class Progress:
             for line in lines:
                 self._log(line)
             self.best_at = self.trainer.step if self._is_best(lines) else None
-            if self.trainer.step == self.begun:  # it is no part of the first step's time
+            if self.trainer.step == self.begun:
+                # the best may be another run's checkpoint, which that run may remove
+                if any_process(self.best_at is not None) and self.checkpoints.step != self.begun:
+                    self.write_checkpoint()
+                # all this is no part of the first step's time
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
