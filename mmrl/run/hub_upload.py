@@ -4,18 +4,15 @@ The token is that of the environment, `HF_TOKEN` or `hf auth login`; it is in no
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from mmrl.config import check
 from mmrl.run.checkpoint import CHECKSUMS, LAST
+from mmrl.run.failures import warn_of_failure
 
 logger = logging.getLogger(__name__)
-
-
-class UploadError(RuntimeError):
-    """A model that could not be uploaded; it is complete on this machine."""
 
 
 def check_upload(repository: str | None) -> None:
@@ -45,24 +42,17 @@ TRAINER_FILES = ["trainer_state.pt", "value/*", "reward_versions.json"]
 """What a checkpoint has besides its model."""
 
 
-def upload(folder: Path, repository: str, private: bool | None) -> str:
+def upload(folder: Path, repository: str, private: bool | None) -> None:
     """Create a repository of the hub where it does not exist, and upload a model.
 
     Args:
         folder: of the model.
         repository: `owner/name`, or a name below the owner of the token.
         private: whether a new repository is; None follows the default of its owner.
-
-    Returns:
-        The whole name of the repository.
-
-    Raises:
-        UploadError: it could not be uploaded.
     """
-    with _explain_failure(folder, repository):
+    with _warn(folder, repository):
         found = _upload(folder, repository, private, "Model trained by mmrl", [])
-    logger.info("uploaded to %s", found)
-    return found
+        logger.info("uploaded to %s", found)
 
 
 def upload_checkpoint(folder: Path, repository: str, private: bool | None, whole: bool) -> None:
@@ -74,16 +64,19 @@ def upload_checkpoint(folder: Path, repository: str, private: bool | None, whole
         private: as for `upload`.
         whole: whether to upload the state of the trainer as well, with the model once more, as
             `last-checkpoint/`.
-
-    Raises:
-        UploadError: it could not be uploaded.
     """
     message = f"Training in progress, step {folder.name}"
-    with _explain_failure(folder, repository):
+    with _warn(folder, repository):
         found = _upload(folder, repository, private, message, TRAINER_FILES)
         if whole:
             _upload(folder, repository, private, message, None, LAST)
-    logger.info("checkpoint %s: uploaded to %s", folder.name, found)
+        logger.info("checkpoint %s: uploaded to %s", folder.name, found)
+
+
+def _warn(folder: Path, repository: str) -> AbstractContextManager[None]:
+    what = f"hub_model_id: the upload of '{folder}' to '{repository}'"
+    command = shlex.join(["hf", "upload", repository, str(folder)])
+    return warn_of_failure(what, f"Correct that and upload it: {command}")
 
 
 def _upload(
@@ -107,19 +100,3 @@ def _upload(
         ignore_patterns=None if ignored is None else [CHECKSUMS, *ignored],
     )
     return found
-
-
-@contextmanager
-def _explain_failure(folder: Path, repository: str) -> Iterator[None]:
-    from httpx import HTTPError
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        yield
-    except (HfHubHTTPError, HTTPError, OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split()) or "no reason given"
-        raise UploadError(
-            f"hub_model_id: the model could not be uploaded to '{repository}'"
-            f" ({type(error).__name__}: {reason}). It is complete in '{folder}'. Correct that and"
-            f" upload it: hf upload {repository} {folder}"
-        ) from error

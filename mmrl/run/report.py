@@ -45,11 +45,12 @@ WINDOW = 10
 """Values in a running mean."""
 
 
-def write_report(run: Path) -> Path:
+def write_report(run: str | Path) -> Path:
     """Write `report.html` of a run directory from its metrics, samples and configuration.
 
     Missing parts are left out.
     """
+    run = Path(run)
     lines = read_metrics(run / "metrics.jsonl")
     switch = '<button id="theme" hidden title="switch between light and dark"></button>'
     body = [switch, f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]

@@ -94,7 +94,6 @@ class Checkpoints:
         if self._upload.running:
             logger.info("checkpoint %s is not uploaded: one before it still is", checkpoint.name)
             return
-        self._report_upload()
         repository = self.config.hub_model_id or self.run.path.resolve().name
         private, whole = self.config.hub_private_repo, strategy == "checkpoint"
         self._upload.start(partial(upload_checkpoint, checkpoint, repository, private, whole))
@@ -102,12 +101,6 @@ class Checkpoints:
     def finish_upload(self) -> None:
         """Wait for an upload at the end of the run."""
         self._upload.wait()
-        self._report_upload()
-
-    def _report_upload(self) -> None:
-        error = self._upload.take_error()
-        if error is not None:
-            logger.warning("the run goes on without this upload: %s", error)
 
     @property
     def failed(self) -> bool:

@@ -1,7 +1,7 @@
 """What a run shows and keeps: metrics, progress bar, evaluations, checkpoints, report."""
 
-import json
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelerate.utils import gather_object
 
-from mmrl.config import to_plain
 from mmrl.run.checkpoint import write_directory
+from mmrl.run.failures import warn_of_failure
 from mmrl.run.hub_upload import upload
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import profile_run
@@ -23,6 +23,7 @@ from mmrl.runtime.launch import any_process
 from mmrl.training.checkpoints import Checkpoints
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.stop_rules import Stop, StoppedByRule, StopRules, is_training, write_stop
+from mmrl.training.trackers import start_trackers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,13 +78,7 @@ class Progress:
         evaluated = any_process(self.run.is_main and self._has_evaluation())
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
-            # wandb writes into the current folder by default
-            wandb = {"dir": str(self.run.path), "name": self.run.path.name}
-            resume = "allow" if self.begun else "never"
-            trackio = {"name": self.run.path.name, "resume": resume, "embed": False}
-            options = {"wandb": wandb, "trackio": trackio}
-            settings = {k: json.dumps(v, default=str) for k, v in to_plain(self.config).items()}
-            self.accelerator.init_trackers("mmrl", settings, options)
+            start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
         steps = self.config.profile_steps if self.config.profile else None
@@ -94,10 +89,13 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.checkpoints.close()
-        self._profile.__exit__(None, None, None)
+        with warn_of_failure("the profile", "Run some more steps with profile=true."):
+            self._profile.__exit__(None, None, None)
         self._steps.__exit__(None, None, None)
-        if self.config.report_to:
-            self.accelerator.end_training()
+        told = f"All metrics are in '{self.run.metrics}': log them again from there."
+        for tracker in self.accelerator.trackers:
+            with warn_of_failure(f"the end of {tracker.name}", told):
+                tracker.finish()
 
     def take_time(self) -> float:
         """Seconds since the last call, or since the run began."""
@@ -159,7 +157,6 @@ class Progress:
 
         Raises:
             StoppedByRule: a rule has ended the run.
-            UploadError: the finished model could not be uploaded; it is in `final/`.
         """
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
         if finished:
@@ -176,9 +173,7 @@ class Progress:
                 logger.warning("stopped by %s", self.stop)
                 write_stop(self.run, self.stop, step)
         if self.run.is_main:
-            with activity("writing the report"):
-                write_report(self.run.path)
-            logger.info("report: %s", self.run.path / "report.html")
+            self._report()
             if finished and self.config.push_to_hub:
                 self._upload()
         if not finished and self.stop is not None:
@@ -212,8 +207,18 @@ class Progress:
             self.trainer.step = step
 
     def _describe(self, folder: Path) -> None:
-        if self.run.is_main:
-            write_card(folder, self.config, self.run.read_metrics())
+        again = (
+            "The same command with resume_from_checkpoint=auto writes final/ with its card again."
+        )
+        with warn_of_failure(f"the model card of '{folder}'", again):
+            if self.run.is_main:
+                write_card(folder, self.config, self.run.read_metrics())
+
+    def _report(self) -> None:
+        call = f"from mmrl.run.report import write_report as w; w({str(self.run.path)!r})"
+        again = f"Correct that and write it: {shlex.join(['python', '-c', call])}"
+        with warn_of_failure("the report", again), activity("writing the report"):
+            logger.info("report: %s", write_report(self.run.path))
 
     def _upload(self) -> None:
         repository = self.config.hub_model_id or self.run.path.resolve().name
