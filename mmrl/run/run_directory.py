@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.run.checkpoint import checkpoint_steps, find_checkpoint
+from mmrl.run.checkpoint import check_within, checkpoint_steps, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.run_lock import check_writable
@@ -37,21 +37,23 @@ class RunDirectory:
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
 
-    def starting_point(self, resume_from_checkpoint: str | None) -> Path | None:
+    def starting_point(self, config: Any) -> Path | None:
         """Find the checkpoint that a run resumes from, None to start at step 0; nothing is changed.
 
         Args:
-            resume_from_checkpoint: see `find_checkpoint`; `auto` also accepts the directory of a
-                run that ended before its first checkpoint.
+            config: of the run, a RunConfig; its `resume_from_checkpoint` may be `auto` also for the
+                directory of a run that ended before its first checkpoint.
 
         Raises:
             ConfigError: the directory cannot be written or its run would be lost, or there is no
-                such checkpoint.
+                such checkpoint or its step is beyond the last one.
         """
         check_writable("output_dir", self.path)
-        checkpoint = find_checkpoint(resume_from_checkpoint, self.checkpoints)
+        checkpoint = find_checkpoint(config.resume_from_checkpoint, self.checkpoints)
         if checkpoint is None:
-            self._check_fresh(restart=resume_from_checkpoint == "auto")
+            self._check_fresh(restart=config.resume_from_checkpoint == "auto")
+        elif checkpoint.name.isdigit() and getattr(config, "num_train_epochs", None) is None:
+            check_within(int(checkpoint.name), config.max_steps, checkpoint)
         return checkpoint
 
     def _check_fresh(self, restart: bool) -> None:
