@@ -91,11 +91,12 @@ def _summary(lines: list[dict[str, Any]]) -> str:
     )
     sentences = [f"{lines[-1]['step']} steps in {_format_duration(seconds)} of training."]
     for metric in found:
-        first, last = _mean(metric.points[:WINDOW]), _mean(metric.points[-WINDOW:])
-        sentences.append(
-            f"{_meaning(metric.name)}: {first:.3f} over the first and {last:.3f} over the last"
-            f" {min(WINDOW, len(metric.points))} logged steps."
-        )
+        points = metric.points
+        size = max(1, len(points) // 5)
+        first, last = _mean(points[:size]), _mean(points[-size:])
+        said = f"{first:.3f} over the first and {last:.3f} over the last {size} of {len(points)}"
+        said = said if len(points) > 1 else f"{last:.3f} over the only one of the"
+        sentences.append(f"{_meaning(metric.name)}: {said} logged steps.")
     return f"<p>{' '.join(sentences)}</p>"
 
 

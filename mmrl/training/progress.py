@@ -104,13 +104,18 @@ class Progress:
         return now - before
 
     def record(self, remark: str) -> None:
-        """Move the bar, with a remark, after a step; write a line of metrics when due."""
+        """Move the bar, with a remark, after a step; write a line of metrics when due, and after
+        the last step."""
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
         if self.profile is not None:
             self.profile.end_step(self.trainer.step)
-        if self._is_due(self.config.logging_steps):
+        due, window = self._is_due(self.config.logging_steps), self.trainer.window
+        if due or self.trainer.step == self.config.max_steps:
+            state = window.state_dict()
             self._log(self.trainer.take_metrics())
+            if not due:  # a run that goes on from here has the lines of one that was longer at once
+                window.load_state_dict(state)
 
     def evaluate_when_due(self) -> None:
         """Evaluate every `eval_steps`, and at the ends where that is wanted.
