@@ -73,7 +73,7 @@ def _defaults(cls: type) -> DictConfig:
 def _expand_homes(config: Any) -> None:
     """Write out the home folder at the start of every path, `~/…` or `~user/…`, as a shell does."""
     for key in range(len(config)) if isinstance(config, ListConfig) else list(config):
-        node = config._get_node(key)
+        node: Any = config._get_node(key)
         if isinstance(node, DictConfig | ListConfig):
             if not (node._is_none() or node._is_missing() or node._is_interpolation()):
                 _expand_homes(node)

@@ -80,14 +80,10 @@ def write_directory(
             _replace(aside, target)
 
     if is_main:
-        (background or _call)(complete)
+        complete() if background is None else background(complete)
     if background is None:
         wait_for_everyone()
     return target
-
-
-def _call(work: Callable[[], None]) -> None:
-    work()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ The token is that of the environment, `HF_TOKEN` or `hf auth login`; it is in no
 
 import logging
 import shlex
-from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from mmrl.config import check
@@ -42,61 +42,28 @@ TRAINER_FILES = ["trainer_state.pt", "value/*", "reward_versions.json"]
 """What a checkpoint has besides its model."""
 
 
-def upload(folder: Path, repository: str, private: bool | None) -> None:
-    """Create a repository of the hub where it does not exist, and upload a model.
+def upload(folder: Path, repository: str, private: bool | None, whole: bool = False) -> None:
+    """Upload a model to a repository of the hub, made where it does not exist; a failure is a
+    warning.
 
     Args:
-        folder: of the model.
+        folder: of the model, or of a checkpoint, as transformers uploads them while it trains.
         repository: `owner/name`, or a name below the owner of the token.
         private: whether a new repository is; None follows the default of its owner.
-    """
-    with _warn(folder, repository):
-        found = _upload(folder, repository, private, "Model trained by mmrl", [])
-        logger.info("uploaded to %s", found)
-
-
-def upload_checkpoint(folder: Path, repository: str, private: bool | None, whole: bool) -> None:
-    """Upload the model of a checkpoint, as transformers does while it trains.
-
-    Args:
-        folder: of the checkpoint.
-        repository: as for `upload`.
-        private: as for `upload`.
         whole: whether to upload the state of the trainer as well, with the model once more, as
             `last-checkpoint/`.
     """
-    message = f"Training in progress, step {folder.name}"
-    with _warn(folder, repository):
-        found = _upload(folder, repository, private, message, TRAINER_FILES)
-        if whole:
-            _upload(folder, repository, private, message, None, LAST)
-        logger.info("checkpoint %s: uploaded to %s", folder.name, found)
-
-
-def _warn(folder: Path, repository: str) -> AbstractContextManager[None]:
-    what = f"hub_model_id: the upload of '{folder}' to '{repository}'"
     command = shlex.join(["hf", "upload", repository, str(folder)])
-    return warn_of_failure(what, f"Correct that and upload it: {command}")
+    what = f"hub_model_id: the upload of '{folder}' to '{repository}'"
+    unfinished = f"Training in progress, step {folder.name}" if folder.name.isdigit() else None
+    with warn_of_failure(what, f"Correct that and upload it: {command}"):
+        from huggingface_hub import HfApi
 
-
-def _upload(
-    folder: Path,
-    repository: str,
-    private: bool | None,
-    message: str,
-    ignored: list[str] | None,
-    path_in_repo: str | None = None,
-) -> str:
-    """Upload a folder without `ignored` and the checksums; with these where `ignored` is None."""
-    from huggingface_hub import HfApi
-
-    api = HfApi(library_name="mmrl")
-    found = api.create_repo(repository, private=private, exist_ok=True).repo_id
-    api.upload_folder(
-        repo_id=found,
-        folder_path=folder,
-        path_in_repo=path_in_repo,
-        commit_message=message,
-        ignore_patterns=None if ignored is None else [CHECKSUMS, *ignored],
-    )
-    return found
+        api = HfApi(library_name="mmrl")
+        found = api.create_repo(repository, private=private, exist_ok=True).repo_id
+        said = unfinished or "Model trained by mmrl"
+        send = partial(api.upload_folder, repo_id=found, folder_path=folder, commit_message=said)
+        send(ignore_patterns=[CHECKSUMS, *TRAINER_FILES])
+        if whole:
+            send(path_in_repo=LAST)
+        logger.info("'%s' is uploaded to %s", folder, found)

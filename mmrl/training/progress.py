@@ -3,7 +3,7 @@
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +12,6 @@ from accelerate.utils import gather_object
 
 from mmrl.run.checkpoint import write_directory
 from mmrl.run.failures import warn_of_failure
-from mmrl.run.hub_upload import upload
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import profile_run
 from mmrl.run.report import write_report
@@ -73,9 +72,11 @@ class Progress:
         self.run.truncate_metrics(self.trainer.step or -1)
         self.begun, self.best_at = self.trainer.step, None
         self.checkpoints.resume(self.begun)
-        self.rules = StopRules(self.config, self.run.read_metrics() if self.run.is_main else ())
+        lines = self.run.read_metrics() if self.run.is_main else []
+        self.rules = StopRules(self.config, lines)
         write_stop(self.run, None, self.begun)
-        evaluated = any_process(self.run.is_main and self._has_evaluation())
+        here = (line for line in lines if line["step"] == self.begun)
+        evaluated = any_process(not all(map(is_training, here)))
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
             start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
@@ -128,12 +129,12 @@ class Progress:
             self.evaluated = self.trainer.step
             for line in lines:
                 self._log(line)
-            self.best_at = self.trainer.step if self._is_best(lines) else None
+            best = self.run.is_main and self.checkpoints.best.add(self.trainer.step, lines)
+            self.best_at = self.trainer.step if best else None
             if self.trainer.step == self.begun:
-                # the best may be another run's checkpoint, which that run may remove
+                # another run may remove its checkpoint; all this is no part of the first step's time
                 if any_process(self.best_at is not None) and self.checkpoints.step != self.begun:
                     self.write_checkpoint()
-                # all this is no part of the first step's time
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
@@ -166,7 +167,9 @@ class Progress:
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
         if finished:
             self.checkpoints.settle()
-            self._write_final()
+            with activity(f"writing {self.run.final}"):
+                wait = self.accelerator.wait_for_everyone
+                write_directory(self.run.final, self._save_final, self.run.is_main, wait)
             logger.info("finished; the model is in %s", self.run.final)
         else:
             if self.checkpoints.step != self.trainer.step:
@@ -180,7 +183,7 @@ class Progress:
         if self.run.is_main:
             self._report()
             if finished and self.config.push_to_hub:
-                self._upload()
+                self.checkpoints.upload_final()
         if not finished and self.stop is not None:
             raise StoppedByRule(self.stop, self.trainer.step)
         return finished
@@ -225,17 +228,6 @@ class Progress:
         with warn_of_failure("the report", again), activity("writing the report"):
             logger.info("report: %s", write_report(self.run.path))
 
-    def _upload(self) -> None:
-        repository = self.config.hub_model_id or self.run.path.resolve().name
-        with activity(f"uploading to {repository}", timed=False):
-            self.checkpoints.finish_upload()
-            upload(self.run.final, repository, self.config.hub_private_repo)
-
-    def _write_final(self) -> None:
-        with activity(f"writing {self.run.final}"):
-            wait = self.accelerator.wait_for_everyone
-            write_directory(self.run.final, self._save_final, self.run.is_main, wait)
-
     def _log(self, values: Mapping[str, float]) -> None:
         self.run.append(self.trainer.step, values)
         self.rules.add(values)
@@ -251,11 +243,3 @@ class Progress:
             self._is_due(every) and step > 0 or self.at_ends and step in (0, self.config.max_steps)
         )
         return every > 0 and due and step != self.evaluated
-
-    def _has_evaluation(self) -> bool:
-        """Whether the metrics hold an evaluation of this step."""
-        lines = [line for line in self.run.read_metrics() if line["step"] == self.trainer.step]
-        return not all(is_training(line) for line in lines)
-
-    def _is_best(self, lines: Sequence[Mapping[str, float]]) -> bool:
-        return self.run.is_main and self.checkpoints.best.add(self.trainer.step, lines)

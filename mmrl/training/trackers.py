@@ -21,14 +21,7 @@ from mmrl.evaluation.results import draw_grid
 
 
 def start_trackers(accelerator: Accelerator, run: Path, config: Any, resumed: bool) -> None:
-    """Start the trackers that the accelerator was built with, and show them the settings of a run.
-
-    Args:
-        accelerator: of the run.
-        run: its directory.
-        config: its settings.
-        resumed: whether it goes on from a checkpoint.
-    """
+    """Start the trackers of a run, and show them its settings."""
     # wandb writes into the current folder by default
     wandb = {"dir": str(run), "name": run.name}
     trackio = {"name": run.name, "resume": "allow" if resumed else "never", "embed": False}

@@ -50,7 +50,7 @@ def test_a_finished_model_is_uploaded_with_its_card(world: SimpleNamespace, tmp_
         name: content for name, content in hub.files.items() if name != ".gitattributes"
     }
     assert {"adapter_config.json", "adapter_model.safetensors", "README.md"} <= hub.files.keys()
-    assert "uploaded to me/run" in (output / "train.log").read_text()
+    assert "is uploaded to me/run" in (output / "train.log").read_text()
     assert TOKEN not in everything(output) + done.stdout + done.stderr
 
 
@@ -98,7 +98,7 @@ def test_checkpoints_are_uploaded_while_the_run_goes_on(
         assert (output / "final" / "adapter_model.safetensors").exists()
         return
     assert done.returncode == 0, done.stderr
-    assert "checkpoint 1: uploaded to me/run" in log
+    assert f"'{output / 'checkpoints/1'}' is uploaded to me/run" in log
     assert {"adapter_model.safetensors", "last-checkpoint/trainer_state.pt"} <= hub.files.keys()
     assert "trainer_state.pt" not in hub.files and "last-checkpoint/SHA256SUMS" in hub.files
     stored = tmp_path / "last-checkpoint"

@@ -1,10 +1,11 @@
 """What follows the model of a run cannot change how the run ends."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 from accelerate.tracking import TensorBoardTracker
+from huggingface_hub import HfApi
 
 from mmrl.config import to_yaml
 from mmrl.models import load_vq
@@ -16,19 +17,15 @@ from tests.mmrl.supervised_runs import config
 FAULTS = {
     "the report": (progress, "write_report", "python -c 'from mmrl.run.report import"),
     "the model card of": (progress, "write_card", "resume_from_checkpoint=auto writes final/"),
-    "the upload of": ("mmrl.run.hub_upload", "_upload", "hf upload me/model"),
+    "the upload of": (HfApi, "create_repo", "hf upload me/model"),
     "the end of tensorboard": (TensorBoardTracker, "finish", "metrics.jsonl"),
     "the profile": (RunProfile, "close", "profile=true"),
 }
 """What fails -> the function that raises, and what the warning advises."""
 
 
-def break_(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no such luck")
-
-    target = (f"{owner}.{name}", fail) if isinstance(owner, str) else (owner, name, fail)
-    monkeypatch.setattr(*target)
+def fail(*_: object, **__: object) -> None:
+    raise RuntimeError("no such luck")
 
 
 @pytest.mark.parametrize("broken", [*([fault] for fault in FAULTS), [*FAULTS]], ids=str)
@@ -38,9 +35,10 @@ def test_a_finished_run_ends_with_status_0_whatever_fails_after_its_model(
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_x")
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
     done: list[str] = []
-    monkeypatch.setattr("mmrl.run.hub_upload._upload", lambda *_: done.append("upload") or "me")
+    monkeypatch.setattr(HfApi, "create_repo", lambda *_, **__: SimpleNamespace(repo_id="me/model"))
+    monkeypatch.setattr(HfApi, "upload_folder", lambda *_, **__: done.append("upload"))
     for fault in broken:
-        break_(monkeypatch, *FAULTS[fault][:2])
+        monkeypatch.setattr(*FAULTS[fault][:2], fail)
     run, options = tmp_path / "run", {"report_to": ["tensorboard"], "profile": True}
     options |= {"push_to_hub": True, "hub_model_id": "me/model", "max_steps": 2}
     (tmp_path / "run.yaml").write_text(to_yaml(config(images, run, **options)))
