@@ -88,7 +88,7 @@ def _read_file(file: Path, name: str) -> DictConfig:
 
 
 def _neighbours(file: Path) -> str:
-    """What stands in the folder of a missing file, else what is shipped, and what was meant."""
+    """What is in the folder of a missing file, else what is shipped, and what was meant."""
     shipped = {each.stem: _shown(each) for each in sorted(configs().glob("**/*.yaml"))}
     folder = next((each for each in (file, file.parent) if each.is_dir()), configs())
     here = {each.stem: _shown(each) for each in sorted(folder.glob("*.y*ml"))}

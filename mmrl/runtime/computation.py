@@ -6,21 +6,27 @@ All processes of a run compute alike: in bfloat16 only where every device has it
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from mmrl.models.network.attention import choose_attention
-from mmrl.run_config import RunConfig
 from mmrl.runtime.compilation import choose_compilation
 from mmrl.runtime.precision import choose_precision, explain_slowness, native_bfloat16
 
 logger = logging.getLogger(__name__)
 
 
-T = TypeVar("T", bound=RunConfig)
+class Settings(Protocol):
+    """The settings read here."""
+
+    bf16: Literal["auto", True, False]
+    torch_compile: Literal["auto", True, False]
+
+
+T = TypeVar("T", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Computation:
 
 
 def choose(
-    settings: RunConfig,
+    settings: Settings,
     device: torch.device | None = None,
     natives: Sequence[tuple[bool, str]] = (),
     attn_implementation: str | None = None,
@@ -88,7 +94,7 @@ def choose(
 
 
 def choose_together(
-    settings: RunConfig, accelerator: Accelerator, kernel: str | None = None, dtype: str = "float32"
+    settings: Settings, accelerator: Accelerator, kernel: str | None = None, dtype: str = "float32"
 ) -> Computation:
     """`choose` for a run of several processes; every process calls this."""
     natives = gather_object([native_bfloat16(accelerator.device)])
@@ -100,7 +106,8 @@ def follow_device(settings: T, accelerator: Accelerator, dtype: str = "float32")
     if "auto" not in (settings.bf16, settings.torch_compile):
         return settings
     found = choose_together(settings, accelerator, dtype=dtype)
-    return replace(settings, bf16=found.bf16, torch_compile=found.torch_compile)
+    chosen: dict[str, Any] = {"bf16": found.bf16, "torch_compile": found.torch_compile}
+    return replace(settings, **chosen)  # type: ignore[type-var]
 
 
 def _word(value: bool) -> str:

@@ -93,9 +93,9 @@ class Progress:
         with warn_of_failure("the profile", "Run some more steps with profile=true."):
             self._profile.__exit__(None, None, None)
         self._steps.__exit__(None, None, None)
-        told = f"All metrics are in '{self.run.metrics}': log them again from there."
+        again = f"All metrics are in '{self.run.metrics}': log them again from there."
         for tracker in self.accelerator.trackers:
-            with warn_of_failure(f"the end of {tracker.name}", told):
+            with warn_of_failure(f"the end of {tracker.name}", again):
                 tracker.finish()
 
     def take_time(self) -> float:
@@ -132,7 +132,7 @@ class Progress:
             best = self.run.is_main and self.checkpoints.best.add(self.trainer.step, lines)
             self.best_at = self.trainer.step if best else None
             if self.trainer.step == self.begun:
-                # another run may remove its checkpoint; all this is no part of the first step's time
+                # another run may remove its checkpoint; this is no part of the first step's time
                 if any_process(self.best_at is not None) and self.checkpoints.step != self.begun:
                     self.write_checkpoint()
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
