@@ -9,12 +9,8 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def warn_of_failure(what: str, repeat: str) -> Iterator[None]:
-    """Warn of a failure inside the context, which changes neither the model nor how a run ends.
-
-    Args:
-        what: is done there.
-        repeat: what the user does to repeat it.
-    """
+    """Warn of a failure inside the context, where `what` is done, and how to `repeat` it; it
+    changes neither the model nor how a run ends."""
     try:
         yield
     except Exception as error:  # code of others raises anything

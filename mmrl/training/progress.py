@@ -31,13 +31,8 @@ logger = logging.getLogger(__name__)
 
 
 class Wishes(NamedTuple):
-    """What a process wants after a step, and knows; all act on those of all.
-
-    Attributes:
-        save: whether a signal has asked it for a checkpoint, or it has the best evaluation.
-        failed: whether the writing of a checkpoint has failed in its background.
-        stop: the rule that ends the run.
-    """
+    """What a process wants after a step (`save` a checkpoint, `stop` by a rule), and whether the
+    writing of a checkpoint has `failed` in its background; all act on those of all."""
 
     save: bool
     failed: bool
@@ -68,9 +63,16 @@ class Progress:
         self.stop: Stop | None = None
 
     def __enter__(self) -> "Self":
-        # a run that starts anew keeps no line, not even of the evaluation before its first step
-        self.run.truncate_metrics(self.trainer.step or -1)
         self.begun, self.best_at = self.trainer.step, None
+        # the next line counts the steps of a line that was written early, at the end of the run
+        early = self.trainer.window.counts and self.begun < self.config.max_steps
+        # a run that starts anew keeps no line, not even of the evaluation before its first step
+        self.run.keep_metrics(
+            lambda line: (
+                line["step"] <= (self.begun or -1)
+                and not (early and line["step"] == self.begun and is_training(line))
+            )
+        )
         self.checkpoints.resume(self.begun)
         lines = self.run.read_metrics() if self.run.is_main else []
         self.rules = StopRules(self.config, lines)
@@ -115,7 +117,7 @@ class Progress:
         if due or self.trainer.step == self.config.max_steps:
             state = window.state_dict()
             self._log(self.trainer.take_metrics())
-            if not due:  # a run that goes on from here has the lines of one that was longer at once
+            if not due:
                 window.load_state_dict(state)
 
     def evaluate_when_due(self) -> None:
@@ -239,7 +241,5 @@ class Progress:
 
     def _is_evaluation_due(self) -> bool:
         step, every = self.trainer.step, self.config.eval_steps
-        due = (
-            self._is_due(every) and step > 0 or self.at_ends and step in (0, self.config.max_steps)
-        )
-        return every > 0 and due and step != self.evaluated
+        ends = self.at_ends and step in (0, self.config.max_steps)
+        return every > 0 and (ends or step > 0 and self._is_due(every)) and step != self.evaluated
