@@ -4,7 +4,6 @@ Paths are relative to the current directory. A file is loaded once, however its 
 that is imported already, or is the running program, is not loaded again.
 """
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mmrl.config.checks import ConfigError
+from mmrl.config.checks import ConfigError, suggest
 
 FROM_FILE = "loaded_from_file_"
 """Prefix of the names of modules that are loaded by the path of their file."""
@@ -50,10 +49,8 @@ def find(name: str, where: str) -> Any:
     for part in path.split("."):
         if not hasattr(found, part):
             there = [each for each in vars(module) if callable(getattr(module, each))]
-            near = difflib.get_close_matches(path, there, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                f"{where} is {name!r}: {place} has no {path!r}.{hint} It has"
+                f"{where} is {name!r}: {place} has no {path!r}.{suggest(path, there)} It has"
                 f" {', '.join(each for each in there if not each.startswith('_')) or 'nothing'}."
             )
         found = getattr(found, part)

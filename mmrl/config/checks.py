@@ -5,6 +5,9 @@ import importlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+QUOTED = 300
+"""Most characters of a value in a message."""
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the message says what to change."""
@@ -17,7 +20,8 @@ class NotHereError(ConfigError):
 def check(holds: bool, key: str, value: Any, allowed: str, advice: str = "") -> None:
     """Raise a `ConfigError` of the standard form unless `holds`."""
     if not holds:
-        raise ConfigError(f"{key} is {value!r}; it must be {allowed}. {advice}".rstrip())
+        said = f"{key} is {shorten(repr(value))}; it must be {allowed}. {advice}"
+        raise ConfigError(said.rstrip())
 
 
 def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[str]) -> None:
@@ -25,7 +29,13 @@ def check_choice(key: str, value: Any, allowed: Mapping[str, Any] | Sequence[str
     if isinstance(value, Hashable) and value in allowed:
         return
     hint = suggest(value, list(allowed))
-    raise ConfigError(f"{key} is {value!r}; allowed: {', '.join(sorted(allowed))}.{hint}")
+    names = ", ".join(sorted(allowed))
+    raise ConfigError(f"{key} is {shorten(repr(value))}; allowed: {names}.{hint}")
+
+
+def shorten(text: str) -> str:
+    """A text as a message quotes it: the beginning of a long one."""
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}… ({len(text):,} characters)"
 
 
 def suggest(word: Any, allowed: Mapping[str, str] | Sequence[str]) -> str:

@@ -81,7 +81,7 @@ def written_by(command: str) -> Path | None:
     path = find_config(words.get("config", ""))
     if folder is None and path.is_file():
         folder = OmegaConf.select(read_yaml(str(path)), "output_dir")
-    return None if folder is None else Path(folder)
+    return None if folder is None else Path(folder).expanduser()
 
 
 def _by_key(words: Sequence[str]) -> dict[str, str]:

@@ -3,13 +3,16 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from mmrl.config.checks import ConfigError, check, check_choice, suggest
+from mmrl.config.checks import ConfigError, check, check_choice, shorten, suggest
+from mmrl.config.setting_docs import settings
 
 T = TypeVar("T")
 
@@ -31,6 +34,7 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
         for layer in layers or ({},):
             _check_kinds(merged, layer, where)
             merged = OmegaConf.merge(merged, layer)
+        _expand_homes(merged)
         missing = sorted(OmegaConf.missing_keys(merged))
         if missing:
             raise ConfigError(
@@ -38,7 +42,7 @@ def merge(cls: type[T], *layers: Any, where: str = "") -> T:
             )
         built = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        raise ConfigError(_explain(error, where)) from error
+        raise ConfigError(_explain(error, cls, where)) from error
     _check_finite(OmegaConf.to_container(merged), where)
     return built  # type: ignore[return-value]
 
@@ -64,6 +68,17 @@ def build_options(registry: Mapping[str, Any], options: Mapping[str, Any], where
 def _defaults(cls: type) -> DictConfig:
     """The defaults of a dataclass, for copies: building them takes a fifth of a merge."""
     return OmegaConf.structured(cls)
+
+
+def _expand_homes(config: Any) -> None:
+    """Write out the home folder at the start of every path, `~/…` or `~user/…`, as a shell does."""
+    for key in range(len(config)) if isinstance(config, ListConfig) else list(config):
+        node: Any = config._get_node(key)
+        if isinstance(node, DictConfig | ListConfig):
+            if not (node._is_none() or node._is_missing() or node._is_interpolation()):
+                _expand_homes(node)
+        elif isinstance(value := node._value(), str) and re.match(r"~[\w.-]*/", value):
+            config[key] = os.path.expanduser(value)
 
 
 def _check_finite(content: Any, where: str) -> None:
@@ -111,14 +126,24 @@ def _key(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def _explain(error: OmegaConfBaseException, where: str) -> str:
-    key = _key(where, error.full_key or str(error.key or ""))
-    message = str(error.msg or error).splitlines()[0]
+def _explain(error: OmegaConfBaseException, cls: type, where: str) -> str:
+    key = shorten(_key(where, error.full_key or str(error.key or "")))
+    message = shorten(str(error.msg or error).splitlines()[0])
     parent = error.object_type
     if parent is not None and dataclasses.is_dataclass(parent) and "not in" in message:
         fields = [f.name for f in dataclasses.fields(parent)]
-        named = [*fields, "config"] if key == str(error.key) else fields
-        return (
-            f"{key} is not a setting.{suggest(error.key, named)} Allowed here: {', '.join(fields)}."
-        )
+        here = {name: name for name in (*fields, *(["config"] if key == str(error.key) else ()))}
+        hint = suggest(error.key, {**dict(_places(cls, where)), **here})
+        return f"{key} is not a setting.{hint} Allowed here: {', '.join(fields)}."
     return f"{key or where or 'configuration'}: {message}"
+
+
+def _places(cls: Any, where: str) -> Iterator[tuple[str, str]]:
+    """The name and the dotted key of every setting below a dataclass, without those of components;
+    the outermost ones last."""
+    rows = settings(cls)
+    for row in rows:
+        if isinstance(row.holds, type):
+            place = _key(where, row.key)
+            yield from _places(row.holds, f"{place}.<name>" if row.many else place)
+    yield from ((row.key, _key(where, row.key)) for row in rows)

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from mmrl.config.by_name import write_name
-from mmrl.config.checks import ConfigError, check
+from mmrl.config.checks import ConfigError, check, suggest
 from mmrl.config.merging import merge
 from mmrl.config.yaml_file import explain_yaml, read_yaml
 
@@ -123,12 +123,16 @@ def _guess(word: str) -> str:
 
 def _leave_out(key: str, layers: Sequence[DictConfig]) -> None:
     section, _, name = key.rpartition(".")
+    known: list[str] = []
     for layer in layers:
         holder = OmegaConf.select(layer, section) if section else layer
-        if isinstance(holder, DictConfig) and name in holder:
-            del holder[name]
-            return
-    raise ConfigError(f"~{key}: the YAML has no {key}, so it cannot be left out.")
+        if isinstance(holder, DictConfig):
+            if name in holder:
+                del holder[name]
+                return
+            known += map(str, holder)
+    hint = suggest(name, known)
+    raise ConfigError(f"~{key}: the YAML has no {key}, so it cannot be left out.{hint}")
 
 
 def check_word(key: str, value: str) -> None:

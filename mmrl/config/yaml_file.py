@@ -11,15 +11,17 @@ line, or a path from the folder of the file.
 
 from pathlib import Path
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
 
-from mmrl.config.checks import ConfigError, suggest
+from mmrl.config.checks import ConfigError, check, shorten, suggest
 from mmrl.config.shipped import configs, find_config
 
 SHOWN = 12
 """Most files that are listed where one is missing."""
+LARGEST = 2**20
+"""Most bytes of a file; that of a large recipe has some thousands."""
 BASE = "config"
 """The key of the file that another one starts from."""
 
@@ -44,7 +46,7 @@ def find_chain(path: str) -> list[Path]:
 
 def explain_yaml(error: Exception) -> str:
     """The problem of a text and its place, on one line."""
-    if isinstance(error, MarkedYAMLError) and error.problem:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
         mark = error.problem_mark
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         return f"{error.problem}{place}"
@@ -69,24 +71,33 @@ def _read_chain(path: str) -> list[tuple[Path, DictConfig]]:
 
 def _read_file(file: Path, name: str) -> DictConfig:
     if not file.is_file():
-        beside = file.suffix == ".yaml" and file.parent.is_dir()
-        folder = file.parent if beside else configs()
-        here = sorted(_shown(file) for file in folder.glob("**/*.yaml"))
-        hint = suggest(file.stem, {Path(name).stem: name for name in here})
-        more = f" and {len(here) - SHOWN} more" if len(here) > SHOWN else ""
-        names = ", ".join(Path(name).name for name in here[:SHOWN]) or "no YAML files"
-        raise ConfigError(
-            f"config={name}: there is no such file.{hint} In {_shown(folder)} are {names}{more}."
-        )
+        raise ConfigError(f"config={shorten(name)}: there is no such file.{_neighbours(file)}")
+    size = file.stat().st_size
+    check(size <= LARGEST, "config", name, f"a YAML of settings, but has {size:,} bytes")
     try:
-        layer = OmegaConf.load(file)
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8")
+        is_mapping = isinstance(yaml.compose(text, yaml.SafeLoader), yaml.MappingNode | None)
+        layer = OmegaConf.create(text) if is_mapping else None
+    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
         raise ConfigError(
             f"config={name} is not readable as YAML: {explain_yaml(error)}."
         ) from error
     if not isinstance(layer, DictConfig):
         raise ConfigError(f"config={name} must hold `key: value` lines.")
     return layer
+
+
+def _neighbours(file: Path) -> str:
+    """What is in the folder of a missing file, else what is shipped, and what was meant."""
+    shipped = {each.stem: _shown(each) for each in sorted(configs().glob("**/*.yaml"))}
+    folder = next((each for each in (file, file.parent) if each.is_dir()), configs())
+    here = {each.stem: _shown(each) for each in sorted(folder.glob("*.y*ml"))}
+    hint = suggest(file.stem, here) or suggest(file.stem, shipped)
+    names = [Path(name).name for name in here.values()]
+    names = names or [f"{each.name}/" for each in sorted(configs().iterdir())]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    place = _shown(folder if here else configs())
+    return f"{hint} In {place} are {', '.join(names[:SHOWN])}{more}."
 
 
 def _shown(file: Path) -> str:

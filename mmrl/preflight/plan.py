@@ -51,7 +51,7 @@ def describe(config: RLConfig, world_size: int | None = None) -> str:
         FileNotFoundError, ValueError: a reward that cannot be built.
     """
     world_size = world_size or count_processes()
-    RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
+    RunDirectory(config.output_dir).starting_point(config)
     tasks = list(check_run(config, world_size, dry=True).values())
     (name, raw), placement = sizes(config), read_placement(world_size=world_size)
     lines = [to_yaml(config), "plan", *(f"  {line}" for line in _run(config, world_size))]

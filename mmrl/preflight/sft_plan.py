@@ -38,7 +38,7 @@ def describe(config: SFTConfig, world_size: int | None = None) -> str:
     world_size = world_size or count_processes()
     entry, options = find_objective(config.objective)
     check_unpacked(getattr(options, "quantization_config", None), "objective.quantization_config")
-    checkpoint = RunDirectory(config.output_dir).starting_point(config.resume_from_checkpoint)
+    checkpoint = RunDirectory(config.output_dir).starting_point(config)
     with offline():
         network, data = entry.load().outline(options)
     size = "not on this machine: loaded from the hub"

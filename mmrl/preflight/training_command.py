@@ -10,11 +10,10 @@ from mmrl.config.inputs import load_ready
 from mmrl.preflight.planned_launch import use_launch
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
-from mmrl.run.hub_upload import UploadError
 from mmrl.runtime.divergence import DivergenceError
 from mmrl.runtime.peers import PeerLostError
 
-ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError, UploadError
+ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError
 
 
 def run_training(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 
 logger = logging.getLogger(__name__)
 CHECKSUMS = "SHA256SUMS"
@@ -80,14 +80,10 @@ def write_directory(
             _replace(aside, target)
 
     if is_main:
-        (background or _call)(complete)
+        complete() if background is None else background(complete)
     if background is None:
         wait_for_everyone()
     return target
-
-
-def _call(work: Callable[[], None]) -> None:
-    work()
 
 
 @contextmanager
@@ -154,6 +150,13 @@ def find_checkpoint(resume_from_checkpoint: str | None, folder: Path) -> Path | 
             f"step; '{folder}' holds: {known}. Use auto, null or such a path."
         )
     return path
+
+
+def check_within(step: int, max_steps: int, checkpoint: Path) -> None:
+    """Raise a ConfigError where the step of a checkpoint is beyond the last one of a run."""
+    allowed = f"at least {step}, the step of '{checkpoint}'"
+    advice = "Raise it, or resume from an earlier checkpoint."
+    check(step <= max_steps, "max_steps", max_steps, allowed, advice)
 
 
 def prune_checkpoints(

@@ -14,6 +14,7 @@ STYLE = {
     "axes.spines.top": False,
     "grid.color": "#e4e4e4",
     "svg.fonttype": "none",  # text stays text: it can be searched, and the file is small
+    "text.parse_math": False,  # a name with a $ is no formula
     "svg.hashsalt": "mmrl",  # the same curves give the same ids
 }
 
@@ -51,27 +52,30 @@ def line_plot(curves: Sequence[Series], x_label: str = "", y_label: str = "") ->
         left, right, bottom, top = 0.75, 0.1, 0.5 + 0.2 * named, 0.1
         shares = (left / width, bottom / height, 1 - (left + right) / width)
         axes = figure.add_axes((*shares, 1 - (bottom + top) / height))
+        legend = {}  # its own: matplotlib leaves out names that begin with an underscore
         for curve in curves:
             (_, first), (_, last) = curve.points[0], curve.points[-1]
-            axes.plot(
+            [drawn] = axes.plot(
                 *zip(*curve.points, strict=True),
                 color=curve.color,
                 linewidth=curve.width,
                 alpha=curve.opacity,
                 linestyle=curve.linestyle,
                 marker="." if len(curve.points) < FEW else "",
-                label=f"{curve.name}: {first:.4g} → {last:.4g}" if curve.name else None,
             )
+            if curve.name:
+                legend[drawn] = f"{curve.name}: {first:.4g} → {last:.4g}"
         axes.set(xlabel=x_label, ylabel=y_label)
         axes.locator_params("x", integer=True)
         if named:
-            figure.legend(loc="lower left", frameon=False, borderaxespad=0, labelspacing=0.3)
+            style = {"frameon": False, "borderaxespad": 0, "labelspacing": 0.3}
+            figure.legend([*legend], [*legend.values()], loc="lower left", **style)
         place = (left, width - right, top, height - bottom)
         scales = (width, width, height, height)
         ends = [*(a / b for a, b in zip(place, scales, strict=True)), *axes.get_xlim()]
-        drawn = io.StringIO()
+        page = io.StringIO()
         unset = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(drawn, format="svg", metadata=unset)
-    svg = drawn.getvalue().partition("<!DOCTYPE")[2].partition(">\n")[2]
+        figure.savefig(page, format="svg", metadata=unset)
+    svg = page.getvalue().partition("<!DOCTYPE")[2].partition(">\n")[2]
     numbers = " ".join(f"{float(end):.6g}" for end in ends)
     return svg.replace("<svg ", f'<svg data-axes="{numbers}" ', 1)

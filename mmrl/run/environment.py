@@ -27,7 +27,7 @@ def environment_text(computation: Sequence[str] = ()) -> str:
         f"gpu: {', '.join(list_gpus()) or 'none'}",
         *computation,
     ]
-    lines += [f"{name}: {_version(name)}" for name in PACKAGES]
+    lines += [f"{name}: {metadata.version(name)}" for name in PACKAGES]
     return "\n".join(lines) + "\n"
 
 
@@ -51,10 +51,3 @@ def _git(*words: str, root: Path) -> str:
 def list_gpus() -> list[str]:
     """Names of the GPUs that this process sees."""
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"

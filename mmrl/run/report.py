@@ -45,11 +45,12 @@ WINDOW = 10
 """Values in a running mean."""
 
 
-def write_report(run: Path) -> Path:
+def write_report(run: str | Path) -> Path:
     """Write `report.html` of a run directory from its metrics, samples and configuration.
 
     Missing parts are left out.
     """
+    run = Path(run)
     lines = read_metrics(run / "metrics.jsonl")
     switch = '<button id="theme" hidden title="switch between light and dark"></button>'
     body = [switch, f"<h1>{html.escape(run.name)}</h1>", _summary(lines)]
@@ -90,11 +91,12 @@ def _summary(lines: list[dict[str, Any]]) -> str:
     )
     sentences = [f"{lines[-1]['step']} steps in {_format_duration(seconds)} of training."]
     for metric in found:
-        first, last = _mean(metric.points[:WINDOW]), _mean(metric.points[-WINDOW:])
-        sentences.append(
-            f"{_meaning(metric.name)}: {first:.3f} over the first and {last:.3f} over the last"
-            f" {min(WINDOW, len(metric.points))} logged steps."
-        )
+        points = metric.points
+        size = max(1, len(points) // 5)
+        first, last = _mean(points[:size]), _mean(points[-size:])
+        said = f"{first:.3f} over the first and {last:.3f} over the last {size} of {len(points)}"
+        said = said if len(points) > 1 else f"{last:.3f} over the only one of the"
+        sentences.append(f"{_meaning(metric.name)}: {said} logged steps.")
     return f"<p>{' '.join(sentences)}</p>"
 
 

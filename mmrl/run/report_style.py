@@ -32,8 +32,9 @@ td,th{{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right
 white-space:nowrap}}td:first-child,th:first-child{{text-align:left}}
 .up{{color:var(--up)}}.down{{color:var(--down)}}
 .mean td{{font-weight:600;border-top:1px solid var(--soft)}}
-.task figure{{margin-bottom:1rem}}img{{max-width:100%}}.note{{color:var(--soft);font-size:.9rem}}
-pre{{background:var(--box);padding:1rem;overflow:auto}}summary{{cursor:pointer}}
+.task{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));gap:1rem}}
+.task h2{{grid-column:1/-1;margin-bottom:0}}img{{max-width:100%}}
+.note{{color:var(--soft);font-size:.9rem}}pre{{background:var(--box);padding:1rem;overflow:auto}}summary{{cursor:pointer}}
 .samples .words{{text-align:left;white-space:normal}}
 .samples .words div{{white-space:pre-wrap;overflow-wrap:anywhere;max-height:16rem;overflow:auto;
 min-width:12rem;max-width:26rem}}.samples img{{image-rendering:pixelated;display:block}}

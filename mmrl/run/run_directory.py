@@ -13,12 +13,12 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mmrl.config import ConfigError, to_yaml
-from mmrl.run.checkpoint import checkpoint_steps, find_checkpoint
+from mmrl.run.checkpoint import check_within, checkpoint_steps, find_checkpoint
 from mmrl.run.environment import environment_text
 from mmrl.run.metrics_file import read_metrics
 from mmrl.run.run_lock import check_writable
@@ -37,21 +37,23 @@ class RunDirectory:
         self.final = self.path / "final"
         self.metrics = self.path / "metrics.jsonl"
 
-    def starting_point(self, resume_from_checkpoint: str | None) -> Path | None:
+    def starting_point(self, config: Any) -> Path | None:
         """Find the checkpoint that a run resumes from, None to start at step 0; nothing is changed.
 
         Args:
-            resume_from_checkpoint: see `find_checkpoint`; `auto` also accepts the directory of a
-                run that ended before its first checkpoint.
+            config: of the run, a RunConfig; its `resume_from_checkpoint` may be `auto` also for the
+                directory of a run that ended before its first checkpoint.
 
         Raises:
             ConfigError: the directory cannot be written or its run would be lost, or there is no
-                such checkpoint.
+                such checkpoint or its step is beyond the last one.
         """
         check_writable("output_dir", self.path)
-        checkpoint = find_checkpoint(resume_from_checkpoint, self.checkpoints)
+        checkpoint = find_checkpoint(config.resume_from_checkpoint, self.checkpoints)
         if checkpoint is None:
-            self._check_fresh(restart=resume_from_checkpoint == "auto")
+            self._check_fresh(restart=config.resume_from_checkpoint == "auto")
+        elif checkpoint.name.isdigit() and getattr(config, "num_train_epochs", None) is None:
+            check_within(int(checkpoint.name), config.max_steps, checkpoint)
         return checkpoint
 
     def _check_fresh(self, restart: bool) -> None:
@@ -96,11 +98,11 @@ class RunDirectory:
         with self.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def truncate_metrics(self, step: int) -> None:
-        """Drop the lines after `step`, and a last line that a kill has truncated."""
+    def keep_metrics(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Keep the lines that are wanted, and drop a last one that a kill has truncated."""
         if not self.is_main or not self.metrics.exists():
             return
-        kept = [line for line in self.read_metrics() if line["step"] <= step]
+        kept = filter(wanted, self.read_metrics())
         aside = self.metrics.with_suffix(".partial")
         aside.write_text("".join(json.dumps(line) + "\n" for line in kept))
         os.replace(aside, self.metrics)

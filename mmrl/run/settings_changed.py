@@ -14,51 +14,18 @@ from mmrl.config.settings import flatten
 
 logger = logging.getLogger(__name__)
 
-FREE = (
-    "output_dir",
-    "max_steps",
-    "eval_*",
-    "save_*",
-    "async_save",
-    "metric_for_best_model",
-    "greater_is_better",
-    "load_best_model_at_end",
-    "max_hours",
-    "max_kl",
-    "min_reward_share",
-    "max_frac_reward_zero_std",
-    "stop_window",
-    "on_nonfinite",
-    "max_skipped_steps",
-    "merge_adapter",
-    "push_to_hub",
-    "hub_*",
-    "logging_steps",
-    "log_completions*",
-    "report_to",
-    "dry_run",
-    "launch_config",
-    "profile*",
-    "ddp_timeout",
-    "resume_*",
-    "overlap_rewards",
-    "bf16",
-    "torch_compile",
-    "passes_at_once",
-    "per_device_train_batch_size",
-    "model.attn_implementation",
-    "model.gradient_checkpointing",
-    "tasks.*.diversity",
-    "tasks.*.eval_*",
-    "tasks.*.rollout_batch_size",
-    "tasks.*.max_failures",
-    "objective.eval_*",
-    "objective.attn_implementation",
-    "objective.gradient_checkpointing",
-    "objective.codes_cache",
-    "objective.encode_batch_size",
-)
-"""Settings, with wildcards, that do not change the course of a run."""
+FREE = """
+    output_dir max_steps eval_* save_* async_save metric_for_best_model greater_is_better
+    load_best_model_at_end max_hours max_kl min_reward_share max_frac_reward_zero_std
+    stop_window on_nonfinite max_skipped_steps merge_adapter push_to_hub hub_* logging_steps
+    log_completions* report_to dry_run launch_config profile* ddp_timeout resume_*
+    overlap_rewards bf16 torch_compile passes_at_once per_device_train_batch_size
+    model.attn_implementation model.gradient_checkpointing tasks.*.diversity tasks.*.eval_*
+    tasks.*.rollout_batch_size tasks.*.max_failures objective.eval_*
+    objective.attn_implementation objective.gradient_checkpointing objective.codes_cache
+    objective.encode_batch_size
+"""
+"""Settings, with wildcards and apart by spaces, that do not change the course of a run."""
 LOGGED = ("tasks.*.rewards",)
 """Settings that may change with a warning: a reward that failed is corrected."""
 SHOWN = 5
@@ -92,7 +59,7 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     changed = [
         key
         for key in sorted({**old, **new})
-        if old.get(key) != new.get(key) and not _fits(key, FREE)
+        if old.get(key) != new.get(key) and not _fits(key, FREE.split())
     ]
     if not changed:
         return

@@ -15,7 +15,7 @@ from mmrl.run.checkpoint import (
     prune_checkpoints,
     write_directory,
 )
-from mmrl.run.hub_upload import upload_checkpoint
+from mmrl.run.hub_upload import upload
 from mmrl.run.run_directory import RunDirectory
 from mmrl.run_config import RunConfig
 from mmrl.runtime.activity import activity
@@ -32,7 +32,7 @@ class Checkpoints:
     it is sharded, and a thread of that process writes it; the next checkpoint waits for the last.
 
     Attributes:
-        step: of the last checkpoint that was begun, or resumed from.
+        step: of the last checkpoint of this run that was begun, or resumed from; -1 without.
         seconds: longest time that one took until it was complete.
         best: which of them is the best, on the main process.
     """
@@ -45,12 +45,14 @@ class Checkpoints:
         self._upload = BackgroundTask("upload", daemon=True)
 
     def resume(self, step: int) -> None:
-        """Begin at a step; remove later checkpoints and what interrupted writes have left."""
-        self.step = step
+        """Begin at a step; remove later checkpoints and what interrupted writes have left. All
+        processes call this."""
+        kept = list[int]()
         if self.run.is_main:
             prune_checkpoints(self.run.checkpoints, step)
             kept = checkpoint_steps(self.run.checkpoints)
             self.best.resume(self.run.read_metrics(), kept)
+        self.step = step if any_process(step in (0, *kept)) else -1
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """Write a checkpoint and remove those beyond `save_total_limit`; all processes call this.
@@ -91,20 +93,19 @@ class Checkpoints:
         if self._upload.running:
             logger.info("checkpoint %s is not uploaded: one before it still is", checkpoint.name)
             return
-        self._report_upload()
-        repository = self.config.hub_model_id or self.run.path.resolve().name
-        private, whole = self.config.hub_private_repo, strategy == "checkpoint"
-        self._upload.start(partial(upload_checkpoint, checkpoint, repository, private, whole))
+        whole = strategy == "checkpoint"
+        self._upload.start(partial(upload, checkpoint, *self._repository, whole))
 
-    def finish_upload(self) -> None:
-        """Wait for an upload at the end of the run."""
-        self._upload.wait()
-        self._report_upload()
+    def upload_final(self) -> None:
+        """Upload the finished model, after an upload that is going on."""
+        with activity(f"uploading to {self._repository[0]}", timed=False):
+            self._upload.wait()
+            upload(self.run.final, *self._repository)
 
-    def _report_upload(self) -> None:
-        error = self._upload.take_error()
-        if error is not None:
-            logger.warning("the run goes on without this upload: %s", error)
+    @property
+    def _repository(self) -> tuple[str, bool | None]:
+        name = self.config.hub_model_id or self.run.path.resolve().name
+        return name, self.config.hub_private_repo
 
     @property
     def failed(self) -> bool:

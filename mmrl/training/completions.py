@@ -51,11 +51,7 @@ def write_evaluation(
         return
     rows = [
         {
-            "step": step,
-            "id": result.prompts[n].id,
-            "prompt": result.prompts[n].text,
-            **_image(result.prompts[n]),
-            "completion": _stored(result.completions[n]),
+            **_written(step, result.prompts[n], result.completions[n]),
             **{key: scores[n] for key, scores in result.scores.items()},
         }
         for n in spread(range(len(result.prompts)), count)
@@ -75,11 +71,7 @@ def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
 
 def _row(step: int, batch: RolloutBatch, i: int, blocks: Tensor | None) -> dict[str, Any]:
     return {
-        "step": step,
-        "id": batch.prompts[i].id,
-        "prompt": batch.prompts[i].text,
-        **_image(batch.prompts[i]),
-        "completion": _stored(batch.completions[i]),
+        **_written(step, batch.prompts[i], batch.completions[i]),
         **_trace(batch.rollout, i, blocks),
         **{key: scores[i] for key, scores in batch.scores.items()},
         "reward": float(batch.rewards[i]),
@@ -100,13 +92,15 @@ def _trace(rollout: Rollout, i: int, blocks: Tensor | None) -> dict[str, Any]:
     return written if canvas.grid is None else {**written, "grid": list(canvas.grid)}
 
 
-def _image(prompt: Prompt) -> dict[str, Any]:
-    """The image that a prompt is shown with; nothing for one without."""
+def _written(step: int, prompt: Prompt, completion: str | Image.Image) -> dict[str, Any]:
+    """The columns of every completion, with the image that its prompt is shown with."""
     source = source_image(prompt)
     if source is None and prompt.images:
         source = prompt.images[0].copy()
         source.thumbnail((LARGEST_SHOWN, LARGEST_SHOWN))
-    return {} if source is None else {"image": _stored(source)}
+    image = {} if source is None else {"image": _stored(source)}
+    shown = {"step": step, "id": prompt.id, "prompt": prompt.text, **image}
+    return {**shown, "completion": _stored(completion)}
 
 
 def _stored(completion: str | Image.Image) -> Any:

@@ -1,18 +1,17 @@
 """What a run shows and keeps: metrics, progress bar, evaluations, checkpoints, report."""
 
-import json
 import logging
+import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelerate.utils import gather_object
 
-from mmrl.config import to_plain
 from mmrl.run.checkpoint import write_directory
-from mmrl.run.hub_upload import upload
+from mmrl.run.failures import warn_of_failure
 from mmrl.run.model_card import write_card
 from mmrl.run.profile import profile_run
 from mmrl.run.report import write_report
@@ -23,6 +22,7 @@ from mmrl.runtime.launch import any_process
 from mmrl.training.checkpoints import Checkpoints
 from mmrl.training.run_trainer import RunTrainer
 from mmrl.training.stop_rules import Stop, StoppedByRule, StopRules, is_training, write_stop
+from mmrl.training.trackers import start_trackers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,13 +31,8 @@ logger = logging.getLogger(__name__)
 
 
 class Wishes(NamedTuple):
-    """What a process wants after a step, and knows; all act on those of all.
-
-    Attributes:
-        save: whether a signal has asked it for a checkpoint, or it has the best evaluation.
-        failed: whether the writing of a checkpoint has failed in its background.
-        stop: the rule that ends the run.
-    """
+    """What a process wants after a step (`save` a checkpoint, `stop` by a rule), and whether the
+    writing of a checkpoint has `failed` in its background; all act on those of all."""
 
     save: bool
     failed: bool
@@ -68,22 +63,25 @@ class Progress:
         self.stop: Stop | None = None
 
     def __enter__(self) -> "Self":
-        # a run that starts anew keeps no line, not even of the evaluation before its first step
-        self.run.truncate_metrics(self.trainer.step or -1)
         self.begun, self.best_at = self.trainer.step, None
+        # the next line counts the steps of a line that was written early, at the end of the run
+        early = self.trainer.window.counts and self.begun < self.config.max_steps
+        # a run that starts anew keeps no line, not even of the evaluation before its first step
+        self.run.keep_metrics(
+            lambda line: (
+                line["step"] <= (self.begun or -1)
+                and not (early and line["step"] == self.begun and is_training(line))
+            )
+        )
         self.checkpoints.resume(self.begun)
-        self.rules = StopRules(self.config, self.run.read_metrics() if self.run.is_main else ())
+        lines = self.run.read_metrics() if self.run.is_main else []
+        self.rules = StopRules(self.config, lines)
         write_stop(self.run, None, self.begun)
-        evaluated = any_process(self.run.is_main and self._has_evaluation())
+        here = (line for line in lines if line["step"] == self.begun)
+        evaluated = any_process(not all(map(is_training, here)))
         self.evaluated = self.begun if evaluated else -1
         if self.config.report_to:
-            # wandb writes into the current folder by default
-            wandb = {"dir": str(self.run.path), "name": self.run.path.name}
-            resume = "allow" if self.begun else "never"
-            trackio = {"name": self.run.path.name, "resume": resume, "embed": False}
-            options = {"wandb": wandb, "trackio": trackio}
-            settings = {k: json.dumps(v, default=str) for k, v in to_plain(self.config).items()}
-            self.accelerator.init_trackers("mmrl", settings, options)
+            start_trackers(self.accelerator, self.run.path, self.config, resumed=self.begun > 0)
         self._steps = activity("step", self.config.max_steps, self.begun)
         self.steps = self._steps.__enter__()
         steps = self.config.profile_steps if self.config.profile else None
@@ -94,10 +92,13 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.checkpoints.close()
-        self._profile.__exit__(None, None, None)
+        with warn_of_failure("the profile", "Run some more steps with profile=true."):
+            self._profile.__exit__(None, None, None)
         self._steps.__exit__(None, None, None)
-        if self.config.report_to:
-            self.accelerator.end_training()
+        again = f"All metrics are in '{self.run.metrics}': log them again from there."
+        for tracker in self.accelerator.trackers:
+            with warn_of_failure(f"the end of {tracker.name}", again):
+                tracker.finish()
 
     def take_time(self) -> float:
         """Seconds since the last call, or since the run began."""
@@ -106,13 +107,18 @@ class Progress:
         return now - before
 
     def record(self, remark: str) -> None:
-        """Move the bar, with a remark, after a step; write a line of metrics when due."""
+        """Move the bar, with a remark, after a step; write a line of metrics when due, and after
+        the last step."""
         self.steps.reach(self.trainer.step)
         self.steps.remark = remark
         if self.profile is not None:
             self.profile.end_step(self.trainer.step)
-        if self._is_due(self.config.logging_steps):
+        due, window = self._is_due(self.config.logging_steps), self.trainer.window
+        if due or self.trainer.step == self.config.max_steps:
+            state = window.state_dict()
             self._log(self.trainer.take_metrics())
+            if not due:
+                window.load_state_dict(state)
 
     def evaluate_when_due(self) -> None:
         """Evaluate every `eval_steps`, and at the ends where that is wanted.
@@ -125,8 +131,12 @@ class Progress:
             self.evaluated = self.trainer.step
             for line in lines:
                 self._log(line)
-            self.best_at = self.trainer.step if self._is_best(lines) else None
-            if self.trainer.step == self.begun:  # it is no part of the first step's time
+            best = self.run.is_main and self.checkpoints.best.add(self.trainer.step, lines)
+            self.best_at = self.trainer.step if best else None
+            if self.trainer.step == self.begun:
+                # another run may remove its checkpoint; this is no part of the first step's time
+                if any_process(self.best_at is not None) and self.checkpoints.step != self.begun:
+                    self.write_checkpoint()
                 self.clock, self.steps.started = time.perf_counter(), time.monotonic()
 
     def checkpoint_when_due(self) -> None:
@@ -155,12 +165,13 @@ class Progress:
 
         Raises:
             StoppedByRule: a rule has ended the run.
-            UploadError: the finished model could not be uploaded; it is in `final/`.
         """
         finished = self.trainer.step >= self.config.max_steps and not self._is_evaluation_due()
         if finished:
             self.checkpoints.settle()
-            self._write_final()
+            with activity(f"writing {self.run.final}"):
+                wait = self.accelerator.wait_for_everyone
+                write_directory(self.run.final, self._save_final, self.run.is_main, wait)
             logger.info("finished; the model is in %s", self.run.final)
         else:
             if self.checkpoints.step != self.trainer.step:
@@ -172,11 +183,9 @@ class Progress:
                 logger.warning("stopped by %s", self.stop)
                 write_stop(self.run, self.stop, step)
         if self.run.is_main:
-            with activity("writing the report"):
-                write_report(self.run.path)
-            logger.info("report: %s", self.run.path / "report.html")
+            self._report()
             if finished and self.config.push_to_hub:
-                self._upload()
+                self.checkpoints.upload_final()
         if not finished and self.stop is not None:
             raise StoppedByRule(self.stop, self.trainer.step)
         return finished
@@ -208,19 +217,18 @@ class Progress:
             self.trainer.step = step
 
     def _describe(self, folder: Path) -> None:
-        if self.run.is_main:
-            write_card(folder, self.config, self.run.read_metrics())
+        again = (
+            "The same command with resume_from_checkpoint=auto writes final/ with its card again."
+        )
+        with warn_of_failure(f"the model card of '{folder}'", again):
+            if self.run.is_main:
+                write_card(folder, self.config, self.run.read_metrics())
 
-    def _upload(self) -> None:
-        repository = self.config.hub_model_id or self.run.path.resolve().name
-        with activity(f"uploading to {repository}", timed=False):
-            self.checkpoints.finish_upload()
-            upload(self.run.final, repository, self.config.hub_private_repo)
-
-    def _write_final(self) -> None:
-        with activity(f"writing {self.run.final}"):
-            wait = self.accelerator.wait_for_everyone
-            write_directory(self.run.final, self._save_final, self.run.is_main, wait)
+    def _report(self) -> None:
+        call = f"from mmrl.run.report import write_report as w; w({str(self.run.path)!r})"
+        again = f"Correct that and write it: {shlex.join(['python', '-c', call])}"
+        with warn_of_failure("the report", again), activity("writing the report"):
+            logger.info("report: %s", write_report(self.run.path))
 
     def _log(self, values: Mapping[str, float]) -> None:
         self.run.append(self.trainer.step, values)
@@ -233,15 +241,5 @@ class Progress:
 
     def _is_evaluation_due(self) -> bool:
         step, every = self.trainer.step, self.config.eval_steps
-        due = (
-            self._is_due(every) and step > 0 or self.at_ends and step in (0, self.config.max_steps)
-        )
-        return every > 0 and due and step != self.evaluated
-
-    def _has_evaluation(self) -> bool:
-        """Whether the metrics hold an evaluation of this step."""
-        lines = [line for line in self.run.read_metrics() if line["step"] == self.trainer.step]
-        return not all(is_training(line) for line in lines)
-
-    def _is_best(self, lines: Sequence[Mapping[str, float]]) -> bool:
-        return self.run.is_main and self.checkpoints.best.add(self.trainer.step, lines)
+        ends = self.at_ends and step in (0, self.config.max_steps)
+        return every > 0 and (ends or step > 0 and self._is_due(every)) and step != self.evaluated

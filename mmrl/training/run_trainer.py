@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mmrl.config import ConfigError
 from mmrl.models.weights import write_or_defer
-from mmrl.run.checkpoint import verify_checksums
+from mmrl.run.checkpoint import check_within, verify_checksums
 from mmrl.run.metric_window import MetricWindow
 from mmrl.run.settings_changed import check_unchanged, dump_settings
 from mmrl.run_config import RunConfig
@@ -167,8 +167,8 @@ class RunTrainer(ABC, Generic[Config]):
         """Continue from a directory written by `save`; all processes call this.
 
         Raises:
-            ConfigError: it is damaged, belongs to another model or optimiser, or is of a run with
-                other settings.
+            ConfigError: it is damaged, beyond the last step, belongs to another model or optimiser,
+                or is of a run with other settings.
         """
         if self.accelerator.is_local_main_process:  # reading all files once per node is enough
             verify_checksums(checkpoint)
@@ -182,6 +182,7 @@ class RunTrainer(ABC, Generic[Config]):
             named = int(checkpoint.name) if checkpoint.name.isdigit() else step
             if type(step) is not int or step < 0 or step != named:
                 raise ValueError(f"its step is {step!r}, and that of the directory {named!r}")
+        check_within(step, self.settings.max_steps, checkpoint)
         check_unchanged(stored, self.settings, self.settings.resume_with_changes)
         with explain_damage(path):
             self.restore(state, checkpoint)

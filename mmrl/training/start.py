@@ -62,7 +62,7 @@ def open_directory(
     limit = config.ddp_timeout
     with watch_run(limit), lock_directory(run.path, run.is_main), explain_lost_peers():
         recover_checkpoints(run.checkpoints)
-        checkpoint = run.starting_point(config.resume_from_checkpoint)
+        checkpoint = run.starting_point(config)
         accelerator.wait_for_everyone()  # before any of them writes there
         yield run, checkpoint
 

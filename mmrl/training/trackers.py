@@ -4,17 +4,34 @@ Images are one grid, as in `samples/`. Texts are shown with their prompts and sc
 what a model wrote is never read as markup.
 """
 
+import json
 import textwrap
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
 from PIL import Image
 
+from mmrl.config import to_plain, to_yaml
 from mmrl.data.prompts import spread
 from mmrl.evaluation.evaluation import Evaluation
 from mmrl.evaluation.results import draw_grid
+
+
+def start_trackers(accelerator: Accelerator, run: Path, config: Any, resumed: bool) -> None:
+    """Start the trackers of a run, and show them its settings."""
+    # wandb writes into the current folder by default
+    wandb = {"dir": str(run), "name": run.name}
+    trackio = {"name": run.name, "resume": "allow" if resumed else "never", "embed": False}
+    accelerator.init_trackers("mmrl", None, {"wandb": wandb, "trackio": trackio})
+    settings = {key: json.dumps(value, default=str) for key, value in to_plain(config).items()}
+    for tracker in accelerator.trackers:
+        if tracker.name == "tensorboard":  # hyperparameters would be listed as a second run
+            tracker.log({"settings": _code(to_yaml(config))}, 0)
+        else:
+            tracker.store_init_configuration(settings)
 
 
 def log_samples(

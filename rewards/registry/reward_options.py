@@ -15,7 +15,6 @@ class.
 
 import copy
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
@@ -25,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from mmrl.config import ConfigError, merge
 from mmrl.config.by_name import write_name
+from mmrl.config.checks import suggest
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (
@@ -117,11 +117,9 @@ def _convert(
     is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     for key in options:
         if key not in known and not is_open:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                f"{where}.{key} is no argument of {write_name(found)}.{hint} It takes"
-                f" {', '.join(known) or 'none'}."
+                f"{where}.{key} is no argument of {write_name(found)}.{suggest(key, [*known])}"
+                f" It takes {', '.join(known) or 'none'}."
             )
     missing = [
         parameter.name

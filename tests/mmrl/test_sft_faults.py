@@ -162,6 +162,21 @@ def test_a_finished_run_is_not_overwritten(images: Path, tmp_path: Path) -> None
         train(config(images, tmp_path / "run"))
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_checkpoint_beyond_the_last_step_is_refused(
+    images: Path, tmp_path: Path, dry_run: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(config(images, tmp_path / "run", max_steps=2))
+    words = [f"config={run / 'config.yaml'}", "max_steps=1", f"dry_run={dry_run}"]
+    assert main([*words, "resume_from_checkpoint=auto"]) == 1
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "max_steps is 1; it must be at least 2, the step of '" in message
+    (run / "checkpoints" / "2").rename(tmp_path / "last-checkpoint")
+    words += [f"resume_from_checkpoint={tmp_path / 'last-checkpoint'}", f"output_dir={tmp_path}/on"]
+    assert dry_run or main(words) == 1
+    assert dry_run or "max_steps is 1; it must be at least 2" in capsys.readouterr().err
+
+
 def test_a_checkpoint_of_another_network_is_refused(images: Path, tmp_path: Path) -> None:
     train(config(images, tmp_path / "run"))
     objective = tokenizer(images, network={**NETWORK, "bits": 4})

@@ -17,6 +17,7 @@ from mmrl.config import (
     merge,
     to_yaml,
 )
+from mmrl.rl_config import RLConfig
 from mmrl.samplers import SamplerConfig
 
 
@@ -41,6 +42,7 @@ class Exact:
     @dataclass(kw_only=True)
     class Config:
         margin: float = 0.5
+        file: str = ""
 
 
 @pytest.fixture
@@ -102,6 +104,45 @@ def test_what_cannot_be_run_is_told_with_key_value_and_choices(
         load_config(Run, [f"config={yaml}", *words])
     for part in parts:
         assert part in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("max_prompt_len=3", "model.max_prompt_length"),
+        ("model.num_generation=3", "tasks.<name>.num_generations"),
+        ("bet=1", "tasks.<name>.algorithm.beta"),
+        ("tasks.shapes.lerning_rate=1", "learning_rate"),
+        ("~tasks.shape", "shapes"),
+    ],
+)
+def test_a_key_that_another_section_has_is_found_there(word: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"Did you mean '{meant}'"):
+        load_config(RLConfig, ["config=configs/rl/quickstart.yaml", word])
+
+
+@pytest.mark.parametrize("word", ["x" * 5000 + "=1", f"steps={'x' * 5000}", f"kind={'x' * 5000}"])
+def test_a_message_quotes_the_beginning_of_a_long_word(word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(Run, [word])
+    assert len(str(caught.value)) < 700
+
+
+def test_paths_below_a_home_folder_are_written_out_wherever_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = "output_dir: ~/runs/a\ntasks: {shapes: {rewards: [{name: '~/r.py:f', file: ~/w}]}}"
+    (tmp_path / "run.yaml").write_text(f"config: configs/rl/quickstart.yaml\n{text}\n")
+    (tmp_path / "r.py").write_text("def f(samples, file): return []")
+    (tmp_path / "top.yaml").write_text("config: ~/run.yaml\n")
+    words = ["model.path=~/model", "tasks.shapes.prompts=~/p.jsonl", "hub_model_id=~nobody"]
+    run = load_config(RLConfig, ["config=~/top.yaml", *words])
+    task, home = run.tasks["shapes"], str(tmp_path)
+    assert (run.output_dir, run.model.path) == (f"{home}/runs/a", f"{home}/model")
+    assert task.rewards == [{"name": f"{home}/r.py:f", "file": f"{home}/w"}]
+    assert task.prompts == f"{home}/p.jsonl" and run.hub_model_id == "~nobody"
+    assert build_options({"e": Exact}, {"name": "e", "file": "~/x"}, "e").file == f"{home}/x"
 
 
 def test_a_setting_may_be_named_by_another_in_any_layer(yaml: Path) -> None:

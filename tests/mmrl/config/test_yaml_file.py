@@ -75,3 +75,45 @@ def test_the_command_that_writes_an_input_is_found_in_the_file_that_names_it(
     )
     with pytest.raises(ConfigError, match=r"Write it first:\n  python write\.py"):
         load_ready(Run, [f"config={tmp_path / 'run.yaml'}"])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"root:x:0:0:root\n" * 200, "must hold `key: value` lines"),
+        (b"a text of some words\n" * 200, "must hold `key: value` lines"),
+        (b"- a\n- b\n" * 500, "must hold `key: value` lines"),
+        (b"5", "must hold `key: value` lines"),
+        (bytes(range(256)) * 20, "is not readable as YAML"),
+        (b"\0" * 5000, "is not readable as YAML"),
+        (b"a: b\n" * 2**18, "must be a YAML of settings, but has 1,310,720 bytes"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused_in_a_few_words(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigError, match=said) as caught:
+        read_yaml(str(tmp_path / "file"))
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("quikstart", "'configs/rl/quickstart.yaml'"),
+        ("rl/quickstart.yaml", "'configs/rl/quickstart.yaml'"),
+        ("configs/quickstart.yaml", "'configs/rl/quickstart.yaml'"),
+        ("configs/rl/quickstart.yml", "'configs/rl/quickstart.yaml'"),
+        ("my_rum.yaml", "'my_run.yml'"),
+        ("my_run", "'my_run.yml'"),
+    ],
+)
+def test_the_nearest_file_of_the_folder_or_of_those_shipped_is_suggested(
+    name: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_run.yml").write_text("steps: 3\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"no such file. Did you mean {meant}") as caught:
+        read_yaml(name)
+    assert len(str(caught.value)) < 600

@@ -6,14 +6,15 @@ from mmrl.run.curves import Series, line_plot
 
 
 def test_every_curve_is_drawn_and_named_with_its_first_and_last_value() -> None:
+    names = ["a <b>", "cost in $ and $x_{", r"\$2^$", "_hidden"]
     curves = [
-        Series("a <b>", [(0, 1.0), (1, 2.0)], "#ff0000"),
+        *(Series(name, [(0, 1.0), (1, 2.0)], "#ff0000") for name in names),
         Series("", [(0, 0.0), (1, 1.0)], "#00ff00"),
     ]
-    svg = line_plot(curves, "step")
+    svg = line_plot(curves, "step", "$ per $sample")
     assert "stroke: #ff0000" in svg and "stroke: #00ff00" in svg
     texts = [each.text for each in ElementTree.fromstring(svg).iter() if each.tag.endswith("text")]
-    assert "a <b>: 1 → 2" in texts and "step" in texts
+    assert {f"{name}: 1 → 2" for name in names} | {"step", "$ per $sample"} <= {*texts}
     assert not any(text and text.startswith(": ") for text in texts)
 
 

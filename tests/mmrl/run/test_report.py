@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -32,7 +33,9 @@ def test_the_report_shows_scores_before_and_after_curves_and_images(tmp_path: Pa
     page = write_report(_run(tmp_path / "run")).read_text()
     assert "0.250 ± 0.020" in page and "0.500 ± 0.030" in page and "+0.250" in page
     assert "<td>colors</td><td>0.125 ± 0.010</td>" in page
-    assert page.count("data:image/png;base64,") == 2
+    [pair] = re.findall(r'<div class="task">.*?</div>', page)
+    assert re.findall("<figcaption>(.*?)<", pair) == ["step 0", "step 3"]
+    assert "{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px" in page
     assert "reward: 0.1 → 0.3" in page
     assert "1.5 minutes" in page
 
@@ -62,6 +65,23 @@ def test_after_a_resume_the_last_value_of_a_step_counts(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (found,) = series(read_metrics(tmp_path / "metrics.jsonl"), "^reward$")
     assert found.points == [(1, 1.0), (2, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "said"),
+    [
+        ([0.5], "0.500 over the only one of the logged steps"),
+        ([0.25, 0.75], "0.250 over the first and 0.750 over the last 1 of 2 logged steps"),
+        ([*range(10)], "0.500 over the first and 8.500 over the last 2 of 10 logged steps"),
+        ([*range(100)], "9.500 over the first and 89.500 over the last 20 of 100 logged steps"),
+    ],
+)
+def test_the_first_steps_are_compared_with_others_at_the_end(
+    rewards: list[float], said: str, tmp_path: Path
+) -> None:
+    lines = [{"step": n + 1, "reward": reward} for n, reward in enumerate(rewards)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert f"Mean reward of the rollouts: {said}." in write_report(tmp_path).read_text()
 
 
 def test_a_run_of_several_tasks_names_the_reward_of_each(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which checkpoints a run keeps beside the last ones."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from mmrl.config import ConfigError
 from mmrl.run.checkpoint import checkpoint_steps
+from mmrl.runtime.interrupt import Interrupted
 from mmrl.sft import train
 from mmrl.training.best_checkpoint import BestCheckpoint
 from scripts.miniature.reconstruction import Reconstruction
@@ -51,6 +53,26 @@ def test_a_step_whose_evaluation_is_the_best_gets_a_checkpoint_and_may_be_the_fi
     assert same_weights(run / "final", run / "checkpoints" / "1")
     assert not same_weights(run / "final", run / "checkpoints" / "4")
     assert "best checkpoint so far: step 1, eval/score 0.5" in (run / "train.log").read_text()
+
+
+def test_a_run_from_another_runs_checkpoint_keeps_it_where_it_stays_the_best_or_is_the_last(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = train(settings(images, tmp_path / "first", max_steps=4))
+    start = first / "checkpoints" / "4"
+    best = {"metric_for_best_model": "loss", "load_best_model_at_end": True}
+    on = settings(images, tmp_path / "on", resume_from_checkpoint=str(start), **best)
+    monkeypatch.setitem(VALUES, 4, 0.1)
+    assert same_weights(train(on) / "final", start)
+    assert checkpoint_steps(tmp_path / "on" / "checkpoints") == [4]
+
+    def stop(self: Reconstruction, folder: Path, step: int) -> dict[str, float]:
+        raise Interrupted
+
+    monkeypatch.setattr(Reconstruction, "evaluate", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(dataclasses.replace(on, output_dir=str(tmp_path / "stopped")))
+    assert checkpoint_steps(tmp_path / "stopped" / "checkpoints") == [4], "auto goes on from it"
 
 
 def test_a_metric_that_no_evaluation_has_is_refused_with_those_there_are(

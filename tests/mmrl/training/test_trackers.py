@@ -29,7 +29,7 @@ NASTY = "</code><script>alert(1)</script>\n```\n# no heading"
 
 
 def shown(folder: Path) -> EventAccumulator:
-    [events] = folder.glob("mmrl/events.out.tfevents*")
+    [events] = folder.rglob("*tfevents*")  # TensorBoard lists each folder that has some as a run
     found = EventAccumulator(str(events), size_guidance={"images": 0, "tensors": 0})
     found.Reload()
     return found
@@ -43,7 +43,7 @@ def texts() -> Evaluation:
 def tracked(folder: Path, name: str, **options: Any) -> Accelerator:
     place = ProjectConfiguration(logging_dir=str(folder / "tensorboard"))
     accelerator = Accelerator(cpu=True, log_with=[name], project_config=place)
-    accelerator.init_trackers("mmrl", {}, options)
+    accelerator.init_trackers("mmrl", None, options)
     return accelerator
 
 
@@ -76,6 +76,8 @@ def test_tensorboard_shows_the_metrics_of_a_supervised_run(images: Path, tmp_pat
     found = shown(run / "tensorboard")
     assert {"loss", "grad_norm", "eval/pixel_l1"} <= set(found.Tags()["scalars"])
     assert [event.step for event in found.Scalars("eval/pixel_l1")] == [2, 4]
+    [settings] = found.Tensors("settings/text_summary")
+    assert b"max_steps: 4" in settings.tensor_proto.string_val[0]
 
 
 def test_tensorboard_shows_texts_as_they_are_with_their_scores(tmp_path: Path) -> None:
