@@ -12,7 +12,7 @@ from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.run.hub_upload import UploadError
 from mmrl.runtime.divergence import DivergenceError
-from mmrl.runtime.peers import PeerLostError
+from mmrl.runtime.watchdog import PeerLostError
 
 ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError, UploadError
 
