@@ -22,7 +22,7 @@ from mmrl.runtime.interrupt import end_at_once
 
 logger = logging.getLogger(__name__)
 BEAT = 1.0
-"""Seconds between two looks at the progress."""
+"""Seconds between two checks of the progress."""
 GRACE = 30.0
 """Seconds added to the limit of a process that waits in a collective; collectives wait longer."""
 COLLECTIVE = re.compile("torch/distributed/|deepspeed/comm/")
