@@ -11,7 +11,7 @@ from mmrl.preflight.planned_launch import use_launch
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.run.checkpoint import CheckpointError
 from mmrl.runtime.divergence import DivergenceError
-from mmrl.runtime.peers import PeerLostError
+from mmrl.runtime.watchdog import PeerLostError
 
 ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError
 

@@ -18,8 +18,7 @@ from mmrl.run.run_log import RunLog
 from mmrl.run_config import RunConfig
 from mmrl.runtime.computation import choose_together
 from mmrl.runtime.launch import check_launch, join_processes
-from mmrl.runtime.peers import end_with_launcher, explain_lost_peers
-from mmrl.runtime.watchdog import watch_run
+from mmrl.runtime.watchdog import end_with_launcher, explain_lost_peers, watch_run
 
 AFTER_WATCHDOG = 60.0
 """Seconds by which collectives wait longer than the watchdog, which says more."""
