@@ -2,8 +2,8 @@
 
 - `reference/settings/<command>.md`: the settings of each command, from its dataclasses.
 - `reference/settings/rewards.md`: the options of each reward, from its constructor.
-- `{{ configurations FOLDER }}` in a page: the YAML files of that folder with their first line.
-- `{{ lines PATH }}` in a page: the number of lines of that file.
+- `reference/api.md`: the docstrings of the names in `reference/python.md`.
+- files of the repository that pages link to, under their own paths.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ sys.path.insert(0, str(ROOT))
 
 from mmrl.config.help import Usage  # noqa: E402
 from mmrl.config.setting_docs import Setting, component_summary, options_class, settings  # noqa: E402
-from mmrl.config.shipped import first_line, shipped  # noqa: E402
 from mmrl.rewards import REWARDS  # noqa: E402
 
-FOLDER = "reference/settings"
+OUTSIDE = re.compile(r"(\]\((?:\.\./)*)\.\./((?:configs|datasets)/[^)#]+)")
+"""A link from a page to a file outside docs/: what stays of it, and the file."""
 ELSEWHERE = "https://unpkg.com/iframe-worker/shim"
 """Where the theme would load that script from."""
 COMMANDS = {
@@ -39,19 +39,20 @@ COMMANDS = {
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages, and the images that belong to a data set's card."""
+    """Add the generated pages, and the files outside docs/ that pages link to."""
     from mkdocs.structure.files import File
 
-    preview = ROOT / "datasets" / "shapes" / "preview.png"
-    files.append(File.generated(config, "images/shapes.png", abs_src_path=str(preview)))
+    pages = [file.content_string for file in files.documentation_pages()]
+    for path in sorted({path for page in pages for _, path in OUTSIDE.findall(page)}):
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     for name, content in generated_pages().items():
-        files.append(File.generated(config, f"{FOLDER}/{name}.md", content=content))
+        files.append(File.generated(config, f"reference/{name}.md", content=content))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the parts of a page that are generated."""
-    return filled(markdown)
+    """Lead links out of docs/ to the files that were added."""
+    return OUTSIDE.sub(r"\1\2", markdown)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
@@ -79,27 +80,17 @@ def on_post_build(config: Any) -> None:
 def generated_pages() -> dict[str, str]:
     """Name and text of every generated page."""
     pages = {
-        name: command_page(importlib.import_module(module).USAGE)
+        f"settings/{name}": command_page(importlib.import_module(module).USAGE)
         for name, module in COMMANDS.items()
     }
-    return {**pages, "rewards": rewards_page()}
+    return {**pages, "settings/rewards": rewards_page(), "api": api_page()}
 
 
-def filled(markdown: str) -> str:
-    """A page with its `{{ … }}` filled in."""
-    markdown = re.sub(r"{{ configurations (\w+) }}", lambda m: configurations(m[1]), markdown)
-    return re.sub(r"{{ lines (\S+) }}", lambda m: str(line_count(m[1])), markdown)
-
-
-def line_count(path: str) -> int:
-    """Lines of a file of the repository."""
-    return len((ROOT / path).read_text(encoding="utf-8").splitlines())
-
-
-def configurations(folder: str) -> str:
-    """A table of the YAML files of a folder of `configs/`."""
-    rows = [f"| `{path.stem}` | {first_line(path)} |" for path in shipped(folder)]
-    return "\n".join(["| name | what it is for |", "| --- | --- |", *rows])
+def api_page() -> str:
+    """What mkdocstrings fills with the docstring of every name of the Python surface."""
+    table = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    names = re.findall(r"^\| `(mmrl[\w.]+)`", table, re.MULTILINE)
+    return "# Docstrings\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
 
 
 def command_page(usage: Usage) -> str:

@@ -49,9 +49,17 @@ def unread_options(config: Any, registry: Mapping[str, Any], chosen: str) -> dic
         registry: entries by name.
         chosen: name of the one in use.
     """
-    readers: dict[str, list[str]] = {}
-    for name, entry in registry.items():
-        for field in fields(entry.Config):
-            if getattr(config, field.name) != field.default:
-                readers.setdefault(field.name, []).append(name)
-    return {key: names for key, names in readers.items() if chosen not in names}
+    changed = {
+        field.name
+        for entry in registry.values()
+        for field in fields(entry.Config)
+        if getattr(config, field.name) != field.default
+    }
+    found = {key: readers(key, registry) for key in changed}
+    return {key: names for key, names in found.items() if chosen not in names}
+
+
+def readers(key: str, registry: Mapping[str, Any]) -> list[str]:
+    """The entries that read a setting: those whose `Config` declares it."""
+    has = {name: getattr(entry, "Config", NoOptions) for name, entry in registry.items()}
+    return [name for name, cls in has.items() if any(field.name == key for field in fields(cls))]

@@ -8,7 +8,7 @@ from typing import Literal
 from mmrl.config import check
 
 DATASETS = Path(__file__).resolve().parents[2] / "datasets"
-SHIPPED = ("shapes/checkpoints/mmada", "shapes/checkpoints/mmada_questions")
+SHIPPED = ("shapes/checkpoints/mmada_attributes", "shapes/checkpoints/mmada_questions")
 SHIPPED += ("shapes/checkpoints/llada_v", "text/checkpoints/llada", "text/checkpoints/sdar")
 
 

@@ -13,7 +13,8 @@ from mmrl.demo.traces import Trace, sample_trace
 from mmrl.types import Prompt
 
 TASK, NONE = "text_to_image", "none"
-PROMPT = "a red circle left of a blue ring"
+PROMPT, STEPS = "a red circle left of a blue ring", 48
+"""With the first checkpoint and seed 0 the drawing is right."""
 
 
 def draw(
@@ -61,10 +62,12 @@ def build_draw_tab(checkpoints: Checkpoints) -> None:
     with gr.Row():
         left = gr.Dropdown(able, value=able[0], label="checkpoint")
         right = gr.Dropdown([NONE, *able], value=NONE, label="beside it", elem_id="draw_beside")
-    form = build_form("emerge", 20, 0.5)
+    form = build_form("emerge", STEPS, 0.5)
     button = gr.Button("Draw", variant="primary", elem_id="draw")
     with gr.Row():
-        step = gr.Slider(0, 20, 20, step=1, label="after step", buttons=[], elem_id="draw_step")
+        step = gr.Slider(
+            0, STEPS, STEPS, step=1, label="after step", buttons=[], elem_id="draw_step"
+        )
         view = gr.Radio(list(VIEWS), value="result", label="shown", elem_id="draw_view")
     note = gr.Markdown()
     with gr.Row():

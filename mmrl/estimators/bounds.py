@@ -68,7 +68,7 @@ class UpperBoundConfig:
     """Options of bounds with an upper bound."""
 
     eubo_beta: float = 1.5
-    """Exponent of the upper bound (bound: eubo, sandwich)."""
+    """Exponent of the upper bound."""
 
     def __post_init__(self) -> None:
         check(self.eubo_beta >= 1, "algorithm.eubo_beta", self.eubo_beta, "at least 1")
@@ -79,7 +79,7 @@ class SandwichConfig(UpperBoundConfig):
     """Options of the sandwich."""
 
     eubo_weight: float = 0.5
-    """Share of the upper bound where the advantage is negative (bound: sandwich)."""
+    """Share of the upper bound where the advantage is negative."""
 
     def __post_init__(self) -> None:
         share = self.eubo_weight

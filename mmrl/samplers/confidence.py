@@ -20,10 +20,10 @@ class RankConfig:
 
     target: Literal["confidence", "margin", "neg_entropy", "random"] = "confidence"
     """What ranks positions, highest first: the probability of the drawn token, the difference of
-    the two largest, the negative entropy in nats, or chance (static, dynamic)."""
+    the two largest, the negative entropy in nats, or chance."""
     filtered_confidence: bool = False
     """Whether that is of the distribution after temperature, top-k and top-p, as in SDAR's sampler,
-    rather than of the model's own (static, dynamic)."""
+    rather than of the model's own."""
 
     def __post_init__(self) -> None:
         check_choice("sampler.target", self.target, (*TARGETS, "random"))

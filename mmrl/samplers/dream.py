@@ -42,7 +42,7 @@ class DreamConfig:
     """Options of Dream's samplers."""
 
     eps: float = 1e-3
-    """Time at which denoising ends (origin, maskgit_plus, topk_margin, entropy)."""
+    """Time at which denoising ends."""
 
     def __post_init__(self) -> None:
         check(0 <= self.eps < 1, "sampler.eps", self.eps, "from 0 to below 1")
@@ -54,7 +54,7 @@ class RankedDreamConfig(DreamConfig):
 
     alg_temp: float = 0.0
     """Positions are drawn from the softmax of confidence / alg_temp, without replacement; 0 takes
-    the most certain (maskgit_plus, topk_margin, entropy)."""
+    the most certain."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,9 +23,9 @@ class DynamicConfig(RankConfig):
     """Options of the dynamic rule."""
 
     threshold: float = 0.9
-    """Positions at least this certain are written (dynamic); at most 0 for neg_entropy."""
+    """Positions at least this certain are written; at most 0 for neg_entropy."""
     at_least: Literal["one", "quota"] = "one"
-    """Positions that a step writes where fewer are certain: one, or its even share (dynamic)."""
+    """Positions that a step writes where fewer are certain: one, or its even share."""
 
     def __post_init__(self) -> None:
         check_choice("sampler.at_least", self.at_least, ("one", "quota"))

@@ -24,7 +24,7 @@ class EntropyBoundConfig:
     """Options of the entropy-bounded rule."""
 
     entropy_bound: float = 0.35
-    """Sum of the entropies, in nats, of what a step writes (entropy_bounded)."""
+    """Sum of the entropies, in nats, of what a step writes."""
 
     def __post_init__(self) -> None:
         check(self.entropy_bound >= 0, "sampler.entropy_bound", self.entropy_bound, "0 or more")

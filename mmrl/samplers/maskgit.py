@@ -28,9 +28,9 @@ class MaskgitConfig(ScheduleConfig):
     """Options of the MaskGIT rule."""
 
     choice_temperature: float = 1.0
-    """Starting scale of the Gumbel noise on the confidence (maskgit)."""
+    """Starting scale of the Gumbel noise on the confidence."""
     annealing: Literal["product", "linear"] = "product"
-    """How that scale falls over the steps: as MMaDA's, or linearly as aMUSEd's (maskgit)."""
+    """How that scale falls over the steps: as MMaDA's, or linearly as aMUSEd's."""
 
     def __post_init__(self) -> None:
         check_choice("sampler.annealing", self.annealing, ("product", "linear"))

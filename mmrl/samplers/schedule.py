@@ -38,7 +38,7 @@ class ScheduleConfig:
     choices: ClassVar = {"schedule": SCHEDULES}
 
     schedule: str = "cosine"
-    """Masking schedule: cosine, linear, pow or sigmoid (emerge, maskgit, lumina)."""
+    """Masking schedule: cosine, linear, pow or sigmoid."""
 
     def __post_init__(self) -> None:
         check_choice("sampler.schedule", self.schedule, SCHEDULES)

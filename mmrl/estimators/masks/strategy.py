@@ -39,7 +39,8 @@ class RisingRateConfig(MaskConfig):
     """Options of strategies whose rate rises over the inner iterations."""
 
     min_mask_rate: float = 0.0
-    """Lowest share of hidden positions; the last iteration of random hides all."""
+    """Lowest share of hidden positions. random and ar_like rise from it to all over num_iterations,
+    so that it changes nothing where that is 1."""
 
     def __post_init__(self) -> None:
         rate = self.min_mask_rate

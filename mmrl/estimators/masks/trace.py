@@ -54,7 +54,7 @@ class TraceConfig(SliceConfig):
     choices: ClassVar = {"position_term": POSITION_TERMS}
 
     position_term: str = "none"
-    """Whether the choice of positions is scored too: none or plackett_luce (mask: trace)."""
+    """Whether the choice of positions is scored too: none or plackett_luce."""
 
     def __post_init__(self) -> None:
         check_choice("algorithm.position_term", self.position_term, POSITION_TERMS)

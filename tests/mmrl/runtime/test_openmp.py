@@ -1,0 +1,78 @@
+"""What the commands set before torch is imported: its OpenMP sleeps where only the CPU computes."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")
+HIDING = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ACCELERATE_USE_CPU",
+)
+ASLEEP = {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def run(code: str, **variables: str) -> subprocess.CompletedProcess:
+    kept = {k: v for k, v in os.environ.items() if k not in (*NAMES, *HIDING)}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=kept | variables, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "seen"),
+    [
+        (NO_GPU, ASLEEP),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, ASLEEP),
+        ({"HIP_VISIBLE_DEVICES": ""}, ASLEEP),
+        ({"CUDA_VISIBLE_DEVICES": "0", "ACCELERATE_USE_CPU": "true"}, ASLEEP),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, {}),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8d2f,MIG-1"}, {}),
+        ({"ROCR_VISIBLE_DEVICES": "1"}, {}),
+        ({**NO_GPU, "GOMP_SPINCOUNT": "5"}, {**ASLEEP, "GOMP_SPINCOUNT": "5"}),
+        ({**NO_GPU, "KMP_BLOCKTIME": "1"}, {**ASLEEP, "KMP_BLOCKTIME": "1"}),
+        ({**NO_GPU, "OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+    ],
+)
+def test_openmp_sleeps_on_a_cpu_unless_the_user_says_otherwise(variables: dict, seen: dict) -> None:
+    code = "import mmrl, os, json, sys; print(json.dumps([sorted(sys.modules), dict(os.environ)]))"
+    modules, environment = json.loads(run(code, **variables).stdout)
+    assert {name: environment[name] for name in NAMES if name in environment} == seen
+    assert "torch" not in modules
+
+
+def test_the_openmp_of_torch_reads_it() -> None:
+    shown = run("import mmrl, torch", **NO_GPU, OMP_DISPLAY_ENV="verbose").stderr
+    if "GOMP_SPINCOUNT" not in shown:
+        pytest.skip("this torch has another OpenMP than libgomp")
+    assert "GOMP_SPINCOUNT = '0'" in shown
+
+
+def programs() -> list[Path]:
+    found = [path for folder in ("scripts", "datasets") for path in (ROOT / folder).rglob("*.py")]
+    return [path for path in found if '\nif __name__ == "__main__"' in path.read_text()]
+
+
+@pytest.mark.parametrize("path", programs(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_scripts_import_mmrl_before_anything_with_torch(path: Path) -> None:
+    names = [
+        name.partition(".")[0]
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [a.name for a in node.names]
+        )
+    ]
+    heavy = {"torch", "accelerate", "transformers", "safetensors", "peft", "diffusers"}
+    first = next((name for name in names if name in {"mmrl", *heavy}), "mmrl")
+    assert first == "mmrl"
