@@ -33,14 +33,15 @@ from mmrl.models.families.pipeline import (
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.stored_weights import StoredWeights
+from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import list_quantized, quantizer, replace_layers
 from mmrl.models.quantization_config import QuantizationConfig
+from mmrl.models.settings_file import read_settings_file
 from mmrl.models.source import find_directory
 from mmrl.models.weights import (
     DIFFUSERS_NAME,
     check_weights,
-    locate_tensors,
     read_headers,
     read_weights,
     resolve_dtype,
@@ -143,8 +144,8 @@ def defer_weights(
     adapter: Path | None,
 ) -> None:
     """Let a network on the meta device know where its weights are; arguments of `fill_network`."""
-    names, places = names_of(model), locate_tensors(network_directory(whole))
-    files = {key: (places[name], name) for key, name in names.items()}
+    names, headers = names_of(model), read_headers(network_directory(whole))
+    files = {key: (headers[name].path, name) for key, name in names.items()}
     model.to(dtype)
     model.stored = StoredWeights(files, dtype, device)
     if adapter is not None:
@@ -191,11 +192,11 @@ def outline(directory: Path) -> Network:
         read_headers(directory / TEXT_ENCODER)  # says whether it is there and whole
     family = get_family(config)
     rows = tensors.get(family.KEYS.get("embed.weight", ""))
-    if rows is not None and rows.ndim == 2:
+    if rows is not None and len(rows.shape) == 2:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
     try:
         with torch.device("meta"):
-            model = build_network(config)
+            model = build_network(config, len(tensors))
     except ValueError as error:
         raise ValueError(
             f"'{directory}' cannot be loaded: {error}. Check that config.json belongs to its"
@@ -209,9 +210,11 @@ def outline(directory: Path) -> Network:
     return model
 
 
-def build_network(config: Mapping[str, Any]) -> Network:
-    """The network of a config.json of a known family, with weights as layers draw them."""
-    model = get_family(config).network(config)
+def build_network(config: Mapping[str, Any], stored: int | None = None) -> Network:
+    """The network of a config.json of a known family, with weights as layers draw them; `stored`
+    and errors as of `limit_tensors`."""
+    with limit_tensors(config, stored):
+        model = get_family(config).network(config)
     model.public_config = dict(config)
     return model
 
@@ -329,12 +332,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no config.json; it is not a model checkpoint")
-    try:
-        config = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON ({error}); copy or download it again") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} holds no settings but {type(config).__name__}")
+    config = read_settings_file(path)
     try:
         family = get_family(config)
     except ValueError as error:

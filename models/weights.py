@@ -9,18 +9,20 @@ later, by another thread, while training goes on:
         write()
 """
 
-import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from mmrl.models.settings_file import read_settings_file
 
 INDEX_NAME = "model.safetensors.index.json"
 PICKLED_NAME = "pytorch_model.bin"
@@ -32,6 +34,11 @@ WHOLE_NAMES = (
 )
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
+_STORED = {
+    **{"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "F64": torch.float64},
+    **{"I64": torch.int64, "I32": torch.int32, "I8": torch.int8, "BOOL": torch.bool},
+}
+"""Dtypes by their names in safetensors, where they are known here."""
 
 
 _writes: ContextVar[list[Callable[[], None]] | None] = ContextVar("deferred writes", default=None)
@@ -48,6 +55,14 @@ def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
     return DTYPES[dtype]
+
+
+class Header(NamedTuple):
+    """What a file says of a tensor before it is read; `dtype` is a name where torch has none."""
+
+    path: Path
+    shape: torch.Size
+    dtype: torch.dtype | str
 
 
 def read_weights(
@@ -71,12 +86,12 @@ def read_weights(
 
     Raises:
         FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
-        ValueError: a file is truncated or not what its name says.
+        ValueError: a file is truncated or not what its name says, or a value is not finite.
     """
     return {
-        name: (convert or {}).get(name, _keep)(tensor.to(device, dtype))
+        name: (convert or {}).get(name, _keep)(tensor)
         for path in _files(directory, pickled)
-        for name, tensor in read_tensors(path, device)
+        for name, tensor in read_tensors(path, device, dtype)
     }
 
 
@@ -84,8 +99,8 @@ def _keep(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
-    """Every tensor of a directory on the meta device: its name and shape, for all files at once.
+def read_headers(directory: Path, pickled: bool = False) -> dict[str, Header]:
+    """What the files of a directory say of their tensors.
 
     Of safetensors only the headers are read, which also say how long the file has to be.
 
@@ -96,30 +111,80 @@ def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     Raises:
         FileNotFoundError, ValueError: see `read_weights`.
     """
-    return {
-        name: torch.empty(shape, device="meta")
-        for path in _files(directory, pickled)
-        for name, shape in read_shapes(path)
-    }
+    found = {}
+    for path in _files(directory, pickled):
+        found |= read_header(path)
+    return found
 
 
-def locate_tensors(directory: Path) -> dict[str, Path]:
-    """The safetensors file of every tensor of a directory; errors of `read_weights`."""
-    return {name: path for path in _files(directory, False) for name, _ in read_shapes(path)}
+def read_header(path: Path) -> dict[str, Header]:
+    """What a file says of its tensors; errors of `read_tensors`."""
+    if path.name == PICKLED_NAME:
+        return {name: Header(path, t.shape, t.dtype) for name, t in _read_pickled(path).items()}
+    found = {}
+    with _open(path) as file:
+        for name in file.keys():  # noqa: SIM118
+            part = file.get_slice(name)
+            dtype = _STORED.get(part.get_dtype(), part.get_dtype())
+            found[name] = Header(path, torch.Size(part.get_shape()), dtype)
+    return found
+
+
+def read_tensors(
+    path: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a file, one at a time, so that a conversion never holds two copies of it.
+    Safetensors are read straight to a GPU.
+
+    Raises:
+        ValueError: it is truncated or not what its name says, or a value is not finite in `dtype`.
+    """
+    if path.name == PICKLED_NAME:
+        for name, tensor in _read_pickled(path).items():
+            yield name, check_finite(tensor.to(device, dtype), path, name)
+        return
+    # of other devices safetensors knows some by other names than torch: cpu:0
+    place = str(device) if torch.device(device).type == "cuda" else "cpu"
+    with _open(path, place) as file:
+        for name in file.keys():  # noqa: SIM118
+            yield name, check_finite(file.get_tensor(name).to(device, dtype), path, name)
 
 
 def read_rows(path: Path, name: str, rows: slice) -> Tensor:
     """Some rows of a tensor of a safetensors file, as a view of the mapped file; the file is mapped
-    as long as the view exists.
+    as long as the view exists. Their values are not checked, see `check_finite`.
 
     Raises:
         ValueError: the file is truncated or not what its name says.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.get_slice(name)[rows]
-    except (SafetensorError, OSError) as error:
-        raise ValueError(_unreadable(path, error)) from error
+    with _open(path) as file:
+        return file.get_slice(name)[rows]
+
+
+def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
+    """A tensor as it is, whose values are all finite.
+
+    The least and the largest value tell: they take one pass and no memory beside the tensor, and
+    NaN wins over numbers.
+
+    Args:
+        tensor: on any device.
+        path: file that it is from.
+        name: its name there.
+
+    Raises:
+        ValueError: it holds NaN or infinity.
+    """
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    if torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
+        return tensor
+    nans, bad = int(tensor.isnan().sum()), int((~tensor.isfinite()).sum())
+    raise ValueError(
+        f"'{path}': {name} as {tensor.dtype} holds {nans} NaN and {bad - nans} infinite values of"
+        f" {tensor.numel()}. The file is damaged, of training that diverged, or of a wider dtype:"
+        " copy or download it again, take an earlier checkpoint, or load it in that dtype."
+    )
 
 
 def write_weights(
@@ -173,28 +238,48 @@ def keep_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return deepcopy(dict(tensors))  # which keeps what is shared shared
 
 
-def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:
-    """Compare names and shapes.
+def check_weights(
+    given: Mapping[str, Tensor | Header], expected: Mapping[str, Tensor], source: str
+) -> None:
+    """Raise a ValueError for what `list_differences` lists."""
+    if problems := list_differences(given, expected):
+        raise ValueError(
+            f"The tensors of '{source}' do not fit the network of its config.json: {problems}."
+            " Check that config.json belongs to these weights."
+        )
 
-    Raises:
-        ValueError: lists the missing, unexpected and wrongly shaped tensors.
-    """
-    shapes = [
-        f"{key} is {tuple(given[key].shape)}, expected {tuple(expected[key].shape)}"
-        for key in sorted(given.keys() & expected.keys())
-        if given[key].shape != expected[key].shape
-    ]
+
+def list_differences(given: Mapping[str, Tensor | Header], expected: Mapping[str, Tensor]) -> str:
+    """The tensors that are missing, unexpected, of the wrong shape, or of a dtype that weights do
+    not have: they would be read as other numbers than were meant."""
+    both = sorted(given.keys() & expected.keys())
     found = {
         "missing": sorted(expected.keys() - given.keys()),
         "unexpected": sorted(given.keys() - expected.keys()),
-        "of the wrong shape": shapes,
+        "of the wrong shape": [
+            f"{key} is {tuple(given[key].shape)}, expected {tuple(expected[key].shape)}"
+            for key in both
+            if given[key].shape != expected[key].shape
+        ],
+        f"of another dtype than {', '.join(DTYPES)}": [
+            f"{key} is {given[key].dtype}" + _in_file(given[key])
+            for key in both
+            if not is_weight(given[key], expected[key])
+        ],
     }
-    problems = [f"{len(keys)} {kind}: {list_first(keys)}" for kind, keys in found.items() if keys]
-    if problems:
-        raise ValueError(
-            f"The tensors of '{source}' do not fit the network of its config.json: "
-            f"{'; '.join(problems)}. Check that config.json belongs to these weights."
-        )
+    return "; ".join(
+        f"{len(keys)} {kind}: {list_first(keys)}" for kind, keys in found.items() if keys
+    )
+
+
+def _in_file(tensor: Tensor | Header) -> str:
+    return f" in '{tensor.path}'" if isinstance(tensor, Header) else ""
+
+
+def is_weight(given: Tensor | Header, expected: Tensor) -> bool:
+    """Whether a tensor has a dtype of weights, or that of an expected one that holds integers."""
+    allowed = DTYPES.values() if expected.is_floating_point() else (expected.dtype,)
+    return given.dtype in allowed
 
 
 def _files(directory: Path, pickled: bool) -> Iterable[Path]:
@@ -211,52 +296,30 @@ def _files(directory: Path, pickled: bool) -> Iterable[Path]:
 
 
 def _shards(index: Path) -> list[Path]:
-    try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(_unreadable(index, error)) from error
-    outside = [name for name in names if Path(name).name != name]
+    places = read_settings_file(index).get("weight_map")
+    names = set(places.values()) if isinstance(places, dict) else {None}
+    outside = [str(name) for name in names if not isinstance(name, str) or Path(name).name != name]
     if outside:
         raise ValueError(
-            f"'{index}' names {list_first(outside)}: a shard must be a file beside it. Copy or"
-            " download the index again."
+            f"'{index}' names {list_first(sorted(outside))} in weight_map: a shard must be a file"
+            " beside it. Copy or download the index again."
         )
-    absent = [name for name in names if not (index.parent / name).is_file()]
+    absent = sorted(name for name in names if not (index.parent / name).is_file())
     if absent:
         raise FileNotFoundError(
             f"'{index}' names {len(absent)} shards that are not there: {list_first(absent)}."
             " Copy or download them again."
         )
-    return [index.parent / name for name in names]
+    return [index.parent / name for name in sorted(names)]
 
 
-def read_tensors(path: Path, device: torch.device | str = "cpu") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a file, one at a time, so that a conversion never holds two copies of it.
-    Safetensors are read straight to a GPU.
-
-    Raises:
-        ValueError: it is truncated or not what its name says.
-    """
-    if path.name == PICKLED_NAME:
-        yield from _read_pickled(path).items()
-        return
-    # of other devices safetensors knows some by other names than torch: cpu:0
-    place = str(device) if torch.device(device).type == "cuda" else "cpu"
+@contextmanager
+def _open(path: Path, device: str = "cpu") -> Iterator[Any]:
     try:
-        with safe_open(path, framework="pt", device=place) as file:
-            for name in file.keys():  # noqa: SIM118
-                yield name, file.get_tensor(name)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(_unreadable(path, error)) from error
-
-
-def read_shapes(path: Path) -> list[tuple[str, Sequence[int]]]:
-    """Names and shapes of the tensors of a file; arguments and errors of `read_tensors`."""
-    if path.name == PICKLED_NAME:
-        return [(name, tensor.shape) for name, tensor in _read_pickled(path).items()]
-    try:
-        with safe_open(path, framework="pt") as file:
-            return [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
+        if not path.is_file():  # to open a pipe waits for ever
+            raise OSError("it is no regular file")
+        with safe_open(path, framework="pt", device=device) as file:
+            yield file
     except (SafetensorError, OSError) as error:
         raise ValueError(_unreadable(path, error)) from error
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmrl.config import ConfigError
 from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
+from mmrl.models.settings_file import read_settings_file
 from mmrl.pretrained.model_config import ModelConfig
 
 if TYPE_CHECKING:
@@ -26,18 +25,15 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
     adapter, and what `read_pipeline` makes of a pipeline; None if neither.
 
     Raises:
-        ConfigError: it is not JSON.
-        FileNotFoundError, ValueError: see `read_pipeline`.
+        ConfigError: see `read_settings_file`.
+        FileNotFoundError, ValueError: see `find_base` and `read_pipeline`.
     """
     from mmrl.models.adapter_source import find_base
     from mmrl.models.families.pipeline import INDEX, read_pipeline
 
     path, adapter = path_or_hub_id, adapter_directory(path_or_hub_id)
     if adapter is not None:
-        try:
-            path = str(find_base(adapter))
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        path = str(find_base(adapter))
     file, index = known_file(path, "config.json"), known_file(path, INDEX)
     if file is None and index is not None:
         try:
@@ -45,12 +41,7 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
         except FileNotFoundError:
             if Path(path).expanduser().is_dir():
                 raise
-    if file is None:
-        return None
-    try:
-        return json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"'{file}' is not JSON ({error}). Copy or download it again.") from error
+    return None if file is None else read_settings_file(file)
 
 
 def known_file(path_or_hub_id: str, name: str) -> Path | None:
