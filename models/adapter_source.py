@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mmrl.models.settings_file import read_settings_file
+from mmrl.config.settings_file import read_settings_file
 
 ADAPTER_CONFIG = "adapter_config.json"
 _NEEDED = {"peft_type": str, "base_model_name_or_path": str, "r": int, "lora_alpha": int | float}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
-from mmrl.models.settings_file import read_settings_file
 from mmrl.pretrained.model_config import ModelConfig
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mmrl.config import ConfigError
+from mmrl.config.checks import ConfigError
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
