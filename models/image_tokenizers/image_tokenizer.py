@@ -35,6 +35,8 @@ class ImageTokenizer(nn.Module):
     Config: type[Any]
     """Dataclass of the keys of config.json, of a network that is built from one."""
     config: Any
+    source: str | None = None
+    """Absolute path or hub id that it was loaded from."""
 
     @classmethod
     def known_keys(cls) -> set[str]:
@@ -167,6 +169,8 @@ def load_vq(
     outline_vq(directory)
     vq = _build(directory)
     vq.load_tensors(read_weights(directory, pickled=True), precision, str(directory))
+    path = Path(path_or_hub_id).expanduser()
+    vq.source = str(path.resolve() if path.is_dir() else path_or_hub_id)
     return vq.to(device).eval().requires_grad_(False)
 
 
