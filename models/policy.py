@@ -21,6 +21,7 @@ from mmrl.models.adapter_source import is_adapter
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import add_missing_tokens
 from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
+from mmrl.models.families.tokenizer_fit import check_tokenizer
 from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, SUBFOLDER
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
 from mmrl.models.image_tokenizers.named import KEY, find_vq, name_vq, resolve_vq
@@ -211,24 +212,9 @@ def build_layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    if len(tokenizer) > network.vocab_size:
-        raise ValueError(
-            f"the tokenizer has {len(tokenizer)} tokens and the checkpoint"
-            f" {network.vocab_size} vocabulary rows: they do not belong together"
-        )
-    layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
-    given = network.public_config.get("mask_token_id")
-    mask = next((layout.ids["mask"] for layout in layouts.values()), given)
-    if mask is not None and mask >= network.vocab_size:
-        raise ValueError(
-            f"the id of the mask token is {mask}, and the checkpoint has {network.vocab_size}"
-            " vocabulary rows; name the right one as mask_token_id in config.json"
-        )
-    if given not in (None, mask):
-        raise ValueError(
-            f"mask_token_id of config.json is {given!r} and the tokenizer's mask is {mask}: they do"
-            " not belong together"
-        )
+    family = get_family(network.public_config)
+    layouts = family.layouts(network, tokenizer, options, vq)
+    check_tokenizer(network, family, tokenizer, layouts)
     return layouts
 
 

@@ -35,7 +35,7 @@ def move(network: nn.Module) -> None:
 def write(folder: Path, kind: str = "llada", **options: object) -> tuple[MaskedTokenModel, Path]:
     """A base in `folder/base`, and a moved adapter of it in `folder/adapter`."""
     if not (folder / "base").is_dir():
-        network = small_network(vocab_size=130)
+        network = small_network(vocab_size=119)
         network.public_config["mask_token_id"] = 115  # of the small tokenizer
         if kind != "llada":
             network = build_network({**LLADA_V, "vocab_size": 40})
