@@ -178,7 +178,7 @@ def load_policy(
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    network, tokenizer = _outline_with_tokenizer(directory, choices)
+    network, tokenizer = outline_policy(directory, choices)
     if train_vision_tower and network.vision is None:
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
@@ -218,29 +218,22 @@ def build_layouts(
     return layouts
 
 
-def outline_policy(directory: Path, options: LayoutConfig) -> Network:
-    """The network of a directory without its weights, when its tokenizer belongs to it.
+def outline_policy(
+    directory: Path, options: LayoutConfig
+) -> tuple[Network, PreTrainedTokenizerBase]:
+    """The network of a directory without its weights, and its tokenizer, when they belong together.
 
     Raises:
         FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
             read to find them.
     """
-    network, tokenizer = _outline_with_tokenizer(directory, options)
-    with _naming(directory):
-        build_layouts(network, tokenizer, options)
-    return network
-
-
-def _outline_with_tokenizer(
-    directory: Path, options: LayoutConfig
-) -> tuple[Network, PreTrainedTokenizerBase]:
-    """The network without its weights, and the tokenizer with the chat template of a file, where
-    one is named."""
     network = outline(directory)
     set_blocks(network, options)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
         tokenizer.chat_template = read_template(options.chat_template)
+    with _naming(directory):
+        build_layouts(network, tokenizer, options)
     return network, tokenizer
 
 

@@ -297,20 +297,21 @@ def _files(directory: Path, pickled: bool) -> Iterable[Path]:
 
 def _shards(index: Path) -> list[Path]:
     places = read_settings_file(index).get("weight_map")
-    names = set(places.values()) if isinstance(places, dict) else {None}
-    outside = [str(name) for name in names if not isinstance(name, str) or Path(name).name != name]
+    named = list(places.values()) if isinstance(places, dict) else [places]
+    outside = {str(name) for name in named if not isinstance(name, str) or Path(name).name != name}
     if outside:
         raise ValueError(
             f"'{index}' names {list_first(sorted(outside))} in weight_map: a shard must be a file"
             " beside it. Copy or download the index again."
         )
-    absent = sorted(name for name in names if not (index.parent / name).is_file())
+    names = sorted(set(named))
+    absent = [name for name in names if not (index.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(
             f"'{index}' names {len(absent)} shards that are not there: {list_first(absent)}."
             " Copy or download them again."
         )
-    return [index.parent / name for name in sorted(names)]
+    return [index.parent / name for name in names]
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def check_checkpoints(model: ModelConfig) -> None:
         (
             "model.path",
             model.path,
-            lambda found: check_patterns(outline_policy(found, options), model),
+            lambda found: check_patterns(outline_policy(found, options)[0], model),
         ),
         ("model.vq", own_vq(model), outline_vq),
     ):
