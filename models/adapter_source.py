@@ -40,7 +40,7 @@ def read_adapter_config(directory: Path) -> dict[str, Any]:
     path = directory / ADAPTER_CONFIG
     config = read_settings_file(path)
     for key, kind in _NEEDED.items():
-        value = config.get(key)
+        value: Any = config.get(key)
         fits = isinstance(value, kind) and not isinstance(value, bool)
         if not fits or value <= type(value)():  # zero, or an empty text
             raise ValueError(f"{path}: {key} is {value!r}; write what it was trained with")

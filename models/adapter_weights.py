@@ -16,7 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -42,8 +42,8 @@ class Adapter(NamedTuple):
     `scaling`: factor of the product.
     """
 
-    layers: dict[str, dict[str, Any]]
-    full: dict[str, Any]
+    layers: dict[str, dict[str, Tensor]]
+    full: dict[str, Tensor]
     scaling: float
 
 
@@ -53,7 +53,7 @@ def read_adapter(directory: Path, names: Mapping[str, str], headers: bool = Fals
     Args:
         directory: of the adapter.
         names: public name of every tensor of the network by its core name.
-        headers: whether to read their `Header`s alone.
+        headers: whether to read shapes alone, as tensors on the meta device.
 
     Raises:
         FileNotFoundError: it holds no weights.
@@ -65,7 +65,7 @@ def read_adapter(directory: Path, names: Mapping[str, str], headers: bool = Fals
             f"'{path}' is not there; adapters are read from safetensors. Save it again with peft's"
             " save_pretrained."
         )
-    tensors: Mapping[str, Any] = read_header(path) if headers else dict(read_tensors(path))
+    tensors = read_header(path) if headers else read_tensors(path)
     core = {public: name for name, public in names.items()}
     layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
     full, unknown = {}, []
@@ -113,9 +113,9 @@ def check_adapter(directory: Path, names: Mapping[str, str], state: Mapping[str,
         shapes = {"A": (rank, columns), "B": (rows, rank)}
         shapes |= {"magnitude": (rows,)} if config.get("use_dora") else {}
         start = names[f"{layer}.weight"].removesuffix("weight") + "lora_"
-        found |= {start + part: header for part, header in parts.items()}
+        found |= {start + part: tensor for part, tensor in parts.items()}
         expected |= {start + p: torch.empty(shapes[p], device="meta") for p in shapes}
-    found |= {names[name]: header for name, header in adapter.full.items()}
+    found |= {names[name]: tensor for name, tensor in adapter.full.items()}
     expected |= {names[name]: state[name] for name in adapter.full}
     problems = list_differences(found, expected) if found else "it holds no tensor"
     if problems:

@@ -42,8 +42,8 @@ from mmrl.models.source import find_directory
 from mmrl.models.weights import (
     DIFFUSERS_NAME,
     check_weights,
+    locate_tensors,
     read_headers,
-    read_weights,
     resolve_dtype,
     write_weights,
 )
@@ -86,15 +86,20 @@ def load_model(
     kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
     model, whole = outline(directory), find_whole(directory)
     adapter = directory if merge_adapter and is_adapter(directory) else None
+    if deferred and quantization_config is not None:
+        raise ValueError(
+            "quantization_config is given and the processes share the weights: those of 4 bits"
+            " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
+        )
+    names, places = names_of(model), locate_tensors(network_directory(whole))
+    files = {key: (places[name], name) for key, name in names.items()}
+    model.stored = StoredWeights(files, kind, torch.device(device))
+    if adapter is not None and quantization_config is None:
+        model.stored.adapter = read_adapter(adapter, names)
     if deferred:
-        if quantization_config is not None:
-            raise ValueError(
-                "quantization_config is given and the processes share the weights: those of 4 bits"
-                " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
-            )
-        defer_weights(model, whole, kind, torch.device(device), adapter)
+        model.to(kind)
     else:
-        fill_network(model, whole, kind, device, adapter, quantization_config)
+        fill_network(model, quantization_config)
     model.load_parts(whole, kind, device)
     model.set_attention(attn_implementation)
     base = find_base(directory) if is_adapter(directory) else path_or_hub_id
@@ -102,54 +107,23 @@ def load_model(
     return model.eval()
 
 
-def fill_network(
-    model: Network,
-    whole: Path,
-    dtype: torch.dtype,
-    device: torch.device | str,
-    adapter: Path | None,
-    quantization_config: QuantizationConfig | None,
-) -> None:
-    """Read the weights of a network on the meta device.
-
-    Args:
-        model: from `outline`.
-        whole: directory of its checkpoint.
-        dtype: of the weights.
-        device: where they go.
-        adapter: directory of one that is added to them; not to those of 4 bits.
-        quantization_config: see `load_model`.
-    """
-    names, small, convert = names_of(model), list[str](), None
+def fill_network(model: Network, quantization_config: QuantizationConfig | None) -> None:
+    """Read the weights of a network that is on the meta device, each quantised before the next is
+    read where that is wanted."""
+    state, small = {}, []
+    convert: Any = None
     if quantization_config is not None:
-        small, quantize = list_quantized(model), quantizer(quantization_config)
-        convert = dict.fromkeys((names[key] for key in small), quantize)
-    tensors = read_weights(network_directory(whole), dtype, device, convert=convert)
-    state = {key: tensors.pop(name) for key, name in names.items()}
+        small, convert = list_quantized(model), quantizer(quantization_config)
+    for name in model.stored.files:
+        tensor = model.stored.read(name)
+        state[name] = convert(tensor) if name in small else tensor
+    model.stored = None
     if quantization_config is not None:
-        replace_layers(model, {key: state.pop(key) for key in small}, quantization_config)
-    elif adapter is not None:
-        state = merge_into(state, read_adapter(adapter, names))
+        replace_layers(model, {name: state.pop(name) for name in small}, quantization_config)
     model.load_state_dict(state, assign=True, strict=not (model.tied or small))
     for name, other in model.tied.items():
         layer, _, own = name.rpartition(".")
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
-
-
-def defer_weights(
-    model: Network,
-    whole: Path,
-    dtype: torch.dtype,
-    device: torch.device,
-    adapter: Path | None,
-) -> None:
-    """Let a network on the meta device know where its weights are; arguments of `fill_network`."""
-    names, headers = names_of(model), read_headers(network_directory(whole))
-    files = {key: (headers[name].path, name) for key, name in names.items()}
-    model.to(dtype)
-    model.stored = StoredWeights(files, dtype, device)
-    if adapter is not None:
-        model.stored.adapter = read_adapter(adapter, names)
 
 
 def find_whole(directory: Path) -> Path:
@@ -192,7 +166,7 @@ def outline(directory: Path) -> Network:
         read_headers(directory / TEXT_ENCODER)  # says whether it is there and whole
     family = get_family(config)
     rows = tensors.get(family.KEYS.get("embed.weight", ""))
-    if rows is not None and len(rows.shape) == 2:
+    if rows is not None and rows.ndim == 2:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
     try:
         with torch.device("meta"):

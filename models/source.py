@@ -36,9 +36,9 @@ def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
     try:
         return _download(name, pickled)
     except (HfHubHTTPError, OSError) as error:
-        told = explain_absence(name, error)
+        absence = explain_absence(name, error)
     # outside, for the errors of the client below it are pages long
-    raise FileNotFoundError(told)
+    raise FileNotFoundError(absence)
 
 
 def _download(hub_id: str, pickled: bool) -> Path:

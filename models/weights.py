@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -36,9 +36,10 @@ WHOLE_NAMES = (
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 _STORED = {
     **{"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "F64": torch.float64},
-    **{"I64": torch.int64, "I32": torch.int32, "I8": torch.int8, "BOOL": torch.bool},
+    **{str(dtype): dtype for dtype in (*DTYPES.values(), torch.int64)},
+    "I64": torch.int64,
 }
-"""Dtypes by their names in safetensors, where they are known here."""
+"""Dtypes of weights and of tables of integers, by their names in files."""
 
 
 _writes: ContextVar[list[Callable[[], None]] | None] = ContextVar("deferred writes", default=None)
@@ -57,21 +58,7 @@ def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return DTYPES[dtype]
 
 
-class Header(NamedTuple):
-    """What a file says of a tensor before it is read; `dtype` is a name where torch has none."""
-
-    path: Path
-    shape: torch.Size
-    dtype: torch.dtype | str
-
-
-def read_weights(
-    directory: Path,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-    pickled: bool = False,
-    convert: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
-) -> dict[str, Tensor]:
+def read_weights(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     """Every tensor of a directory.
 
     The shards of an index win, then one safetensors file of a usual name, then all
@@ -79,75 +66,73 @@ def read_weights(
 
     Args:
         directory: an existing one.
-        dtype: converted to, tensor by tensor; None keeps the stored ones.
-        device: where the tensors go.
         pickled: whether `pytorch_model.bin` is accepted. Only tensors are read from it, never code.
-        convert: what to make of some tensors, by name, before the next is read.
 
     Raises:
         FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
         ValueError: a file is truncated or not what its name says, or a value is not finite.
     """
     return {
-        name: (convert or {}).get(name, _keep)(tensor)
+        name: tensor
         for path in _files(directory, pickled)
-        for name, tensor in read_tensors(path, device, dtype)
+        for name, tensor in read_tensors(path).items()
     }
 
 
-def _keep(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-def read_headers(directory: Path, pickled: bool = False) -> dict[str, Header]:
-    """What the files of a directory say of their tensors.
+def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
+    """Every tensor of a directory on the meta device: its name, shape and dtype.
 
     Of safetensors only the headers are read, which also say how long the file has to be.
+    Arguments and errors are those of `read_weights`; also a dtype that weights do not have.
+    """
+    return {
+        name: tensor
+        for path in _files(directory, pickled)
+        for name, tensor in read_header(path).items()
+    }
 
-    Args:
-        directory: an existing one.
-        pickled: whether `pytorch_model.bin`, which has no header, is accepted.
+
+def locate_tensors(directory: Path) -> dict[str, Path]:
+    """The safetensors file of every tensor of a directory; errors of `read_headers`."""
+    return {name: path for path in _files(directory, False) for name in read_header(path)}
+
+
+def read_header(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file on the meta device.
 
     Raises:
-        FileNotFoundError, ValueError: see `read_weights`.
+        ValueError: see `read_tensors`; also a dtype that weights do not have: they would be read
+            as other numbers than were meant.
     """
-    found = {}
-    for path in _files(directory, pickled):
-        found |= read_header(path)
-    return found
-
-
-def read_header(path: Path) -> dict[str, Header]:
-    """What a file says of its tensors; errors of `read_tensors`."""
     if path.name == PICKLED_NAME:
-        return {name: Header(path, t.shape, t.dtype) for name, t in _read_pickled(path).items()}
-    found = {}
-    with _open(path) as file:
-        for name in file.keys():  # noqa: SIM118
-            part = file.get_slice(name)
-            dtype = _STORED.get(part.get_dtype(), part.get_dtype())
-            found[name] = Header(path, torch.Size(part.get_shape()), dtype)
-    return found
+        found = {name: (t.shape, str(t.dtype)) for name, t in _read_pickled(path).items()}
+    else:
+        with _open(path) as file:
+            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {name: (p.get_shape(), p.get_dtype()) for name, p in parts.items()}
+    tensors = {}
+    for name, (shape, dtype) in found.items():
+        if dtype not in _STORED:
+            raise ValueError(
+                f"'{path}': {name} is {dtype}; weights are {', '.join(DTYPES)}. Take a checkpoint"
+                " that is not quantised or converted."
+            )
+        tensors[name] = torch.empty(shape, dtype=_STORED[dtype], device="meta")
+    return tensors
 
 
-def read_tensors(
-    path: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a file, one at a time, so that a conversion never holds two copies of it.
-    Safetensors are read straight to a GPU.
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, of safetensors as views of it.
 
     Raises:
-        ValueError: it is truncated or not what its name says, or a value is not finite in `dtype`.
+        ValueError: it is truncated or not what its name says, or a value is not finite.
     """
     if path.name == PICKLED_NAME:
-        for name, tensor in _read_pickled(path).items():
-            yield name, check_finite(tensor.to(device, dtype), path, name)
-        return
-    # of other devices safetensors knows some by other names than torch: cpu:0
-    place = str(device) if torch.device(device).type == "cuda" else "cpu"
-    with _open(path, place) as file:
-        for name in file.keys():  # noqa: SIM118
-            yield name, check_finite(file.get_tensor(name).to(device, dtype), path, name)
+        tensors = _read_pickled(path)
+    else:
+        with _open(path) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return {name: check_finite(tensor, path, name) for name, tensor in tensors.items()}
 
 
 def read_rows(path: Path, name: str, rows: slice) -> Tensor:
@@ -238,9 +223,7 @@ def keep_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return deepcopy(dict(tensors))  # which keeps what is shared shared
 
 
-def check_weights(
-    given: Mapping[str, Tensor | Header], expected: Mapping[str, Tensor], source: str
-) -> None:
+def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:
     """Raise a ValueError for what `list_differences` lists."""
     if problems := list_differences(given, expected):
         raise ValueError(
@@ -249,37 +232,24 @@ def check_weights(
         )
 
 
-def list_differences(given: Mapping[str, Tensor | Header], expected: Mapping[str, Tensor]) -> str:
-    """The tensors that are missing, unexpected, of the wrong shape, or of a dtype that weights do
-    not have: they would be read as other numbers than were meant."""
-    both = sorted(given.keys() & expected.keys())
+def list_differences(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """The tensors that are missing, unexpected, or of the wrong shape or kind of numbers."""
+    kinds = {True: "", False: " of integers"}
+    shown = [
+        {key: f"{tuple(t.shape)}{kinds[t.is_floating_point()]}" for key, t in side.items()}
+        for side in (given, expected)
+    ]
     found = {
         "missing": sorted(expected.keys() - given.keys()),
         "unexpected": sorted(given.keys() - expected.keys()),
         "of the wrong shape": [
-            f"{key} is {tuple(given[key].shape)}, expected {tuple(expected[key].shape)}"
-            for key in both
-            if given[key].shape != expected[key].shape
-        ],
-        f"of another dtype than {', '.join(DTYPES)}": [
-            f"{key} is {given[key].dtype}" + _in_file(given[key])
-            for key in both
-            if not is_weight(given[key], expected[key])
+            f"{key} is {shown[0][key]}, expected {shown[1][key]}"
+            for key in sorted(given.keys() & expected.keys())
+            if shown[0][key] != shown[1][key]
         ],
     }
-    return "; ".join(
-        f"{len(keys)} {kind}: {list_first(keys)}" for kind, keys in found.items() if keys
-    )
-
-
-def _in_file(tensor: Tensor | Header) -> str:
-    return f" in '{tensor.path}'" if isinstance(tensor, Header) else ""
-
-
-def is_weight(given: Tensor | Header, expected: Tensor) -> bool:
-    """Whether a tensor has a dtype of weights, or that of an expected one that holds integers."""
-    allowed = DTYPES.values() if expected.is_floating_point() else (expected.dtype,)
-    return given.dtype in allowed
+    problems = [f"{len(keys)} {kind}: {list_first(keys)}" for kind, keys in found.items() if keys]
+    return "; ".join(problems)
 
 
 def _files(directory: Path, pickled: bool) -> Iterable[Path]:
@@ -304,7 +274,7 @@ def _shards(index: Path) -> list[Path]:
             f"'{index}' names {list_first(sorted(outside))} in weight_map: a shard must be a file"
             " beside it. Copy or download the index again."
         )
-    names = sorted(set(named))
+    names = sorted({str(name) for name in named})
     absent = [name for name in names if not (index.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(
@@ -315,11 +285,11 @@ def _shards(index: Path) -> list[Path]:
 
 
 @contextmanager
-def _open(path: Path, device: str = "cpu") -> Iterator[Any]:
+def _open(path: Path) -> Iterator[Any]:
     try:
         if not path.is_file():  # to open a pipe waits for ever
             raise OSError("it is no regular file")
-        with safe_open(path, framework="pt", device=device) as file:
+        with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
         raise ValueError(_unreadable(path, error)) from error

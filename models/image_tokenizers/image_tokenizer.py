@@ -30,13 +30,22 @@ from mmrl.models.weights import (
 
 
 class ImageTokenizer(nn.Module):
-    """Pixels to codes and back."""
+    """Pixels to codes and back.
 
+    Attributes:
+        codebook_size: number of codes; codes are 0 .. codebook_size - 1.
+        downsample: pixels per code along one side.
+        channels: of the pixels.
+        source: absolute path or hub id that it was loaded from.
+    """
+
+    codebook_size: int
+    downsample: int
+    channels: int
+    source: str | None = None
     Config: type[Any]
     """Dataclass of the keys of config.json, of a network that is built from one."""
     config: Any
-    source: str | None = None
-    """Absolute path or hub id that it was loaded from."""
 
     @classmethod
     def known_keys(cls) -> set[str]:
@@ -55,21 +64,6 @@ class ImageTokenizer(nn.Module):
     def to_config(self) -> dict[str, Any]:
         """The keys of config.json that `build` takes, with their values."""
         return asdict(self.config)
-
-    @property
-    def codebook_size(self) -> int:
-        """Number of codes; codes are 0 .. codebook_size - 1."""
-        raise NotImplementedError
-
-    @property
-    def downsample(self) -> int:
-        """Pixels per code along one side."""
-        raise NotImplementedError
-
-    @property
-    def channels(self) -> int:
-        """Channels of the pixels."""
-        raise NotImplementedError
 
     def get_code(self, pixels: Tensor) -> Tensor:
         """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.

@@ -34,14 +34,16 @@ class StoredWeights:
     adapter: Adapter = Adapter({}, {}, 1.0)
 
     def read(self, name: str) -> Tensor:
-        """A whole tensor in `dtype`.
+        """A whole tensor in `dtype` on `device`.
 
         It may be a view of a file, which is mapped as long as the tensor exists.
 
         Raises:
             ValueError: the file was damaged since its header was read, or a value is not finite.
         """
-        return check_finite(self._find(name, slice(None)).to(self.dtype), *self.files[name])
+        return check_finite(
+            self._find(name, slice(None)).to(self.device, self.dtype), *self.files[name]
+        )
 
     def copy_rows(self, name: str, rows: slice, target: Tensor) -> None:
         """Copy some rows of a tensor; arguments and errors as in `read`.

@@ -118,5 +118,5 @@ def _download(hub_id: str, file_name: str, key: str) -> Path:
     try:
         return Path(hf_hub_download(hub_id, file_name))
     except OSError as error:
-        told = explain_absence(hub_id, error)
-        raise NotHereError(f"{key} needs {file_name} of that repository: {told}") from None
+        absence = explain_absence(hub_id, error)
+        raise NotHereError(f"{key} needs {file_name} of that repository: {absence}") from None

@@ -57,8 +57,8 @@ def load_encoder(
     except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
         hub_id = find_repository(architecture, weights)
         if hub_id is not None and not is_cached(hub_id):
-            told = f"with weights {weights!r}: {explain_absence(hub_id, error)}"
-            raise NotHereError(f"{prefix}model {model!r} {told}") from None
+            absence = f"with weights {weights!r}: {explain_absence(hub_id, error)}"
+            raise NotHereError(f"{prefix}model {model!r} {absence}") from None
         raise ValueError(
             f"{prefix}model {architecture!r} with weights {weights!r} could not be loaded:"
             f" {error}. Check that the checkpoint is complete and belongs to this architecture."

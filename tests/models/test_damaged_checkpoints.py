@@ -106,7 +106,7 @@ def test_tensors_of_other_dtypes_are_refused_before_one_is_read(
 ) -> None:
     change(folder / "model.safetensors", HEAD, lambda tensor: tensor.to(dtype))
     for load in (load_model, lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None))):
-        with pytest.raises(ValueError, match=rf"1 of another dtype .*{HEAD} is .* in '.*\.safet"):
+        with pytest.raises(ValueError, match=f"(model.safetensors': |wrong shape: ){HEAD} is"):
             load(folder)
 
 
@@ -115,7 +115,10 @@ def test_tensors_of_other_dtypes_are_refused_before_one_is_read(
     [
         (put(math.nan), r"lora_A\.weight as torch.float32 holds 1 NaN"),
         (put(math.inf), "holds 0 NaN and 1 infinite"),
-        (lambda tensor: tensor.to(torch.int8), r"lora_A is torch.int8 in '.*adapter_model"),
+        (
+            lambda tensor: tensor.to(torch.int8),
+            r"adapter_model.*lora_A.weight is I8;",
+        ),
     ],
 )
 def test_an_adapter_is_checked_as_a_checkpoint_is(
@@ -192,7 +195,10 @@ def test_values_of_an_image_tokenizer_are_refused_by_key(
     ("make", "named"),
     [
         (put(math.nan), "encoder.conv_in.bias as torch.float32 holds 1 NaN"),
-        (lambda tensor: tensor.to(torch.int8), "1 of another dtype .*conv_in.bias is torch.int8"),
+        (
+            lambda tensor: tensor.to(torch.int8),
+            "': encoder.conv_in.bias is I8; weights",
+        ),
     ],
 )
 def test_an_image_tokenizer_is_checked_as_a_checkpoint_is(

@@ -185,7 +185,7 @@ def test_a_vocabulary_without_room_for_the_codes_is_refused(
 ) -> None:
     shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
     model = small_network(vocab_size=130)
-    model.public_config["model_type"] = "mmada"
+    model.public_config |= {"model_type": "mmada", "mask_token_id": 115}
     save_model(model, tmp_path)
     with pytest.raises(ValueError, match="32 image codes"):
         load_policy(tmp_path, vq=checkpoint / "vq")
