@@ -35,6 +35,7 @@ from mmrl.pretrained.checks import (
     check_prompts,
     check_task,
 )
+from mmrl.pretrained.known import own_vq
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rewards.scoring.scorer import Scorer
 from mmrl.run.run_lock import check_writable, lock_directory
@@ -219,7 +220,7 @@ def _decisive(config: EvalConfig, prompts: Sequence[Prompt]) -> dict[str, Any]:
     ]
     files = [
         [path.name, path.stat().st_size, path.stat().st_mtime_ns]
-        for folder in (config.model.path, config.model.vq or "")
+        for folder in (config.model.path, own_vq(config.model) or "")
         for path in sorted(Path(folder).expanduser().glob("*.safetensors") if folder else [])
     ]
     return {**values, "texts of prompts": _digest(texts), "files of model.path": _digest(files)}

@@ -8,7 +8,8 @@ every number of processes, micro-batch size and order of evaluation.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -28,6 +29,20 @@ def generator(*names: int | str) -> Generator:
     from torch import Generator
 
     return Generator().manual_seed(stable_seed(*names))
+
+
+def as_generators(given: Any) -> list[Generator]:
+    """One generator, or several, as a list; a TypeError for anything else, such as a seed."""
+    from torch import Generator
+
+    found = list(given) if isinstance(given, Sequence) else [given]
+    for each in found:
+        if not isinstance(each, Generator):
+            raise TypeError(
+                f"a generator is {each!r}; it must be a torch.Generator, such as"
+                " mmrl.randomness.generator(7)"
+            )
+    return found
 
 
 def permutation(length: int, *names: int | str) -> list[int]:

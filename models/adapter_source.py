@@ -1,10 +1,12 @@
 """Directories of a PEFT adapter: `adapter_config.json`, and the checkpoint that it belongs to."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from mmrl.config.settings_file import read_settings_file
+
 ADAPTER_CONFIG = "adapter_config.json"
+_NEEDED = {"peft_type": str, "base_model_name_or_path": str, "r": int, "lora_alpha": int | float}
 _ALLOWED: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
@@ -36,17 +38,12 @@ def read_adapter_config(directory: Path) -> dict[str, Any]:
         ValueError: it is no JSON object, lacks a key, or asks for a variant that is not read.
     """
     path = directory / ADAPTER_CONFIG
-    try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is not JSON ({error}); copy or download it again") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} holds no settings but {type(config).__name__}")
-    for key in ("peft_type", "base_model_name_or_path", "r", "lora_alpha"):
-        if not config.get(key):
-            raise ValueError(
-                f"{path}: {key} is {config.get(key)!r}; write what it was trained with"
-            )
+    config = read_settings_file(path)
+    for key, kind in _NEEDED.items():
+        value: Any = config.get(key)
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not fits or value <= type(value)():  # zero, or an empty text
+            raise ValueError(f"{path}: {key} is {value!r}; write what it was trained with")
     for key, allowed in _ALLOWED.items():
         if config.get(key, allowed[0]) not in allowed:
             raise ValueError(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, read_adapter_config
-from mmrl.models.weights import list_first, read_shapes, read_tensors
+from mmrl.models.weights import list_differences, list_first, read_header, read_tensors
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -65,8 +65,7 @@ def read_adapter(directory: Path, names: Mapping[str, str], headers: bool = Fals
             f"'{path}' is not there; adapters are read from safetensors. Save it again with peft's"
             " save_pretrained."
         )
-    read = _read_meta if headers else read_tensors
-    tensors = dict(read(path))
+    tensors = read_header(path) if headers else read_tensors(path)
     core = {public: name for name, public in names.items()}
     layers: dict[str, dict[str, Tensor]] = defaultdict(dict)
     full, unknown = {}, []
@@ -90,10 +89,6 @@ def read_adapter(directory: Path, names: Mapping[str, str], headers: bool = Fals
     return Adapter(dict(layers), full, config["lora_alpha"] / root)
 
 
-def _read_meta(path: Path) -> Iterator[tuple[str, Tensor]]:
-    return ((name, torch.empty(shape, device="meta")) for name, shape in read_shapes(path))
-
-
 _OTHER_BASE = (
     f"It belongs to another model: write the one it was trained on into base_model_name_or_path of"
     f" {ADAPTER_CONFIG}."
@@ -112,33 +107,22 @@ def check_adapter(directory: Path, names: Mapping[str, str], state: Mapping[str,
         FileNotFoundError, ValueError: see `read_adapter`; also wrong shapes or missing tensors.
     """
     adapter, config = read_adapter(directory, names, headers=True), read_adapter_config(directory)
-    rank, expected = config["r"], {}
-    found = {f"{layer} {part}": t for layer, ts in adapter.layers.items() for part, t in ts.items()}
-    for layer in adapter.layers:
+    rank, found, expected = config["r"], {}, {}
+    for layer, parts in adapter.layers.items():
         rows, columns = state[f"{layer}.weight"].shape
-        expected |= {f"{layer} A": (rank, columns), f"{layer} B": (rows, rank)}
-        if config.get("use_dora"):
-            expected[f"{layer} magnitude"] = (rows,)
-    expected |= {name: tuple(state[name].shape) for name in adapter.full}
-    shapes = {name: tuple(tensor.shape) for name, tensor in (found | adapter.full).items()}
-    wrong = [
-        f"{_show(name, names)} is {shapes.get(name, 'missing')}, expected {expected.get(name)}"
-        for name in sorted(shapes.keys() | expected.keys())
-        if shapes.get(name) != expected.get(name)
-    ]
-    if wrong or not shapes:
-        problem = list_first(wrong) if wrong else "it holds no tensor"
+        shapes = {"A": (rank, columns), "B": (rows, rank)}
+        shapes |= {"magnitude": (rows,)} if config.get("use_dora") else {}
+        start = names[f"{layer}.weight"].removesuffix("weight") + "lora_"
+        found |= {start + part: tensor for part, tensor in parts.items()}
+        expected |= {start + p: torch.empty(shapes[p], device="meta") for p in shapes}
+    found |= {names[name]: tensor for name, tensor in adapter.full.items()}
+    expected |= {names[name]: state[name] for name in adapter.full}
+    problems = list_differences(found, expected) if found else "it holds no tensor"
+    if problems:
         raise ValueError(
             f"'{directory / ADAPTER_WEIGHTS}' does not fit its base {str(find_base(directory))!r}"
-            f" and {ADAPTER_CONFIG} (r is {rank}): {problem}. {_OTHER_BASE}"
+            f" and {ADAPTER_CONFIG} (r is {rank}): {problems}. {_OTHER_BASE}"
         )
-
-
-def _show(name: str, names: Mapping[str, str]) -> str:
-    layer, _, part = name.partition(" ")
-    if not part:
-        return names[name]
-    return f"{names[f'{layer}.weight'].removesuffix('.weight')}.lora_{part}"
 
 
 def merge_layer(weight: Tensor, parts: Mapping[str, Tensor], scaling: float) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
 from mmrl.models.adapter_weights import (
     LORA,
@@ -33,6 +34,7 @@ from mmrl.models.families.pipeline import (
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
 from mmrl.models.network.stored_weights import StoredWeights
+from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.public_code import Source, copy_code, describe_code
 from mmrl.models.quantization import list_quantized, quantizer, replace_layers
 from mmrl.models.quantization_config import QuantizationConfig
@@ -42,7 +44,6 @@ from mmrl.models.weights import (
     check_weights,
     locate_tensors,
     read_headers,
-    read_weights,
     resolve_dtype,
     write_weights,
 )
@@ -85,15 +86,20 @@ def load_model(
     kind, directory = resolve_dtype(dtype), find_directory(path_or_hub_id)
     model, whole = outline(directory), find_whole(directory)
     adapter = directory if merge_adapter and is_adapter(directory) else None
+    if deferred and quantization_config is not None:
+        raise ValueError(
+            "quantization_config is given and the processes share the weights: those of 4 bits"
+            " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
+        )
+    names, places = names_of(model), locate_tensors(network_directory(whole))
+    files = {key: (places[name], name) for key, name in names.items()}
+    model.stored = StoredWeights(files, kind, torch.device(device))
+    if adapter is not None and quantization_config is None:
+        model.stored.adapter = read_adapter(adapter, names)
     if deferred:
-        if quantization_config is not None:
-            raise ValueError(
-                "quantization_config is given and the processes share the weights: those of 4 bits"
-                " are not sharded. Launch with --config_file configs/accelerate/multi_gpu.yaml."
-            )
-        defer_weights(model, whole, kind, torch.device(device), adapter)
+        model.to(kind)
     else:
-        fill_network(model, whole, kind, device, adapter, quantization_config)
+        fill_network(model, quantization_config)
     model.load_parts(whole, kind, device)
     model.set_attention(attn_implementation)
     base = find_base(directory) if is_adapter(directory) else path_or_hub_id
@@ -101,54 +107,23 @@ def load_model(
     return model.eval()
 
 
-def fill_network(
-    model: Network,
-    whole: Path,
-    dtype: torch.dtype,
-    device: torch.device | str,
-    adapter: Path | None,
-    quantization_config: QuantizationConfig | None,
-) -> None:
-    """Read the weights of a network on the meta device.
-
-    Args:
-        model: from `outline`.
-        whole: directory of its checkpoint.
-        dtype: of the weights.
-        device: where they go.
-        adapter: directory of one that is added to them; not to those of 4 bits.
-        quantization_config: see `load_model`.
-    """
-    names, small, convert = names_of(model), list[str](), None
+def fill_network(model: Network, quantization_config: QuantizationConfig | None) -> None:
+    """Read the weights of a network that is on the meta device, each quantised before the next is
+    read where that is wanted."""
+    state, small = {}, []
+    convert: Any = None
     if quantization_config is not None:
-        small, quantize = list_quantized(model), quantizer(quantization_config)
-        convert = dict.fromkeys((names[key] for key in small), quantize)
-    tensors = read_weights(network_directory(whole), dtype, device, convert=convert)
-    state = {key: tensors.pop(name) for key, name in names.items()}
+        small, convert = list_quantized(model), quantizer(quantization_config)
+    for name in model.stored.files:
+        tensor = model.stored.read(name)
+        state[name] = convert(tensor) if name in small else tensor
+    model.stored = None
     if quantization_config is not None:
-        replace_layers(model, {key: state.pop(key) for key in small}, quantization_config)
-    elif adapter is not None:
-        state = merge_into(state, read_adapter(adapter, names))
+        replace_layers(model, {name: state.pop(name) for name in small}, quantization_config)
     model.load_state_dict(state, assign=True, strict=not (model.tied or small))
     for name, other in model.tied.items():
         layer, _, own = name.rpartition(".")
         setattr(model.get_submodule(layer), own, model.get_parameter(other))
-
-
-def defer_weights(
-    model: Network,
-    whole: Path,
-    dtype: torch.dtype,
-    device: torch.device,
-    adapter: Path | None,
-) -> None:
-    """Let a network on the meta device know where its weights are; arguments of `fill_network`."""
-    names, places = names_of(model), locate_tensors(network_directory(whole))
-    files = {key: (places[name], name) for key, name in names.items()}
-    model.to(dtype)
-    model.stored = StoredWeights(files, dtype, device)
-    if adapter is not None:
-        model.stored.adapter = read_adapter(adapter, names)
 
 
 def find_whole(directory: Path) -> Path:
@@ -195,7 +170,7 @@ def outline(directory: Path) -> Network:
         config |= dict.fromkeys(family.VOCAB_KEYS, rows.shape[0])
     try:
         with torch.device("meta"):
-            model = build_network(config)
+            model = build_network(config, len(tensors))
     except ValueError as error:
         raise ValueError(
             f"'{directory}' cannot be loaded: {error}. Check that config.json belongs to its"
@@ -209,9 +184,11 @@ def outline(directory: Path) -> Network:
     return model
 
 
-def build_network(config: Mapping[str, Any]) -> Network:
-    """The network of a config.json of a known family, with weights as layers draw them."""
-    model = get_family(config).network(config)
+def build_network(config: Mapping[str, Any], stored: int | None = None) -> Network:
+    """The network of a config.json of a known family, with weights as layers draw them; `stored`
+    and errors as of `limit_tensors`."""
+    with limit_tensors(config, stored):
+        model = get_family(config).network(config)
     model.public_config = dict(config)
     return model
 
@@ -329,12 +306,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no config.json; it is not a model checkpoint")
-    try:
-        config = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON ({error}); copy or download it again") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} holds no settings but {type(config).__name__}")
+    config = read_settings_file(path)
     try:
         family = get_family(config)
     except ValueError as error:

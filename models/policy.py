@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from mmrl.models.adapter_source import is_adapter
 from mmrl.models.families import Family, get_family
 from mmrl.models.families.family import add_missing_tokens
 from mmrl.models.families.pipeline import TOKENIZER, is_pipeline
-from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
+from mmrl.models.families.tokenizer_fit import check_tokenizer
+from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ, SUBFOLDER
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer, load_vq
+from mmrl.models.image_tokenizers.named import KEY, find_vq, name_vq, resolve_vq
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
@@ -61,6 +64,11 @@ class Policy:
     network: Network
     sampling: Callable[[bool], AbstractContextManager[None]] = _sample_alone
     shares_forwards: bool = False
+
+    def __post_init__(self) -> None:
+        for layout in self.layouts.values():  # all of them that have one have the same
+            if source := getattr(getattr(layout, "vq", None), "source", None):
+                self.tokenizer.init_kwargs[KEY] = source
 
     @property
     def mask_id(self) -> int:
@@ -133,7 +141,7 @@ class Policy:
 
 def load_policy(
     path_or_hub_id: str | Path,
-    vq: str | Path | None = PUBLIC_VQ,
+    vq: str | Path | None = OWN_VQ,
     dtype: str = "float32",
     device: str | torch.device = "cpu",
     attn_implementation: str = "sdpa",
@@ -152,7 +160,8 @@ def load_policy(
     Args:
         path_or_hub_id: of the network and its tokenizer.
         vq: path or hub id of the image tokenizer; None for text only. A family without image codes
-            never loads it. A checkpoint that holds its own takes that in place of the default.
+            never loads it. `auto` takes the one that the checkpoint names or holds, else
+            showlab/magvitv2.
         dtype: of the network; the image tokenizer stays float32.
         device: of both.
         attn_implementation: `sdpa`, `eager`, or `auto`, see `mmrl.models.network.attention`.
@@ -169,7 +178,7 @@ def load_policy(
         TypeError: an unknown option.
     """
     choices, directory = LayoutConfig(**options), find_directory(path_or_hub_id)
-    network, tokenizer = _outline_with_tokenizer(directory, choices)
+    network, tokenizer = outline_policy(directory, choices)
     if train_vision_tower and network.vision is None:
         raise ValueError(
             "train_vision_tower is true and the checkpoint has no vision tower; set it to false"
@@ -177,7 +186,9 @@ def load_policy(
     kinds = get_family(network.public_config).LAYOUTS.values()
     images = None
     if vq is not None and any(layout.needs_vq for layout in kinds):
-        images = load_vq(own_vq(directory, vq), device=str(device))
+        if str(vq) == OWN_VQ:
+            vq = find_vq((directory, find_whole(directory))) or PUBLIC_VQ
+        images = load_vq(vq, device=str(device))
     with _naming(directory):
         layouts = build_layouts(network, tokenizer, choices, images)
     if not layouts:
@@ -194,12 +205,6 @@ def load_policy(
     return Policy(network, tokenizer, layouts, network)
 
 
-def own_vq(directory: Path, vq: str | Path) -> str | Path:
-    """The image tokenizer that a checkpoint holds where `vq` is the default, else `vq`."""
-    inside = find_whole(directory) / SUBFOLDER
-    return inside if str(vq) == PUBLIC_VQ and inside.is_dir() else vq
-
-
 def build_layouts(
     network: Network,
     tokenizer: PreTrainedTokenizerBase,
@@ -207,50 +212,28 @@ def build_layouts(
     vq: ImageTokenizer | None = None,
 ) -> dict[str, Layout]:
     """The layouts of a checkpoint by task; arguments and errors of `Family.layouts`."""
-    if len(tokenizer) > network.vocab_size:
-        raise ValueError(
-            f"the tokenizer has {len(tokenizer)} tokens and the checkpoint"
-            f" {network.vocab_size} vocabulary rows: they do not belong together"
-        )
-    layouts = get_family(network.public_config).layouts(network, tokenizer, options, vq)
-    given = network.public_config.get("mask_token_id")
-    mask = next((layout.ids["mask"] for layout in layouts.values()), given)
-    if mask is not None and mask >= network.vocab_size:
-        raise ValueError(
-            f"the id of the mask token is {mask}, and the checkpoint has {network.vocab_size}"
-            " vocabulary rows; name the right one as mask_token_id in config.json"
-        )
-    if given not in (None, mask):
-        raise ValueError(
-            f"mask_token_id of config.json is {given!r} and the tokenizer's mask is {mask}: they do"
-            " not belong together"
-        )
+    family = get_family(network.public_config)
+    layouts = family.layouts(network, tokenizer, options, vq)
+    check_tokenizer(network, family, tokenizer, layouts)
     return layouts
 
 
-def outline_policy(directory: Path, options: LayoutConfig) -> Network:
-    """The network of a directory without its weights, when its tokenizer belongs to it.
+def outline_policy(
+    directory: Path, options: LayoutConfig
+) -> tuple[Network, PreTrainedTokenizerBase]:
+    """The network of a directory without its weights, and its tokenizer, when they belong together.
 
     Raises:
         FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
             read to find them.
     """
-    network, tokenizer = _outline_with_tokenizer(directory, options)
-    with _naming(directory):
-        build_layouts(network, tokenizer, options)
-    return network
-
-
-def _outline_with_tokenizer(
-    directory: Path, options: LayoutConfig
-) -> tuple[Network, PreTrainedTokenizerBase]:
-    """The network without its weights, and the tokenizer with the chat template of a file, where
-    one is named."""
     network = outline(directory)
     set_blocks(network, options)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))
     if isinstance(options.chat_template, str):
         tokenizer.chat_template = read_template(options.chat_template)
+    with _naming(directory):
+        build_layouts(network, tokenizer, options)
     return network, tokenizer
 
 
@@ -320,6 +303,8 @@ def load_tokenizer(directory: Path, family: Family | None = None) -> PreTrainedT
         ) from error
     if family is not None:
         add_missing_tokens(tokenizer, family.TOKEN_IDS)
+    if KEY in tokenizer.init_kwargs:
+        tokenizer.init_kwargs[KEY] = resolve_vq(str(tokenizer.init_kwargs[KEY]), directory)
     return tokenizer
 
 
@@ -335,5 +320,12 @@ def save_checkpoint(
     A diffusers pipeline keeps the tokenizer of its source, in its own folder.
     """
     save_model(network, directory, dtype, state)
-    if network.source is None or not is_pipeline(network.source.directory):
-        tokenizer.save_pretrained(directory)
+    source = None if network.source is None else network.source.directory
+    if source is not None and is_pipeline(source):
+        return
+    written, options = copy(tokenizer), dict(tokenizer.init_kwargs)
+    if vq := options.pop(KEY, None):
+        held = source is not None and Path(vq) == (source / SUBFOLDER).resolve()
+        options |= {} if held else {KEY: name_vq(vq, Path(directory))}
+    written.init_kwargs = options
+    written.save_pretrained(directory)

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError
 
+from mmrl.config.checks import explain_absence, is_hub_id
 from mmrl.models.weights import PICKLED_NAME
 
 PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
@@ -23,19 +24,21 @@ def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
     Raises:
         FileNotFoundError: neither an existing directory nor a repository the hub returned.
     """
-    path = Path(path_or_hub_id).expanduser()
-    if str(path_or_hub_id) and path.is_dir():
+    name = str(path_or_hub_id)
+    path = Path(name).expanduser()
+    if name and path.is_dir():
         return path
-    try:
-        return _download(str(path_or_hub_id), pickled)
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+    if not is_hub_id(name):
         raise FileNotFoundError(
-            f"{str(path_or_hub_id)!r} is neither an existing directory nor a repository that the"
-            f" Hugging Face hub returned ({type(error).__name__}: {reason}). Give the path of a"
-            " checkpoint directory, or a hub id such as Gen-Verse/MMaDA-8B-MixCoT or"
-            " showlab/magvitv2."
-        ) from error
+            f"{name!r} is neither an existing directory nor a hub id such as"
+            " Gen-Verse/MMaDA-8B-MixCoT or showlab/magvitv2. Give one of both."
+        )
+    try:
+        return _download(name, pickled)
+    except (HfHubHTTPError, OSError) as error:
+        absence = explain_absence(name, error)
+    # outside, for the errors of the client below it are pages long
+    raise FileNotFoundError(absence)
 
 
 def _download(hub_id: str, pickled: bool) -> Path:

@@ -9,18 +9,20 @@ later, by another thread, while training goes on:
         write()
 """
 
-import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from mmrl.config.settings_file import read_settings_file
 
 INDEX_NAME = "model.safetensors.index.json"
 PICKLED_NAME = "pytorch_model.bin"
@@ -32,6 +34,12 @@ WHOLE_NAMES = (
 )
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
+_STORED = {
+    **{"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "F64": torch.float64},
+    **{str(dtype): dtype for dtype in (*DTYPES.values(), torch.int64)},
+    "I64": torch.int64,
+}
+"""Dtypes of weights and of tables of integers, by their names in files."""
 
 
 _writes: ContextVar[list[Callable[[], None]] | None] = ContextVar("deferred writes", default=None)
@@ -50,13 +58,7 @@ def resolve_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return DTYPES[dtype]
 
 
-def read_weights(
-    directory: Path,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str = "cpu",
-    pickled: bool = False,
-    convert: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
-) -> dict[str, Tensor]:
+def read_weights(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
     """Every tensor of a directory.
 
     The shards of an index win, then one safetensors file of a usual name, then all
@@ -64,62 +66,110 @@ def read_weights(
 
     Args:
         directory: an existing one.
-        dtype: converted to, tensor by tensor; None keeps the stored ones.
-        device: where the tensors go.
         pickled: whether `pytorch_model.bin` is accepted. Only tensors are read from it, never code.
-        convert: what to make of some tensors, by name, before the next is read.
 
     Raises:
         FileNotFoundError: the directory holds no weights, or lacks a shard of its index.
-        ValueError: a file is truncated or not what its name says.
+        ValueError: a file is truncated or not what its name says, or a value is not finite.
     """
     return {
-        name: (convert or {}).get(name, _keep)(tensor.to(device, dtype))
+        name: tensor
         for path in _files(directory, pickled)
-        for name, tensor in read_tensors(path, device)
+        for name, tensor in read_tensors(path).items()
     }
 
 
-def _keep(tensor: Tensor) -> Tensor:
-    return tensor
-
-
 def read_headers(directory: Path, pickled: bool = False) -> dict[str, Tensor]:
-    """Every tensor of a directory on the meta device: its name and shape, for all files at once.
+    """Every tensor of a directory on the meta device: its name, shape and dtype.
 
     Of safetensors only the headers are read, which also say how long the file has to be.
-
-    Args:
-        directory: an existing one.
-        pickled: whether `pytorch_model.bin`, which has no header, is accepted.
-
-    Raises:
-        FileNotFoundError, ValueError: see `read_weights`.
+    Arguments and errors are those of `read_weights`; also a dtype that weights do not have.
     """
     return {
-        name: torch.empty(shape, device="meta")
+        name: tensor
         for path in _files(directory, pickled)
-        for name, shape in read_shapes(path)
+        for name, tensor in read_header(path).items()
     }
 
 
 def locate_tensors(directory: Path) -> dict[str, Path]:
-    """The safetensors file of every tensor of a directory; errors of `read_weights`."""
-    return {name: path for path in _files(directory, False) for name, _ in read_shapes(path)}
+    """The safetensors file of every tensor of a directory; errors of `read_headers`."""
+    return {name: path for path in _files(directory, False) for name in read_header(path)}
+
+
+def read_header(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file on the meta device.
+
+    Raises:
+        ValueError: see `read_tensors`; also a dtype that weights do not have: they would be read
+            as other numbers than were meant.
+    """
+    if path.name == PICKLED_NAME:
+        found = {name: (t.shape, str(t.dtype)) for name, t in _read_pickled(path).items()}
+    else:
+        with _open(path) as file:
+            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {name: (p.get_shape(), p.get_dtype()) for name, p in parts.items()}
+    tensors = {}
+    for name, (shape, dtype) in found.items():
+        if dtype not in _STORED:
+            raise ValueError(
+                f"'{path}': {name} is {dtype}; weights are {', '.join(DTYPES)}. Take a checkpoint"
+                " that is not quantised or converted."
+            )
+        tensors[name] = torch.empty(shape, dtype=_STORED[dtype], device="meta")
+    return tensors
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, of safetensors as views of it.
+
+    Raises:
+        ValueError: it is truncated or not what its name says, or a value is not finite.
+    """
+    if path.name == PICKLED_NAME:
+        tensors = _read_pickled(path)
+    else:
+        with _open(path) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return {name: check_finite(tensor, path, name) for name, tensor in tensors.items()}
 
 
 def read_rows(path: Path, name: str, rows: slice) -> Tensor:
     """Some rows of a tensor of a safetensors file, as a view of the mapped file; the file is mapped
-    as long as the view exists.
+    as long as the view exists. Their values are not checked, see `check_finite`.
 
     Raises:
         ValueError: the file is truncated or not what its name says.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.get_slice(name)[rows]
-    except (SafetensorError, OSError) as error:
-        raise ValueError(_unreadable(path, error)) from error
+    with _open(path) as file:
+        return file.get_slice(name)[rows]
+
+
+def check_finite(tensor: Tensor, path: Path, name: str) -> Tensor:
+    """A tensor as it is, whose values are all finite.
+
+    The least and the largest value tell: they take one pass and no memory beside the tensor, and
+    NaN wins over numbers.
+
+    Args:
+        tensor: on any device.
+        path: file that it is from.
+        name: its name there.
+
+    Raises:
+        ValueError: it holds NaN or infinity.
+    """
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    if torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
+        return tensor
+    nans, bad = int(tensor.isnan().sum()), int((~tensor.isfinite()).sum())
+    raise ValueError(
+        f"'{path}': {name} as {tensor.dtype} holds {nans} NaN and {bad - nans} infinite values of"
+        f" {tensor.numel()}. The file is damaged, of training that diverged, or of a wider dtype:"
+        " copy or download it again, take an earlier checkpoint, or load it in that dtype."
+    )
 
 
 def write_weights(
@@ -174,27 +224,32 @@ def keep_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def check_weights(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], source: str) -> None:
-    """Compare names and shapes.
+    """Raise a ValueError for what `list_differences` lists."""
+    if problems := list_differences(given, expected):
+        raise ValueError(
+            f"The tensors of '{source}' do not fit the network of its config.json: {problems}."
+            " Check that config.json belongs to these weights."
+        )
 
-    Raises:
-        ValueError: lists the missing, unexpected and wrongly shaped tensors.
-    """
-    shapes = [
-        f"{key} is {tuple(given[key].shape)}, expected {tuple(expected[key].shape)}"
-        for key in sorted(given.keys() & expected.keys())
-        if given[key].shape != expected[key].shape
+
+def list_differences(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """The tensors that are missing, unexpected, or of the wrong shape or kind of numbers."""
+    kinds = {True: "", False: " of integers"}
+    shown = [
+        {key: f"{tuple(t.shape)}{kinds[t.is_floating_point()]}" for key, t in side.items()}
+        for side in (given, expected)
     ]
     found = {
         "missing": sorted(expected.keys() - given.keys()),
         "unexpected": sorted(given.keys() - expected.keys()),
-        "of the wrong shape": shapes,
+        "of the wrong shape": [
+            f"{key} is {shown[0][key]}, expected {shown[1][key]}"
+            for key in sorted(given.keys() & expected.keys())
+            if shown[0][key] != shown[1][key]
+        ],
     }
     problems = [f"{len(keys)} {kind}: {list_first(keys)}" for kind, keys in found.items() if keys]
-    if problems:
-        raise ValueError(
-            f"The tensors of '{source}' do not fit the network of its config.json: "
-            f"{'; '.join(problems)}. Check that config.json belongs to these weights."
-        )
+    return "; ".join(problems)
 
 
 def _files(directory: Path, pickled: bool) -> Iterable[Path]:
@@ -211,16 +266,15 @@ def _files(directory: Path, pickled: bool) -> Iterable[Path]:
 
 
 def _shards(index: Path) -> list[Path]:
-    try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(_unreadable(index, error)) from error
-    outside = [name for name in names if Path(name).name != name]
+    places = read_settings_file(index).get("weight_map")
+    named = list(places.values()) if isinstance(places, dict) else [places]
+    outside = {str(name) for name in named if not isinstance(name, str) or Path(name).name != name}
     if outside:
         raise ValueError(
-            f"'{index}' names {list_first(outside)}: a shard must be a file beside it. Copy or"
-            " download the index again."
+            f"'{index}' names {list_first(sorted(outside))} in weight_map: a shard must be a file"
+            " beside it. Copy or download the index again."
         )
+    names = sorted({str(name) for name in named})
     absent = [name for name in names if not (index.parent / name).is_file()]
     if absent:
         raise FileNotFoundError(
@@ -230,33 +284,13 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def read_tensors(path: Path, device: torch.device | str = "cpu") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a file, one at a time, so that a conversion never holds two copies of it.
-    Safetensors are read straight to a GPU.
-
-    Raises:
-        ValueError: it is truncated or not what its name says.
-    """
-    if path.name == PICKLED_NAME:
-        yield from _read_pickled(path).items()
-        return
-    # of other devices safetensors knows some by other names than torch: cpu:0
-    place = str(device) if torch.device(device).type == "cuda" else "cpu"
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
     try:
-        with safe_open(path, framework="pt", device=place) as file:
-            for name in file.keys():  # noqa: SIM118
-                yield name, file.get_tensor(name)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(_unreadable(path, error)) from error
-
-
-def read_shapes(path: Path) -> list[tuple[str, Sequence[int]]]:
-    """Names and shapes of the tensors of a file; arguments and errors of `read_tensors`."""
-    if path.name == PICKLED_NAME:
-        return [(name, tensor.shape) for name, tensor in _read_pickled(path).items()]
-    try:
+        if not path.is_file():  # to open a pipe waits for ever
+            raise OSError("it is no regular file")
         with safe_open(path, framework="pt") as file:
-            return [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
+            yield file
     except (SafetensorError, OSError) as error:
         raise ValueError(_unreadable(path, error)) from error
 

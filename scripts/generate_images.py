@@ -26,9 +26,8 @@ from PIL import Image  # noqa: E402
 
 from mmrl.config import check, check_choice, load_config, to_yaml  # noqa: E402
 from mmrl.config.command import Usage, run_command  # noqa: E402
-from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER  # noqa: E402
+from mmrl.models.image_tokenizers import OWN_VQ  # noqa: E402
 from mmrl.pretrained.checks import check_checkpoints, check_task  # noqa: E402
-from mmrl.pretrained.known import known_file  # noqa: E402
 from mmrl.pretrained.model_config import ModelConfig, policy_options  # noqa: E402
 from mmrl.randomness import generator  # noqa: E402
 from mmrl.run.denoising_frames import painted  # noqa: E402
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TASK = "text_to_image"
 CHECKPOINTS = ROOT / "datasets" / "shapes" / "checkpoints"
-TINY_VQ = str(CHECKPOINTS / "magvit")
 
 
 @dataclass(kw_only=True)
@@ -51,7 +49,7 @@ class Config(SamplerConfig):
 
     model: str = str(CHECKPOINTS / "mmada")
     """Path or hub id."""
-    vq: str = TINY_VQ
+    vq: str = OWN_VQ
     """Path or hub id of its image tokenizer; a checkpoint on this machine that holds its own takes
     that in place of the default."""
     prompt: str = ""
@@ -99,10 +97,9 @@ class Config(SamplerConfig):
     @property
     def policy(self) -> ModelConfig:
         """The settings of the policy."""
-        holds = known_file(self.model, f"{SUBFOLDER}/config.json") is not None
         return ModelConfig(
             path=self.model,
-            vq=PUBLIC_VQ if holds and self.vq == TINY_VQ else self.vq,
+            vq=self.vq,
             dtype=self.dtype,
             max_prompt_length=self.max_prompt_length,
             image_size=self.image_size,

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 QUOTED = 300
@@ -81,3 +82,25 @@ def is_hub_id(text: str) -> bool:
     except HFValidationError:
         return False
     return True
+
+
+def is_cached(hub_id: str) -> bool:
+    """Whether a repository of the Hugging Face hub, or a part of it, is in the local cache."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = repo_folder_name(repo_id=hub_id, repo_type="model")
+    return (Path(constants.HF_HUB_CACHE) / folder / "snapshots").is_dir()
+
+
+def explain_absence(hub_id: str, error: Exception) -> str:
+    """Why a repository of the hub is not here, and how to get it."""
+    first: BaseException = error
+    while cause := first.__cause__ or first.__context__:
+        first = cause
+    reason = (str(first).strip().splitlines() or [type(first).__name__])[0]
+    return (
+        f"{hub_id!r} is neither an existing directory nor in the local cache of the Hugging Face"
+        f" hub, and could not be fetched ({reason}). With a connection, `hf download {hub_id}` puts"
+        " it there; without one, copy its folder here and give the path."
+    )

@@ -10,10 +10,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from mmrl.config import check, merge
-from mmrl.demo.demo_config import TINY_VQ, DemoConfig
+from mmrl.demo.demo_config import DemoConfig
 from mmrl.demo.run_files import find_runs, read_settings
-from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
-from mmrl.pretrained.known import families, known_file
+from mmrl.pretrained.known import families
 from mmrl.pretrained.model_config import ModelConfig, policy_options
 from mmrl.run.checkpoint import checkpoint_steps
 
@@ -46,10 +45,8 @@ def able_to(task: str, checkpoints: Mapping[str, ModelConfig]) -> list[str]:
 
 
 def _model(config: DemoConfig, path: str) -> ModelConfig:
-    holds = known_file(path, f"{SUBFOLDER}/config.json") is not None
-    vq = PUBLIC_VQ if holds and config.vq == TINY_VQ else config.vq
     size, length = config.image_size, config.max_prompt_length
-    base = ModelConfig(path=path, vq=vq, image_size=size, max_prompt_length=length)
+    base = ModelConfig(path=path, vq=config.vq, image_size=size, max_prompt_length=length)
     return replace(base, dtype=config.dtype)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from mmrl.config import check
+from mmrl.models.image_tokenizers import OWN_VQ
 
 DATASETS = Path(__file__).resolve().parents[2] / "datasets"
 SHIPPED = ("shapes/checkpoints/mmada_attributes", "shapes/checkpoints/mmada_questions")
@@ -18,9 +19,6 @@ def _shipped(name: str) -> str:
     return os.path.relpath(path) if Path.cwd() in path.parents else str(path)
 
 
-TINY_VQ = _shipped("shapes/checkpoints/magvit")
-
-
 @dataclass(kw_only=True)
 class DemoConfig:
     """What the page offers, and where it is served."""
@@ -29,9 +27,9 @@ class DemoConfig:
         default_factory=lambda: [_shipped(name) for name in SHIPPED if (DATASETS / name).is_dir()]
     )
     """Paths or hub ids that the page offers, beside those of the runs."""
-    vq: str | None = TINY_VQ
-    """Path or hub id of the image tokenizer of `checkpoints`; null for text only. A checkpoint that
-    holds its own takes that in place of the default; those of a run have the run's."""
+    vq: str | None = OWN_VQ
+    """Path or hub id of the image tokenizer of `checkpoints`; null for text only. `auto` takes what
+    each names or holds; those of a run have the run's."""
     runs: list[str] = field(default_factory=lambda: ["runs"])
     """Run directories, or folders of them."""
     image_size: int | None = None

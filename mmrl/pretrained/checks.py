@@ -51,19 +51,20 @@ def check_checkpoints(model: ModelConfig) -> None:
     names = {item.name for item in fields(LayoutConfig)}
     options = LayoutConfig(**{name: v for name, v in vars(model).items() if name in names})
     check_continued(model)
-    for key, path, look in (
-        (
-            "model.path",
-            model.path,
-            lambda found: check_patterns(outline_policy(found, options), model),
-        ),
-        ("model.vq", own_vq(model), outline_vq),
+
+    def look(network: Path) -> None:
+        check_patterns(outline_policy(network, options)[0], model)
+
+    for key, find, check_files in (
+        ("model.path", lambda: model.path, look),
+        ("model.vq", lambda: own_vq(model), outline_vq),
     ):
+        path = find()
         directory = Path(path or "").expanduser()
         here = path is None or directory.is_dir() or is_hub_id(path)
         check(here, key, path, "an existing directory or a hub id", "There is neither.")
         if path is not None and directory.is_dir():
-            look(directory)
+            check_files(directory)
 
 
 def check_continued(model: ModelConfig, where: str = "model") -> None:

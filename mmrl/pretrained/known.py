@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmrl.config import ConfigError
-from mmrl.models.image_tokenizers import PUBLIC_VQ, SUBFOLDER
+from mmrl.config.settings_file import read_settings_file
+from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ
+from mmrl.models.image_tokenizers.named import find_vq
 from mmrl.pretrained.model_config import ModelConfig
 
 if TYPE_CHECKING:
@@ -26,31 +26,34 @@ def known_config(path_or_hub_id: str) -> dict[str, Any] | None:
     adapter, and what `read_pipeline` makes of a pipeline; None if neither.
 
     Raises:
-        ConfigError: it is not JSON.
-        FileNotFoundError, ValueError: see `read_pipeline`.
+        ConfigError: see `read_settings_file`.
+        FileNotFoundError, ValueError: see `find_base` and `read_pipeline`.
     """
-    from mmrl.models.adapter_source import find_base
-    from mmrl.models.families.pipeline import INDEX, read_pipeline
+    from mmrl.models.families.pipeline import is_pipeline, read_pipeline
 
-    path, adapter = path_or_hub_id, adapter_directory(path_or_hub_id)
-    if adapter is not None:
+    directory = known_directories(path_or_hub_id)[-1:]
+    if directory and is_pipeline(directory[0]):
         try:
-            path = str(find_base(adapter))
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-    file, index = known_file(path, "config.json"), known_file(path, INDEX)
-    if file is None and index is not None:
-        try:
-            return read_pipeline(index.parent)
+            return read_pipeline(directory[0])
         except FileNotFoundError:
-            if Path(path).expanduser().is_dir():
+            if Path(path_or_hub_id).expanduser().is_dir():
                 raise
-    if file is None:
-        return None
-    try:
-        return json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"'{file}' is not JSON ({error}). Copy or download it again.") from error
+    file = directory[0] / "config.json" if directory else None
+    return read_settings_file(file) if file is not None and file.is_file() else None
+
+
+def known_directories(path_or_hub_id: str) -> list[Path]:
+    """The directory of a checkpoint on this machine, and after that of an adapter that of its base;
+    without what is not here."""
+    from mmrl.models.adapter_source import ADAPTER_CONFIG, find_base, is_adapter
+    from mmrl.models.families.pipeline import INDEX
+
+    def find(name: str) -> list[Path]:
+        files = (known_file(name, file) for file in ("config.json", ADAPTER_CONFIG, INDEX))
+        return [file.parent for file in files if file is not None][:1]
+
+    found = find(path_or_hub_id)
+    return found + find(str(find_base(found[0]))) if found and is_adapter(found[0]) else found
 
 
 def known_file(path_or_hub_id: str, name: str) -> Path | None:
@@ -70,10 +73,9 @@ def known_file(path_or_hub_id: str, name: str) -> Path | None:
 
 def adapter_directory(path_or_hub_id: str) -> Path | None:
     """The directory of an adapter that is here or cached; None for anything else."""
-    from mmrl.models.adapter_source import ADAPTER_CONFIG, is_adapter
+    from mmrl.models.adapter_source import is_adapter
 
-    file = known_file(path_or_hub_id, ADAPTER_CONFIG)
-    return file.parent if file is not None and is_adapter(file.parent) else None
+    return next(filter(is_adapter, known_directories(path_or_hub_id)[:1]), None)
 
 
 def families(model: ModelConfig) -> list[Family]:
@@ -100,14 +102,12 @@ def known_blocks(model: ModelConfig) -> dict[str, Any] | None:
 
 
 def own_vq(model: ModelConfig) -> str | None:
-    """The image tokenizer of the policy: the one that its checkpoint holds where `vq` is the
-    default, else `vq`. Of a checkpoint that is not here it is the checkpoint itself."""
-    if model.vq != PUBLIC_VQ:
+    """The image tokenizer of the policy, where `vq` leaves it to the checkpoint the one that this
+    names or holds. Of a checkpoint that is not here it is the checkpoint itself."""
+    if model.vq != OWN_VQ:
         return model.vq
-    inside = known_file(model.path, f"{SUBFOLDER}/config.json")
-    if inside is not None:
-        return str(inside.parent)
-    return model.path if model.path.startswith(HOLDERS) else model.vq
+    other = model.path if model.path.startswith(HOLDERS) else PUBLIC_VQ
+    return find_vq(known_directories(model.path)) or other
 
 
 def patch_size(model: ModelConfig) -> int | None:

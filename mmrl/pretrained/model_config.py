@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.models.image_tokenizers import PUBLIC_VQ
+from mmrl.models.image_tokenizers import OWN_VQ
 from mmrl.models.layouts.layout_config import (
     BlockAlignment,
     ImageFit,
@@ -61,9 +61,10 @@ class ModelConfig:
 
     path: str = ""
     """Directory or hub id of the policy, or of a PEFT adapter of one."""
-    vq: str | None = PUBLIC_VQ
-    """Directory or hub id of its image tokenizer; null for text only. A checkpoint that holds its
-    own, in the folder `vqvae`, takes that in place of the default."""
+    vq: str | None = OWN_VQ
+    """Directory or hub id of its image tokenizer; null for text only. `auto` takes the one that the
+    checkpoint names in its tokenizer_config.json or holds in the folder `vqvae`, else
+    showlab/magvitv2."""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """Of the weights. In float64 the tokens of a row do not depend on what it is batched with."""
     max_prompt_length: int = 256

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 CHECKSUMS = "SHA256SUMS"
 LAST = "last-checkpoint"
 """Name of a checkpoint that was uploaded with `hub_strategy=checkpoint`."""
-_ASIDE = ".partial"
+ASIDE = ".partial"
 _REPLACED = ".replaced"
 _REMOVED = ".removed"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -61,7 +61,7 @@ def write_directory(
     """
     from mmrl.models.weights import defer_writes  # imports torch
 
-    aside = target.with_name(target.name + _ASIDE)
+    aside = target.with_name(target.name + ASIDE)
     with _remove_unfinished(aside, target):
         if is_main:
             shutil.rmtree(aside, ignore_errors=True)
@@ -173,7 +173,7 @@ def prune_checkpoints(
     if folder.is_dir():
         recover_checkpoints(folder)
         for entry in folder.iterdir():
-            if entry.name.endswith((_ASIDE, _REPLACED, _REMOVED)):
+            if entry.name.endswith((ASIDE, _REPLACED, _REMOVED)):
                 shutil.rmtree(entry, ignore_errors=True)
     steps = checkpoint_steps(folder)
     later, earlier = [n for n in steps if n > step], [n for n in steps if n <= step]

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import transformers
 from huggingface_hub import ModelCardData, metadata_load
 from yaml import YAMLError
 
 from mmrl.config import to_plain
 from mmrl.models.adapter_source import is_adapter
+from mmrl.pretrained.known import known_config
+from mmrl.run.checkpoint import ASIDE
 
 PEFT, WHOLE = "peft", "transformers"
 
@@ -22,12 +25,20 @@ def write_card(folder: Path, settings: Any, metrics: Sequence[Mapping[str, Any]]
         metrics: lines of its `metrics.jsonl`.
     """
     if (folder / "tokenizer.json").is_file():
-        text = model_card(to_plain(settings), metrics, is_adapter(folder))
+        plain = to_plain(settings)
+        # a folder is written under another name, see `write_directory`
+        place = plain.get("hub_model_id") or str(folder).removesuffix(ASIDE)
+        config = known_config(str(folder)) or {}
+        text = model_card(plain, metrics, is_adapter(folder), place, config)
         (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def model_card(
-    settings: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], adapter: bool
+    settings: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]],
+    adapter: bool,
+    place: str,
+    config: Mapping[str, Any],
 ) -> str:
     """The text of a card.
 
@@ -35,6 +46,8 @@ def model_card(
         settings: of a run of `mmrl.rl` or `mmrl.sft`, as plain values.
         metrics: lines of its `metrics.jsonl`.
         adapter: whether it is an adapter.
+        place: path or hub id of the trained model.
+        config: `config.json` of it or of its base.
     """
     base, license_name = _base(settings)
     kind = "reinforcement-learning" if "tasks" in settings else "sft"
@@ -53,7 +66,7 @@ def model_card(
         else "A new network",
         *(_reinforcement(settings) if "tasks" in settings else _supervised(settings)),
         _numbers(metrics),
-        _loading(name, base, adapter),
+        _loading(place, base, adapter, config),
     ]
     return "\n\n".join(line for line in lines if line) + "\n"
 
@@ -104,17 +117,15 @@ def _numbers(metrics: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*head, *rows]) if rows else ""
 
 
-def _loading(name: str, base: str, adapter: bool) -> str:
-    load = f'AutoModel.from_pretrained("{name}", trust_remote_code=True)'
-    if adapter:
-        load = (
-            f'base = AutoModel.from_pretrained("{base}", trust_remote_code=True)\n'
-            f'model = PeftModel.from_pretrained(base, "{name}")'
-        )
-    imports = "from peft import PeftModel\n" if adapter else ""
-    return (
-        "## Load\n\n```python\n"
-        f'from mmrl.models import load_policy  # mmrl\n\npolicy = load_policy("{name}")\n```\n\n'
-        f"```python\n{imports}from transformers import AutoModel\n\n"
-        f"{load if adapter else f'model = {load}'}\n```"
-    )
+def _loading(place: str, base: str, adapter: bool, config: Mapping[str, Any]) -> str:
+    """How to load it; by AutoModel where its class was saved by these transformers."""
+    text = f'from mmrl.models import load_policy  # mmrl\n\npolicy = load_policy("{place}")'
+    blocks = ["## Load", f"```python\n{text}\n```"]
+    saved_by, own = str(config.get("transformers_version")), transformers.__version__
+    if "AutoModel" in config.get("auto_map", {}) and saved_by.split(".")[0] == own.split(".")[0]:
+        imports = "from peft import PeftModel\n" if adapter else ""
+        load = f'AutoModel.from_pretrained("{base if adapter else place}", trust_remote_code=True)'
+        put = f'\nmodel = PeftModel.from_pretrained(model, "{place}")' if adapter else ""
+        text = f"{imports}from transformers import AutoModel\n\nmodel = {load}{put}"
+        blocks.append(f"```python\n{text}\n```")
+    return "\n\n".join(blocks)

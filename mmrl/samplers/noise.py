@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mmrl.randomness import as_generators
 from mmrl.randomness import generator as named_generator
 
 if TYPE_CHECKING:
@@ -19,13 +20,15 @@ def row_seeds(generator: Generator | Sequence[Generator], rows: int) -> list[int
     """One seed per row, drawn from its own generator or from the single one of the batch.
 
     Raises:
+        TypeError: see `as_generators`.
         ValueError: a sequence of another length than the batch.
     """
+    own = as_generators(generator)
     if not isinstance(generator, Sequence):
-        return _draw_seeds(generator, rows)
-    if len(generator) != rows:
-        raise ValueError(f"{len(generator)} generators for {rows} rows; give one per row, or one")
-    return [_draw_seeds(own, 1)[0] for own in generator]
+        return _draw_seeds(own[0], rows)
+    if len(own) != rows:
+        raise ValueError(f"{len(own)} generators for {rows} rows; give one per row, or one")
+    return [_draw_seeds(each, 1)[0] for each in own]
 
 
 def uniform(seeds: Sequence[int], response: Tensor, *names: int | str) -> Tensor:

@@ -54,9 +54,7 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.core_config`."""
     check_variant(config, _FIXED)
     return CoreConfig(
-        **read_sizes(config),
-        norm_eps=config.get("rms_norm_eps", 1e-6),
-        rope_theta=config.get("rope_theta", 10000.0),
+        **read_sizes(config, theta=10000.0),
         rope_fp32=False,
         qkv_bias=True,
         shift_logits=True,
@@ -89,5 +87,5 @@ def read_ids(config: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> d
         ValueError: the tokenizer lacks the end of a turn, or config.json the mask.
     """
     turn = token_ids(tokenizer, {"eot": "<|im_end|>"})
-    end = config.get("pad_token_id") or read_number(config, "eos_token_id")
-    return {"mask": read_number(config, "mask_token_id"), "eos": end, **turn}
+    end = config.get("pad_token_id") or read_number(config, "eos_token_id", least=0)
+    return {"mask": read_number(config, "mask_token_id", least=0), "eos": end, **turn}

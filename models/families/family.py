@@ -97,15 +97,32 @@ def add_missing_tokens(tokenizer: PreTrainedTokenizerBase, ids: Mapping[str, int
         tokenizer.add_tokens([name], special_tokens=True)
 
 
-def read_number(config: Mapping[str, Any], key: str) -> Any:
-    """A key of config.json that must be a number; a ValueError where it is not."""
+def read_number(
+    config: Mapping[str, Any], key: str, default: Any = None, least: float = 1, whole: bool = True
+) -> Any:
+    """A key of config.json that must be a number.
+
+    Args:
+        config: all keys.
+        key: which.
+        default: where it is absent or null; None where it must be there.
+        least: the smallest value that is allowed.
+        whole: whether it is a count or an id.
+
+    Raises:
+        ValueError: it is none of these.
+    """
     value = config.get(key)
+    if value is None:
+        value = default
     if value is None:
         kind = config.get("model_type")
         raise ValueError(f"config.json lacks {key!r}; the directory is no {kind}-type checkpoint")
-    if not isinstance(value, int | float):
-        raise ValueError(f"config.json: {key} is {value!r}; it must be a number")
-    return value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not value >= least or (whole and value != int(value)):
+        kind = "whole number" if whole else "number"
+        raise ValueError(f"config.json: {key} is {value!r}; it must be a {kind} from {least}")
+    return int(value) if whole else value
 
 
 def read_head_dim(config: Mapping[str, Any], width_key: str, heads_key: str) -> int:
@@ -118,19 +135,21 @@ def read_head_dim(config: Mapping[str, Any], width_key: str, heads_key: str) -> 
     return width // heads
 
 
-def read_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes of `CoreConfig` from a config.json with the keys that transformers gives llama and
-    qwen; a ValueError where one is missing or does not fit."""
+def read_sizes(config: Mapping[str, Any], theta: float | None = None, eps: float = 1e-6) -> dict:
+    """What `CoreConfig` takes from a config.json with the keys that transformers gives llama and
+    qwen, with the defaults of a family; a ValueError where one is missing or does not fit."""
     heads = read_number(config, "num_attention_heads")
     return {
         "hidden_size": read_number(config, "hidden_size"),
         "num_layers": read_number(config, "num_hidden_layers"),
         "num_heads": heads,
-        "num_kv_heads": config.get("num_key_value_heads") or heads,
-        "head_dim": config.get("head_dim")
+        "num_kv_heads": read_number(config, "num_key_value_heads", heads),
+        "head_dim": read_number(config, "head_dim", 0, 0)
         or read_head_dim(config, "hidden_size", "num_attention_heads"),
         "mlp_size": read_number(config, "intermediate_size"),
         "vocab_size": read_number(config, "vocab_size"),
+        "norm_eps": read_number(config, "rms_norm_eps", eps, 0, whole=False),
+        "rope_theta": read_number(config, "rope_theta", theta, whole=False),
         "tied_head": bool(config.get("tie_word_embeddings")),
     }
 

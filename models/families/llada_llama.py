@@ -6,22 +6,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mmrl.models.families import llada_v
-from mmrl.models.families.llada import LAYOUTS, TOKEN_IDS, layouts
-from mmrl.models.families.llada_v import PUBLIC_CODE, VOCAB_KEYS, core_config
+from mmrl.models.families import llada, llada_v
 from mmrl.models.network.core import MaskedTokenModel
 
-__all__ = [
-    "KEYS",
-    "LAYOUTS",
-    "PUBLIC_CODE",
-    "TOKEN_IDS",
-    "VOCAB_KEYS",
-    "core_config",
-    "layouts",
-    "matches",
-]
-
+LAYOUTS, TOKEN_IDS, layouts = llada.LAYOUTS, llada.TOKEN_IDS, llada.layouts
+PUBLIC_CODE, VOCAB_KEYS = llada_v.PUBLIC_CODE, llada_v.VOCAB_KEYS
+core_config = llada_v.core_config
 KEYS = {core: name for core, name in llada_v.KEYS.items() if not core.startswith("vision.")}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import llada
-from mmrl.models.families.family import check_variant, read_number, read_sizes, token_ids
+from mmrl.models.families.family import check_variant, read_sizes, token_ids
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.anyres import Tiling, read_grids
 from mmrl.models.layouts.image_chat import ImageChat
@@ -80,9 +80,7 @@ def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.core_config`."""
     check_variant(config, _FIXED)
     return CoreConfig(
-        **read_sizes(config),
-        norm_eps=config.get("rms_norm_eps", 1e-5),
-        rope_theta=read_number(config, "rope_theta"),
+        **read_sizes(config, eps=1e-5),
         rope_fp32=False,
         logits_fp32=True,
     )

@@ -3,11 +3,11 @@
 The network is the part `transformer`. A copy of a pipeline has all parts as they are but this one.
 """
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.source import HALVES
 from mmrl.models.weights import list_first
 
@@ -43,7 +43,7 @@ def read_pipeline(directory: Path) -> dict[str, Any]:
         FileNotFoundError: a part is missing; the message names it.
         ValueError: a file is not JSON, or the pipeline another.
     """
-    index = _read(directory / INDEX)
+    index = read_settings_file(directory / INDEX)
     if index.get("_class_name") != CLASS:
         raise ValueError(
             f"'{directory / INDEX}' is of a pipeline {index.get('_class_name')!r}; only {CLASS} is"
@@ -56,7 +56,7 @@ def read_pipeline(directory: Path) -> dict[str, Any]:
             f"'{directory}' is the directory of an {CLASS} and lacks {', '.join(absent)}: there is"
             f" no {files}. Copy or download it again."
         )
-    found = {name: _read(directory / name / file) for name, file in PARTS.items()}
+    found = {name: read_settings_file(directory / name / file) for name, file in PARTS.items()}
     return {
         **found[NETWORK],
         "_class_name": CLASS,
@@ -72,10 +72,3 @@ def copy_parts(source: Path, directory: Path) -> None:
         ignored = shutil.ignore_patterns(*left)
         shutil.copytree(source / name, directory / name, ignore=ignored, dirs_exist_ok=True)
     shutil.copyfile(source / INDEX, directory / INDEX)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"'{path}' is not JSON ({error}); copy or download it again") from error

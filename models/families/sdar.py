@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from mmrl.models.families import dream, llada, llada_v
-from mmrl.models.families.family import check_variant, read_sizes
+from mmrl.models.families.family import check_variant, read_number, read_sizes
 from mmrl.models.families.llada_llama import KEYS as LLAMA_KEYS
 from mmrl.models.image_tokenizers.image_tokenizer import ImageTokenizer
 from mmrl.models.layouts.layout import Layout
@@ -76,17 +76,12 @@ def complete_config(config: dict[str, Any], directory: Path) -> dict[str, Any]:
 def core_config(config: Mapping[str, Any]) -> CoreConfig:
     """The core's sizes from config.json; see `Family.core_config`."""
     check_variant(config, _FIXED)
-    size = config.get("block_size", BLOCK_SIZE)
-    if not isinstance(size, int) or size < 1:
-        raise ValueError(f"config.json: block_size is {size!r}; it must be a whole number above 0")
     return CoreConfig(
-        **read_sizes(config),
-        norm_eps=config.get("rms_norm_eps", 1e-6),
-        rope_theta=float(config.get("rope_theta", 1e6)),
+        **read_sizes(config, theta=1e6),
         rope_fp32=False,
         norm_weight_fp32=True,
         qk_norm=True,
-        block_size=size,
+        block_size=read_number(config, "block_size", BLOCK_SIZE),
     )
 
 

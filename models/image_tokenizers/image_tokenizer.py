@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmrl.config.settings_file import read_settings_file
 from mmrl.models.image_tokenizers import IMAGE_TOKENIZERS, PUBLIC_KIND, SUBFOLDER
+from mmrl.models.network.tensor_limit import limit_tensors
 from mmrl.models.source import find_directory
 from mmrl.models.weights import (
     check_weights,
@@ -28,8 +30,19 @@ from mmrl.models.weights import (
 
 
 class ImageTokenizer(nn.Module):
-    """Pixels to codes and back."""
+    """Pixels to codes and back.
 
+    Attributes:
+        codebook_size: number of codes; codes are 0 .. codebook_size - 1.
+        downsample: pixels per code along one side.
+        channels: of the pixels.
+        source: absolute path or hub id that it was loaded from.
+    """
+
+    codebook_size: int
+    downsample: int
+    channels: int
+    source: str | None = None
     Config: type[Any]
     """Dataclass of the keys of config.json, of a network that is built from one."""
     config: Any
@@ -51,21 +64,6 @@ class ImageTokenizer(nn.Module):
     def to_config(self) -> dict[str, Any]:
         """The keys of config.json that `build` takes, with their values."""
         return asdict(self.config)
-
-    @property
-    def codebook_size(self) -> int:
-        """Number of codes; codes are 0 .. codebook_size - 1."""
-        raise NotImplementedError
-
-    @property
-    def downsample(self) -> int:
-        """Pixels per code along one side."""
-        raise NotImplementedError
-
-    @property
-    def channels(self) -> int:
-        """Channels of the pixels."""
-        raise NotImplementedError
 
     def get_code(self, pixels: Tensor) -> Tensor:
         """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
@@ -165,6 +163,8 @@ def load_vq(
     outline_vq(directory)
     vq = _build(directory)
     vq.load_tensors(read_weights(directory, pickled=True), precision, str(directory))
+    path = Path(path_or_hub_id).expanduser()
+    vq.source = str(path.resolve() if path.is_dir() else path_or_hub_id)
     return vq.to(device).eval().requires_grad_(False)
 
 
@@ -175,9 +175,10 @@ def outline_vq(directory: Path) -> ImageTokenizer:
         FileNotFoundError, ValueError: see `load_vq`.
     """
     directory = vq_directory(directory)
+    headers = read_headers(directory, pickled=True)
     with torch.device("meta"):
-        vq = _build(directory)
-    check_weights(read_headers(directory, pickled=True), vq.state_dict(), str(directory))
+        vq = _build(directory, len(headers))
+    check_weights(headers, vq.state_dict(), str(directory))
     return vq
 
 
@@ -187,8 +188,9 @@ def vq_directory(directory: Path) -> Path:
     return inside if (inside / "config.json").is_file() else directory
 
 
-def build_vq(config: Mapping[str, Any]) -> ImageTokenizer:
+def build_vq(config: Mapping[str, Any], stored: int | None = None) -> ImageTokenizer:
     """The tokenizer of a config.json with new weights; an empty one is that of showlab/magvitv2.
+    `stored` is that of `limit_tensors`.
 
     Raises:
         ValueError: an unknown kind or key, or a value that cannot be.
@@ -203,10 +205,8 @@ def build_vq(config: Mapping[str, Any]) -> ImageTokenizer:
     given = {key: value for key, value in config.items() if not key.startswith("_")}
     if unknown := sorted(given.keys() - known):
         raise ValueError(f"unknown keys {unknown}; allowed are {sorted(known)}.")
-    try:
+    with limit_tensors(given, stored):
         return tokenizer.build(given)
-    except TypeError as error:
-        raise ValueError(f"a value of the wrong type: {error}.") from error
 
 
 def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None) -> None:
@@ -231,11 +231,12 @@ def save_vq(vq: ImageTokenizer, directory: str | Path, dtype: str | None = None)
     write_weights(tensors, directory)
 
 
-def _build(directory: Path) -> ImageTokenizer:
+def _build(directory: Path, stored: int | None = None) -> ImageTokenizer:
     path = directory / "config.json"
+    config = read_settings_file(path) if path.is_file() else {}
     try:
-        return build_vq(json.loads(path.read_text()) if path.is_file() else {})
-    except ValueError as error:  # also of JSON
+        return build_vq(config, stored)
+    except ValueError as error:
         raise ValueError(f"'{path}': {error}") from error
 
 

@@ -50,25 +50,11 @@ class MagvitV2(ImageTokenizer):
 
     def __init__(self, config: MagvitConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.codebook_size = config, 2**config.bits
+        self.downsample, self.channels = config.downsample, config.in_channels
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.quantize = LookupFreeQuantizer(config.bits)
-
-    @property
-    def codebook_size(self) -> int:
-        """Number of codes; codes are 0 .. codebook_size - 1."""
-        return 2**self.config.bits
-
-    @property
-    def downsample(self) -> int:
-        """Pixels per code along one side."""
-        return self.config.downsample
-
-    @property
-    def channels(self) -> int:
-        """Channels of the pixels."""
-        return self.config.in_channels
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Reconstruct pixels through the quantiser, for training.
@@ -110,26 +96,12 @@ class MagvitV2(ImageTokenizer):
 
     @torch.no_grad()
     def get_code(self, pixels: Tensor) -> Tensor:
-        """Map pixels [B, 3, H, W] in [-1, 1] to row-major codes [B, N] int64.
-
-        N is H * W / downsample ** 2. Raises ValueError for shapes the network cannot encode.
-        """
+        """Map pixels to codes; see `ImageTokenizer.get_code`."""
         return self.quantize.codes(self.encode(pixels))
 
     @torch.no_grad()
     def decode_code(self, codes: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
-        """Map codes to pixels.
-
-        Args:
-            codes: [B, N] integers in 0 .. codebook_size - 1, row-major.
-            shape: (height, width) of the code grid; a square is assumed without it.
-
-        Returns:
-            [B, 3, height * downsample, width * downsample] float32, about [-1, 1] (not clamped).
-
-        Raises:
-            ValueError: codes outside the codebook, or a grid that does not hold N codes.
-        """
+        """Map codes to pixels; see `ImageTokenizer.decode_code`."""
         height, width = self.check_codes(codes, shape)
         latent = self.quantize.latent(codes.long()).mT.reshape(len(codes), -1, height, width)
         columns = 9 * self.config.ch * height * width * self.downsample**2

@@ -29,22 +29,13 @@ class VQModel(ImageTokenizer, diffusers.VQModel):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> "VQModel":
-        return cls(**config)
+        vq = cls(**config)
+        vq.codebook_size, vq.channels = vq.config.num_vq_embeddings, vq.config.in_channels
+        vq.downsample = 2 ** (len(vq.config.block_out_channels) - 1)
+        return vq
 
     def to_config(self) -> dict[str, Any]:
         return {key: value for key, value in self.config.items() if not key.startswith("_")}
-
-    @property
-    def codebook_size(self) -> int:
-        return self.config.num_vq_embeddings
-
-    @property
-    def downsample(self) -> int:
-        return 2 ** (len(self.config.block_out_channels) - 1)
-
-    @property
-    def channels(self) -> int:
-        return self.config.in_channels
 
     @torch.no_grad()
     def get_code(self, pixels: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mmrl.models.adapter_weights import Adapter, merge_layer
-from mmrl.models.weights import read_rows
+from mmrl.models.weights import check_finite, read_rows
 
 
 @dataclass
@@ -34,14 +34,16 @@ class StoredWeights:
     adapter: Adapter = Adapter({}, {}, 1.0)
 
     def read(self, name: str) -> Tensor:
-        """A whole tensor in `dtype`.
+        """A whole tensor in `dtype` on `device`.
 
         It may be a view of a file, which is mapped as long as the tensor exists.
 
         Raises:
-            ValueError: the file was damaged since its header was read.
+            ValueError: the file was damaged since its header was read, or a value is not finite.
         """
-        return self._find(name, slice(None)).to(self.dtype)
+        return check_finite(
+            self._find(name, slice(None)).to(self.device, self.dtype), *self.files[name]
+        )
 
     def copy_rows(self, name: str, rows: slice, target: Tensor) -> None:
         """Copy some rows of a tensor; arguments and errors as in `read`.
@@ -51,7 +53,7 @@ class StoredWeights:
             rows: which.
             target: where to; what it holds is rounded to `dtype`, whatever its own dtype is.
         """
-        self._copy(self._find(name, rows), target)
+        self._copy(name, self._find(name, rows), target)
 
     def copy_elements(self, name: str, shape: torch.Size, start: int, target: Tensor) -> None:
         """Copy elements of a flattened tensor; otherwise as `copy_rows`.
@@ -68,12 +70,13 @@ class StoredWeights:
         first, last = start // width, -(-(start + target.numel()) // width)
         found = self._find(name, slice(first, last)).reshape(-1)
         skipped = start - first * width
-        self._copy(found[skipped : skipped + target.numel()], target)
+        self._copy(name, found[skipped : skipped + target.numel()], target)
 
     @torch.no_grad()
-    def _copy(self, tensor: Tensor, target: Tensor) -> None:
+    def _copy(self, name: str, tensor: Tensor, target: Tensor) -> None:
         # mostly no second tensor is made: thousands of these would leave holes in the heap
         target.copy_(tensor if target.dtype == self.dtype else tensor.to(self.dtype))
+        check_finite(target, *self.files[name])  # where it is now, and this process's part alone
 
     def _find(self, name: str, rows: slice) -> Tensor:
         """Rows as they are stored. A layer with an adapter is read whole: the product of some rows

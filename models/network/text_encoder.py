@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmrl.models.network.tensor_limit import limit_tensors
+from mmrl.models.weights import check_finite, list_first, read_headers
+
 KEPT = 256
 """Prompts whose states are kept: 60 MB in float32 at CLIP-L's width."""
 
@@ -29,12 +32,18 @@ class TextEncoder:
         """The encoder of a folder in transformers' format.
 
         Raises:
-            ValueError: its files cannot be read.
+            ValueError: its files cannot be read, or hold other tensors or values than weights.
         """
         from transformers import CLIPTextModelWithProjection
 
         try:
-            model: Any = CLIPTextModelWithProjection.from_pretrained(folder, dtype=dtype)
+            kind: Any = CLIPTextModelWithProjection
+            with limit_tensors({}, len(read_headers(folder))):
+                model, report = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+            if report["missing_keys"]:  # which transformers draws at random
+                raise ValueError(f"it lacks {list_first(sorted(report['missing_keys']))}")
+            for name, tensor in model.named_parameters():
+                check_finite(tensor, folder, name)
         except Exception as error:  # transformers and safetensors raise many kinds
             raise ValueError(
                 f"the text encoder of '{folder}' cannot be read ({error}); copy or download it"

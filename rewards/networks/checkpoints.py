@@ -8,6 +8,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from mmrl.config import NotHereError
+from mmrl.config.checks import explain_absence
 
 if TYPE_CHECKING:
     import torch
@@ -117,7 +118,5 @@ def _download(hub_id: str, file_name: str, key: str) -> Path:
     try:
         return Path(hf_hub_download(hub_id, file_name))
     except OSError as error:
-        raise NotHereError(
-            f"{key}: {file_name} of {hub_id} is neither cached nor could it be downloaded"
-            f" ({error}). Download it elsewhere and set {key} to its path."
-        ) from error
+        absence = explain_absence(hub_id, error)
+        raise NotHereError(f"{key} needs {file_name} of that repository: {absence}") from None

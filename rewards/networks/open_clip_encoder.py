@@ -8,6 +8,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from mmrl.config import NotHereError, check_choice, import_extra
+from mmrl.config.checks import explain_absence, is_cached
 from mmrl.rewards.networks.dual_encoder import DualEncoder, EncoderReward
 from mmrl.rewards.networks.placement import NetworkOptions
 
@@ -54,9 +55,11 @@ def load_encoder(
         )
         tokenizer = open_clip.get_tokenizer(architecture)
     except (RuntimeError, ValueError, OSError, EOFError, UnpicklingError, SafetensorError) as error:
-        here = architecture.startswith("local-dir:") or Path(weights or "").is_file()
-        kind = ValueError if here else NotHereError
-        raise kind(
+        hub_id = find_repository(architecture, weights)
+        if hub_id is not None and not is_cached(hub_id):
+            absence = f"with weights {weights!r}: {explain_absence(hub_id, error)}"
+            raise NotHereError(f"{prefix}model {model!r} {absence}") from None
+        raise ValueError(
             f"{prefix}model {architecture!r} with weights {weights!r} could not be loaded:"
             f" {error}. Check that the checkpoint is complete and belongs to this architecture."
         ) from error
@@ -119,6 +122,17 @@ def resolve_weights(architecture: str, pretrained: str | None, key: str) -> str 
         return "openai"
     check_choice(key, pretrained, tags or ["<path of a checkpoint file>"])
     return pretrained
+
+
+def find_repository(architecture: str, pretrained: str | None) -> str | None:
+    """The repository of the hub that has the weights; None for weights of this machine."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    if architecture.startswith("hf-hub:"):
+        return architecture.removeprefix("hf-hub:")
+    known = get_pretrained_cfg(architecture, pretrained) if pretrained else {}
+    owner_and_name = (known or {}).get("hf_hub", "").split("/")
+    return "/".join(owner_and_name[:2]) or None
 
 
 def uses_quick_gelu(architecture: str, pretrained: str | None) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from mmrl.config import ConfigError, NotHereError
+from mmrl.config.checks import explain_absence, is_cached, is_hub_id
 
 
 def load_network(cls: Any, name: str, key: str) -> Any:
@@ -38,8 +39,9 @@ def load_part(cls: Any, name: str, key: str, **options: Any) -> Any:
     try:
         return cls.from_pretrained(str(path) if path.is_dir() else name, **options)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        kind = ConfigError if path.exists() else NotHereError
-        raise kind(
+        if is_hub_id(name) and not path.exists() and not is_cached(name):
+            raise NotHereError(f"{key}: {explain_absence(name, error)}") from None
+        raise ConfigError(
             f"{key} is {name!r}, from which no {cls.__name__} can be loaded: {error}. Give a"
             " complete directory, or a hub id that is cached or can be downloaded."
         ) from error

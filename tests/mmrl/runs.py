@@ -100,13 +100,8 @@ def run_config(world: SimpleNamespace, output: Path, **changes: Any) -> RLConfig
     they belong."""
     algorithm = {"name": "mask_grpo", "num_iterations": 2, **changes.pop("algorithm", {})}
     lora = changes.pop("lora", None)
-    model = ModelConfig(
-        path=world.policy,
-        vq=VQ,
-        max_prompt_length=24,
-        lora=None if lora is None else LoraConfig(**lora),
-        **changes.pop("model", {}),
-    )
+    own = {"path": world.policy, "vq": VQ, "max_prompt_length": 24, **changes.pop("model", {})}
+    model = ModelConfig(lora=None if lora is None else LoraConfig(**lora), **own)
     task = task_config(world, algorithm=algorithm, **changes.pop("task", {}))
     values = {
         "model": model,

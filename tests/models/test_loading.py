@@ -176,7 +176,8 @@ def test_damage_in_the_last_shard_is_known_before_any_tensor_is_read(
         save_file({**tensors, name: tensors[name][:-1]}, last)
     else:
         save_file({**tensors, "stray": torch.zeros(1)}, last)
-    monkeypatch.setattr("mmrl.models.loading.read_weights", lambda *_: pytest.fail("tensors read"))
+    unread = "mmrl.models.network.stored_weights.read_rows"
+    monkeypatch.setattr(unread, lambda *_: pytest.fail("tensors read"))
     named = {"truncated": last.name, "misshaped": name, "stray": "1 unexpected: stray"}[damage]
     with pytest.raises(ValueError, match=named):
         load_model(saved)

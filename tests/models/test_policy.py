@@ -185,7 +185,7 @@ def test_a_vocabulary_without_room_for_the_codes_is_refused(
 ) -> None:
     shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
     model = small_network(vocab_size=130)
-    model.public_config["model_type"] = "mmada"
+    model.public_config |= {"model_type": "mmada", "mask_token_id": 115}
     save_model(model, tmp_path)
     with pytest.raises(ValueError, match="32 image codes"):
         load_policy(tmp_path, vq=checkpoint / "vq")
@@ -203,7 +203,10 @@ def test_a_tokenizer_of_another_checkpoint_is_refused_before_weights_load(
         text = (tmp_path / "tokenizer.json").read_text().replace("<|mdm_mask|>", "<|other|>")
         (tmp_path / "tokenizer.json").write_text(text)
     monkeypatch.setattr("mmrl.models.policy.load_model", lambda *_: pytest.fail("network loaded"))
-    named = {"mask": "mask_token_id of config.json is 5", "tokens": r"lacks .*<\|mdm_mask\|>"}
+    named = {
+        "mask": "the mask 115 .* mask_token_id 5 in",
+        "tokens": r"lacks .*<\|mdm_mask\|>",
+    }
     for check in (
         lambda: load_policy(tmp_path, vq=None),
         lambda: check_checkpoints(ModelConfig(path=str(tmp_path), vq=None)),  # of a dry run

@@ -35,15 +35,22 @@ def test_a_hub_id_loads_from_the_local_cache_without_a_connection(
     assert load_model("somebody/small-model").core == small_network().core
 
 
-@pytest.mark.parametrize("name", ["nobody/no-such-model", "not a hub id", "/no/such/folder", ""])
-def test_what_is_neither_directory_nor_repository_is_named_with_what_to_give(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("nobody/no-such-model", "`hf download nobody/no-such-model`"),
+        *((name, "a hub id such as") for name in ("not a hub id", "/no/such/folder", "")),
+    ],
+)
+def test_what_is_neither_directory_nor_repository_is_one_error_with_what_to_do(
+    name: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError) as caught:
         find_directory(name)
-    for part in (repr(name), "neither an existing directory", "hub id such as"):
+    for part in (repr(name), "neither an existing directory", advice):
         assert part in str(caught.value)
+    assert not caught.value.__cause__ and not caught.value.__context__
 
 
 @pytest.mark.parametrize("has_safetensors", [True, False])

@@ -6,8 +6,10 @@ from typing import Any
 import open_clip
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 
+from mmrl.config import NotHereError
 from mmrl.rewards import build_reward
 from mmrl.rewards.networks.open_clip_encoder import uses_quick_gelu
 from mmrl.types import Sample
@@ -152,6 +154,18 @@ def test_a_directory_without_an_open_clip_model_is_refused(tmp_path: Path) -> No
 def test_weights_beside_a_directory_that_brings_its_own_are_refused(clip_directory: Path) -> None:
     with pytest.raises(ValueError, match="clip.pretrained is 'openai'.*its own weights"):
         build_reward({"name": "clip", "model": str(clip_directory), "pretrained": "openai"})
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"model": "hf-hub:nobody/clip"}, {"model": "ViT-B-32", "pretrained": "openai"}]
+)
+def test_weights_that_are_not_here_are_no_fault_of_the_architecture(
+    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(NotHereError, match="nor in the local cache.*`hf download") as caught:
+        build_reward({"name": "clip", **options})
+    assert "architecture" not in str(caught.value) and caught.value.__suppress_context__
 
 
 def test_missing_and_truncated_weights_are_refused(architecture: Path, tmp_path: Path) -> None:

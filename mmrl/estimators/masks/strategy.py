@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mmrl.config import check
+from mmrl.randomness import as_generators
 from mmrl.types import Canvas, Passes, Rollout
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Strategy(NamedTuple):
         iteration: int = 0,
     ) -> Passes:
         """The passes of one inner iteration; arguments of `mmrl.algorithms.draw_masks`."""
-        draw = Draw(generators, iteration)
+        draw = Draw(as_generators(generators), iteration)
         passes = self.plan(rollout, config, draw)
         canvas, size = rollout.canvas, config.block_size
         if config.prompt_mask_rate > 0:

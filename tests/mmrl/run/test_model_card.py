@@ -1,10 +1,19 @@
-"""Model cards: what they say of a run, and that it can be read by the hub."""
+"""Model cards: what they say of a run, that it can be read by the hub, and that its code runs."""
 
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
+import pytest
+import transformers
 from huggingface_hub import metadata_load
 
+from mmrl.models import load_policy, load_vq
+from mmrl.models.policy import Policy
+from mmrl.rl import train
 from mmrl.run.model_card import model_card, write_card
+from tests.mmrl.runs import LORA, VQ, run_config, write_world
 
 SETTINGS = {
     "output_dir": "runs/countdown",
@@ -25,10 +34,14 @@ METRICS = [
     {"step": 2, "eval/countdown/reward": 0.5},
     {"step": 2, "reward": 0.75, "loss": None},
 ]
+RUNNABLE = {
+    "auto_map": {"AutoModel": "modeling.Model"},
+    "transformers_version": transformers.__version__,
+}
 
 
 def test_a_card_says_what_was_trained_how_and_with_which_result(tmp_path: Path) -> None:
-    text = model_card(SETTINGS, METRICS, adapter=True)
+    text = model_card(SETTINGS, METRICS, True, "me/countdown", RUNNABLE)
     (tmp_path / "README.md").write_text(text)
     assert metadata_load(tmp_path / "README.md") == {
         "base_model": "GSAI-ML/LLaDA-8B-Instruct",
@@ -39,7 +52,7 @@ def test_a_card_says_what_was_trained_how_and_with_which_result(tmp_path: Path) 
     assert (
         "| `reward` | 0.125 | 0.75 |" in text and "| `eval/countdown/reward` | 0.5 | 0.5 |" in text
     )
-    assert 'PeftModel.from_pretrained(base, "me/countdown")' in text
+    assert 'PeftModel.from_pretrained(model, "me/countdown")' in text
     assert "secret" not in text and "time/step_s" not in text
 
 
@@ -48,14 +61,70 @@ def test_the_licence_is_that_of_a_source_with_a_card(tmp_path: Path) -> None:
     base.mkdir()
     (base / "README.md").write_text("---\nlicense: mit\n---\nA model.\n")
     settings = {**SETTINGS, "model": {"path": str(base)}}
-    (tmp_path / "README.md").write_text(model_card(settings, [], adapter=False))
+    (tmp_path / "README.md").write_text(model_card(settings, [], False, "runs/x/final", {}))
     head = metadata_load(tmp_path / "README.md")
     assert head is not None and head["license"] == "mit" and "base_model" not in head
     assert head["library_name"] == "transformers"
     (base / "README.md").write_text("---\n[broken\n---\n")
-    assert "license" not in model_card(settings, [], adapter=False)
+    assert "license" not in model_card(settings, [], False, "runs/x/final", {})
 
 
 def test_what_is_no_policy_has_no_card(tmp_path: Path) -> None:
     write_card(tmp_path, None, [])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        (RUNNABLE, True),
+        ({**RUNNABLE, "transformers_version": "4.46.3"}, False),
+        ({**RUNNABLE, "transformers_version": None}, False),
+        ({**RUNNABLE, "auto_map": {}}, False),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("adapter", [False, True])
+def test_auto_classes_are_shown_where_these_transformers_can_run_them(
+    config: dict[str, Any], shown: bool, adapter: bool
+) -> None:
+    text = model_card(SETTINGS, [], adapter, "runs/x/final", config)
+    assert ("AutoModel" in text, text.count("```python")) == (shown, 1 + shown)
+
+
+@pytest.mark.parametrize("options", [{}, {"lora": LORA}], ids=["whole", "adapter"])
+def test_the_code_of_a_card_loads_what_a_run_has_trained_also_where_all_was_moved(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    shutil.copytree(VQ, here / "tokenizers" / "magvit")
+    world = write_world(here / "start")
+    monkeypatch.chdir(here)
+    run = train(
+        run_config(
+            world,
+            Path("runs/small"),
+            model={"vq": "tokenizers/magvit"},
+            max_steps=1,
+            save_steps=1,
+            **options,
+        )
+    )
+    for file in run.rglob("adapter_config.json"):  # which peft wants absolute
+        file.write_text(file.read_text().replace(str(here), str(there)))
+    here.rename(there)
+    monkeypatch.chdir(there)
+    for folder in ("final", "checkpoints/1"):
+        card = (run / folder / "README.md").read_text()
+        blocks = re.findall(r"```python\n(.*?)```", card, re.S)
+        assert len(blocks) == 1 and f'"runs/small/{folder}"' in blocks[0]
+        found: dict[str, Policy] = {}
+        exec(blocks[0], found)
+        vq = found["policy"].layouts["text_to_image"].vq  # type: ignore[attr-defined]
+        assert vq.source == str(there / "tokenizers" / "magvit")
+    explicit = load_policy(run / "final", vq=VQ).layouts["text_to_image"].vq  # type: ignore[attr-defined]
+    assert explicit.source == load_vq(VQ).source == VQ
+    shutil.rmtree(there / "tokenizers")
+    assert list(load_policy(run / "final", vq=None).layouts) == ["text"]
+    with pytest.raises(FileNotFoundError, match=r"tokenizer_config\.json': vq is '\.\./"):
+        load_policy(run / "final")

@@ -198,7 +198,7 @@ def test_another_code_table_is_refused(tiny: Path) -> None:
         ({"ch": 5}, "norm_groups"),
         ({"bits": 40}, "bits is 40"),
         ({"encoder_ch_mult": [1, 2, 2]}, "encoder_ch_mult"),
-        ({"ch": "wide"}, "wrong type"),
+        ({"ch": "wide"}, "no network can be built"),
     ],
 )
 def test_bad_configurations_are_named(tiny: Path, change: dict[str, object], named: str) -> None:

@@ -1,6 +1,7 @@
 """diffusers' VQModel as an image tokenizer, against numbers of Lumina-DiMOO's public code."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ def test_sides_that_are_no_multiple_of_the_patch_are_refused(vq: Any) -> None:
 
 
 def test_keys_that_diffusers_does_not_know_are_named(directory: Path, tmp_path: Path) -> None:
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     content = json.loads((directory / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**content, "codebook": 3}))
     with pytest.raises(ValueError, match="codebook.*num_vq_embeddings"):

@@ -152,5 +152,5 @@ def test_ends_and_mask_are_those_of_llada() -> None:
 def test_a_tokenizer_larger_than_the_embedding_is_refused(directory: Path, tmp_path: Path) -> None:
     shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     save_model(small_network(vocab_size=100), tmp_path)
-    with pytest.raises(ValueError, match="119 tokens and the checkpoint 100 vocabulary rows"):
+    with pytest.raises(ValueError, match="119 tokens and the checkpoint has 100 vocabulary rows"):
         load_policy(tmp_path)

@@ -1,0 +1,273 @@
+"""What no checkpoint may hold is refused when it is loaded: which file, which tensor or key."""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mmrl.models import load_model, load_policy, load_vq
+from mmrl.models.families.llada import KEYS
+from mmrl.models.loading import save_model
+from mmrl.models.weights import check_finite
+from mmrl.pretrained.checks import check_checkpoints
+from mmrl.pretrained.model_config import LoraConfig, ModelConfig
+from mmrl.training.trainable import train_parts
+from tests.models.networks import small_network, write_small_mmada
+
+HEAD = KEYS["head.weight"]
+SHIPPED = Path(__file__).parents[2] / "datasets"
+BAD = [math.nan, math.inf, -math.inf]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_small_mmada(tmp_path)
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    network = small_network()
+    save_model(network, tmp_path / "base")
+    network = load_model(tmp_path / "base")
+    lora = LoraConfig(r=2, lora_alpha=4)
+    train_parts(network, ModelConfig(path=str(tmp_path / "base"), lora=lora), seed=0)
+    save_model(network, tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def change(file: Path, name: str, make: Callable[[Tensor], Tensor]) -> None:
+    """Rewrite a tensor of a file."""
+    tensors = load_file(file)
+    save_file({**tensors, name: make(tensors[name]).contiguous()}, file, {"format": "pt"})
+
+
+def put(value: float) -> Callable[[Tensor], Tensor]:
+    """Gives a copy whose last value is another."""
+
+    def make(tensor: Tensor) -> Tensor:
+        copy = tensor.clone()
+        copy.view(-1)[-1] = value
+        return copy
+
+    return make
+
+
+def rewrite(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("size", [1, 7, 4097])
+def test_one_value_that_is_not_finite_is_found_wherever_it_is(
+    dtype: torch.dtype, size: int
+) -> None:
+    tensor = torch.full((size,), 2.0**15, dtype=dtype)  # whose sum is too large for float16
+    assert check_finite(tensor, Path("f"), "t") is tensor
+    for value in BAD:
+        for place in {0, size // 2, size - 1}:
+            copy = tensor.clone()
+            copy[place] = value
+            nans = int(math.isnan(value))
+            with pytest.raises(ValueError, match=f"'f': t as .* {nans} NaN and {1 - nans} infinit"):
+                check_finite(copy, Path("f"), "t")
+
+
+@pytest.mark.parametrize("value", BAD)
+@pytest.mark.parametrize("deferred", [False, True])
+def test_values_that_are_not_finite_are_refused_by_file_and_tensor(
+    value: float, deferred: bool, folder: Path
+) -> None:
+    change(folder / "model.safetensors", HEAD, put(value))
+    with pytest.raises(ValueError, match=f"model.safetensors': {HEAD} as torch.float32 holds"):
+        network = load_model(folder, deferred=deferred)
+        held = torch.empty(3, network.width)
+        network.stored.copy_rows("head.weight", slice(0, 3), held)  # without the last one
+        network.stored.copy_rows("head.weight", slice(-3, None), held)
+
+
+def test_a_value_that_the_dtype_cannot_hold_is_refused(folder: Path) -> None:
+    change(folder / "model.safetensors", HEAD, put(1e5))
+    load_model(folder, "bfloat16")
+    with pytest.raises(ValueError, match=f"{HEAD} as torch.float16 holds 0 NaN and 1 infinite"):
+        load_model(folder, "float16")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, torch.int64])
+def test_tensors_of_other_dtypes_are_refused_before_one_is_read(
+    dtype: torch.dtype, folder: Path
+) -> None:
+    change(folder / "model.safetensors", HEAD, lambda tensor: tensor.to(dtype))
+    for load in (load_model, lambda path: check_checkpoints(ModelConfig(path=str(path), vq=None))):
+        with pytest.raises(ValueError, match=f"(model.safetensors': |wrong shape: ){HEAD} is"):
+            load(folder)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (put(math.nan), r"lora_A\.weight as torch.float32 holds 1 NaN"),
+        (put(math.inf), "holds 0 NaN and 1 infinite"),
+        (
+            lambda tensor: tensor.to(torch.int8),
+            r"adapter_model.*lora_A.weight is I8;",
+        ),
+    ],
+)
+def test_an_adapter_is_checked_as_a_checkpoint_is(
+    make: Callable[[Tensor], Tensor], named: str, adapter: Path
+) -> None:
+    file = adapter / "adapter_model.safetensors"
+    change(file, next(name for name in load_file(file) if "lora_A" in name), make)
+    with pytest.raises(ValueError, match=named):
+        load_model(adapter)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("lora_alpha", math.nan, "lora_alpha is nan; it must be a finite number"),
+        ("lora_alpha", math.inf, "lora_alpha is inf"),
+        ("lora_alpha", "16", "lora_alpha is '16'; write what"),
+        ("lora_alpha", True, "lora_alpha is True"),
+        ("lora_alpha", -2, "lora_alpha is -2"),
+        ("r", 2.5, "r is 2.5"),
+        ("r", -1, "r is -1"),
+    ],
+)
+def test_numbers_of_an_adapter_are_checked(key: str, value: Any, named: str, adapter: Path) -> None:
+    rewrite(adapter / "adapter_config.json", **{key: value})
+    with pytest.raises(ValueError, match=f"adapter_config.json'?: {named}"):
+        load_model(adapter)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"rope_theta": math.nan}, "rope_theta is nan; it must be a finite number"),
+        ({"rope_theta": math.inf}, "rope_theta is inf"),
+        ({"rope_theta": 10**400}, "rope_theta is an integer beyond float64"),
+        ({"rope_theta": -3.0}, "rope_theta is -3.0; it must be a number from 1"),
+        ({"rope_theta": "1e4"}, "rope_theta is '1e4'"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
+        ({"nested": {"deep": [0, math.nan]}}, "nested.deep.1 is nan"),
+        ({"n_layers": True}, "n_layers is True; it must be a whole number"),
+        ({"n_layers": 2.5}, "n_layers is 2.5"),
+        ({"n_layers": 0}, "n_layers is 0"),
+        ({"n_layers": 999_999}, "more than .* tensors, and its files hold 21: n_layers is 999999"),
+        ({"d_model": 10**30}, "can be built from its values|expected"),
+    ],
+)
+def test_values_of_config_json_are_refused_by_key(
+    changes: dict[str, Any], named: str, folder: Path
+) -> None:
+    rewrite(folder / "config.json", **changes)
+    for load in (load_model, lambda path: load_policy(path, vq=None)):
+        with pytest.raises(ValueError, match=named) as caught:
+            load(folder)
+        assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"encoder_num_res_blocks": [1, 999_999]}, "encoder_num_res_blocks is .1, 999999"),
+        ({"ch": math.nan}, "ch is nan"),
+        ({"norm_groups": 0}, "no network can be built"),
+    ],
+)
+def test_values_of_an_image_tokenizer_are_refused_by_key(
+    changes: dict[str, Any], named: str, folder: Path
+) -> None:
+    rewrite(folder / "vq" / "config.json", **changes)
+    with pytest.raises(ValueError, match=f"(?s)config.json.*{named}"):
+        load_vq(folder / "vq")
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (put(math.nan), "encoder.conv_in.bias as torch.float32 holds 1 NaN"),
+        (
+            lambda tensor: tensor.to(torch.int8),
+            "': encoder.conv_in.bias is I8; weights",
+        ),
+    ],
+)
+def test_an_image_tokenizer_is_checked_as_a_checkpoint_is(
+    make: Callable[[Tensor], Tensor], named: str, folder: Path
+) -> None:
+    change(folder / "vq" / "model.safetensors", "encoder.conv_in.bias", make)
+    with pytest.raises(ValueError, match=named):
+        load_vq(folder / "vq")
+
+
+@pytest.mark.parametrize("place", ["", "vq", "adapter"])
+def test_a_pipe_in_place_of_weights_is_refused_and_not_waited_for(
+    place: str, folder: Path, adapter: Path
+) -> None:
+    file = (adapter if place == "adapter" else folder / place) / "model.safetensors"
+    if place == "adapter":
+        file = file.with_name("adapter_model.safetensors")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises((ValueError, FileNotFoundError), match=file.name):
+        (load_vq if place == "vq" else load_model)(file.parent)
+
+
+@pytest.mark.parametrize("shard", [3, None, ["a"], {"a": 1}])
+def test_an_index_of_other_things_than_names_is_refused(shard: Any, folder: Path) -> None:
+    names = dict.fromkeys(load_file(folder / "model.safetensors"), "model.safetensors")
+    text = json.dumps({"weight_map": {**names, HEAD: shard}})
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ValueError, match=r"index\.json' names .* a shard must be a file beside it"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "tokenizer", "named"),
+    [
+        ("shapes/checkpoints/mmada", "text/checkpoints/llada", "319 tokens .* 509 llm_vocab_size"),
+        ("shapes/checkpoints/llada_v", "text/checkpoints/llada", "319 tokens .* 485 vocabulary"),
+        ("text/checkpoints/llada", "shapes/checkpoints/mmada", "509 tokens .* 319 vocabulary"),
+    ],
+)
+def test_a_tokenizer_of_another_model_is_refused_with_both_sizes(
+    checkpoint: str, tokenizer: str, named: str, tmp_path: Path
+) -> None:
+    shutil.copytree(SHIPPED / checkpoint, tmp_path, dirs_exist_ok=True)
+    shutil.copy(SHIPPED / tokenizer / "tokenizer.json", tmp_path)
+    for check in (load_policy, lambda path: check_checkpoints(ModelConfig(path=str(path)))):
+        with pytest.raises(ValueError, match=named):
+            check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"eos_token_id": 40, "pad_token_id": 40}, "no special token 40 .* pad_token_id 40"),
+        ({"pad_token_id": 41}, "no special token 41 .* pad_token_id 41"),
+        ({"eos_token_id": 3, "pad_token_id": 3}, "the end of a text 1 .* {3: 'pad_token_id'}"),
+        ({"mask_token_id": 17}, "the mask 18 .* mask_token_id 17"),
+        ({"mask_token_id": "18"}, "the mask 18 .* mask_token_id 18"),
+        ({"llm_vocab_size": 512}, None),
+        ({"llm_vocab_size": 509 + 128}, "509 tokens .* 637 llm_vocab_size"),
+    ],
+)
+def test_special_tokens_with_other_ids_than_config_json_says_are_refused(
+    changes: dict[str, Any], named: str | None, tmp_path: Path
+) -> None:
+    shutil.copytree(SHIPPED / "shapes/checkpoints/mmada", tmp_path, dirs_exist_ok=True)
+    rewrite(tmp_path / "config.json", **changes)
+    if named is None:  # rows that make their number a multiple of 8
+        load_policy(tmp_path, vq=None)
+        return
+    with pytest.raises(ValueError, match=named):
+        load_policy(tmp_path, vq=None)
