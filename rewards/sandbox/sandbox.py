@@ -37,6 +37,16 @@ logger = logging.getLogger(__name__)
 ISOLATION = ("full", "process")
 JAIL = Path(__file__).with_name("jail")
 START_SECONDS = 60.0
+_TRIAL = """
+import _thread, time
+_thread.stack_size(1 << 16)
+def start():
+    try:
+        return [_thread.start_new_thread(time.sleep, (99,)) for _ in range(500)]
+    except RuntimeError:
+        return []
+"""
+_LIMITED = "assert not start(), 'nothing limits its threads; root needs CAP_SETUID for that'"
 
 
 class SandboxError(RuntimeError):
@@ -160,7 +170,7 @@ class Sandbox:
 
     def _probe(self) -> None:
         try:
-            verdict = self._run(Job("def one(): return 1", ["assert one() == 1"]))
+            verdict = self._run(Job(_TRIAL, [_LIMITED]))
         except IsolationError:
             raise
         except SandboxError as error:
