@@ -37,16 +37,14 @@ logger = logging.getLogger(__name__)
 ISOLATION = ("full", "process")
 JAIL = Path(__file__).with_name("jail")
 START_SECONDS = 60.0
-_TRIAL = """
-import _thread, time
+_TRIAL = """import _thread, time
 _thread.stack_size(1 << 16)
-def start():
-    try:
-        return [_thread.start_new_thread(time.sleep, (99,)) for _ in range(500)]
-    except RuntimeError:
-        return []
+def start(): return [_thread.start_new_thread(time.sleep, (99,)) for _ in range(500)]
 """
-_LIMITED = "assert not start(), 'nothing limits its threads; root needs CAP_SETUID for that'"
+_LIMITED = """try: start()
+except RuntimeError: pass
+else: assert False, 'nothing limits its threads, which for root needs CAP_SETUID'
+"""
 
 
 class SandboxError(RuntimeError):

@@ -1,9 +1,9 @@
 """Resource limits of a candidate and its tester, and how a process applies them."""
 
-import _thread
 import contextlib
 import os
 import resource
+import threading
 from dataclasses import dataclass
 
 from . import kernel, landlock, seccomp
@@ -82,22 +82,20 @@ def be_counted_apart() -> None:
 def _count_tasks() -> int:
     """How many tasks this user has, by the lowest limit with which one more starts: they may be in
     other namespaces."""
-    hard, ready = resource.getrlimit(resource.RLIMIT_NPROC)[1], _thread.allocate_lock()
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     low, high = 0, min(hard % (1 << 64), 1 << 22)
-    _thread.stack_size(1 << 16)
+    threading.stack_size(1 << 16)
     while low < high:
         limit = (low + high) // 2
         resource.setrlimit(resource.RLIMIT_NPROC, (limit, hard))
-        ready.acquire()
+        task = threading.Thread()
         try:
-            _thread.start_new_thread(ready.release, ())
+            task.start()
+            task.join()
             high = limit
         except RuntimeError:
-            ready.release()
             low = limit + 1
-        with ready:
-            pass
-    _thread.stack_size(0)
+    threading.stack_size(0)
     return low
 
 

@@ -1,9 +1,9 @@
 """A filter that refuses system calls that no solution to a programming task needs.
 
 Refused are new processes, programs, sockets, signals, memory, limits and priorities of other
-processes, other users, owners and modes of files, truncating files by name, mounts and namespaces, keys,
-tracing, and memory that no limit counts. Refused calls fail with EPERM; calls newer than this list
-with ENOSYS. Threads can still start.
+processes, other users, owners and modes of files, truncating files by name, mounts and namespaces,
+keys, tracing, and memory that no limit counts. Refused calls fail with EPERM; calls newer than this
+list with ENOSYS. Threads can still start.
 """
 
 import ctypes
