@@ -44,7 +44,8 @@ def restrain_candidate(limits: JobLimits) -> None:
     optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
     with optional:
         kernel.drop_capabilities()
-    _set(resource.RLIMIT_NPROC, _count_tasks() + THREADS)
+    is_alone = limits.level == "full" or os.getuid() >= _FIRST_USER
+    _set(resource.RLIMIT_NPROC, THREADS if is_alone else _count_tasks() + THREADS)
     _set(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_FSIZE, limits.output_kb << 10)
