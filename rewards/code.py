@@ -7,7 +7,6 @@ Code runs only in `mmrl.rewards.sandbox.sandbox` or, with a `url`, in
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -15,17 +14,15 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from mmrl.config import check_choice
 from mmrl.rewards import PartialFailure
-from mmrl.rewards.parsing.extraction import find_tagged
 from mmrl.rewards.parsing.metadata import read_sample
-from mmrl.rewards.sandbox.jail.tester import compile_tests
+from mmrl.rewards.parsing.program_tests import read_tests
+from mmrl.rewards.parsing.programs import find_program
+from mmrl.rewards.sandbox.jail.runnable_tests import compile_tests
 from mmrl.rewards.sandbox.remote_sandbox import RemoteSandbox
 from mmrl.rewards.sandbox.sandbox import ISOLATION, Job, JobVerdict, Sandbox
 from mmrl.types import Sample
 
 logger = logging.getLogger(__name__)
-
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-_PYTHON = ("python", "python3", "py")
 
 
 class Runs(Protocol):
@@ -155,64 +152,21 @@ class _Case:
         return not verdict.reason and read(verdict.printed) == read(self.expected)
 
 
-def extract_program(completion: str) -> str:
-    """The code in a completion: its last fenced Python block, else its last fenced block.
-
-    Without any fence it is the content of `<answer>`, else the whole completion. A fence that is
-    never closed was truncated and holds no program; the result is empty then.
-    """
-    blocks = _FENCE.findall(completion)
-    python = [code for language, code in blocks if language.lower() in _PYTHON]
-    if blocks:
-        return (python or [code for _, code in blocks])[-1].strip("\n")
-    return "" if "```" in completion else (find_tagged(completion) or completion).strip("\n")
-
-
 def _cases(sample: Sample, separately: bool) -> list[_Case] | None:
     content = read_sample(sample, "code", "tests")
     if content is None:
         return None
     completion, (tests,) = content
-    tests = [tests] if isinstance(tests, str | dict) else tests
     setup, entry_point = (sample.metadata.get(key) or "" for key in ("setup", "entry_point"))
-    code = extract_program(completion)
+    tests, entry_point = read_tests(tests, entry_point, sample.prompt)
+    code = find_program(completion)
     if not code.strip():
         code = "raise SystemExit('the completion holds no program')"
-    pairs = _pairs(tests)
-    if pairs:
-        script = f"{setup}\n{code}" if setup else code
-        return [_Case(Job(script, kind="script", stdin=given), wanted) for given, wanted in pairs]
-    if not _are_tests(tests, entry_point):
-        raise ValueError(
-            f"tests={str(tests)[:200]!r} of {sample.prompt[:80]!r} must be a list of assertions, "
-            "of {input: text, output: text} for a program that reads and prints, or of {input: "
-            "[arguments], output: result} together with `entry_point`."
-        )
+    if isinstance(tests[0], dict) and isinstance(tests[0]["input"], str):
+        job = Job(code, setup=setup, kind="script")
+        return [_Case(replace(job, stdin=test["input"]), test["output"]) for test in tests]
     job = Job(code, tests, setup, entry_point)
     return [_Case(replace(job, tests=[t])) for t in tests] if separately else [_Case(job)]
-
-
-def _pairs(tests: Any) -> list[tuple[str, str]] | None:
-    """What a program reads and has to print; None where the tests are something else."""
-    if not _all(tests, lambda test: _types(test) == (str, str)):
-        return None
-    return [(test["input"], test["output"]) for test in tests]
-
-
-def _are_tests(tests: Any, entry_point: str) -> bool:
-    if _all(tests, lambda test: isinstance(test, str) and bool(test.strip())):
-        return True
-    return bool(entry_point) and _all(tests, lambda test: _types(test)[0] is list)
-
-
-def _all(tests: Any, holds: Callable[[Any], bool]) -> bool:
-    return isinstance(tests, list | tuple) and len(tests) > 0 and all(map(holds, tests))
-
-
-def _types(test: Any) -> tuple[type, type]:
-    """The types of `input` and `output` of a test."""
-    values = test if isinstance(test, dict) else {}
-    return type(values.get("input")), type(values.get("output"))
 
 
 def _lines(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from mmrl.config import check, check_choice
 from mmrl.rewards.parsing import xml_rules
 from mmrl.rewards.parsing.extraction import find_boxed
 from mmrl.rewards.parsing.metadata import read_sample
+from mmrl.rewards.parsing.programs import find_python, is_python
 from mmrl.types import Sample
 
 Mode = Literal[
@@ -40,7 +41,8 @@ class FormatReward:
             per character behind the last; `integer` wants an answer of digits;
             `boxed_and_answer_tags` gives 0.5 for an answer tag and 0.5 for a box in it (0.25
             without); `code_in_answer` wants the first Python block in the answer tag. MaskGRPO's
-            `code_block` wants a Python block that can be parsed (0.5 for another).
+            `code_block` wants a Python block that can be parsed (0.5 for another): the one that the
+            reward `code` runs, where MaskGRPO takes the first.
         rule: `once` wants each tag once and filled; `d1` has its regular expressions, which let
             tags be empty and repeated; `maskgrpo` wants, of `soft` and `xmlcount`, the first pair
             of tags alone, and reads the box for `integer`.
@@ -87,7 +89,8 @@ class FormatReward:
             case "boxed":
                 return float(bool(find_boxed(text)))
             case "code_block":
-                return xml_rules.score_code_block(text)
+                code = find_python(text)
+                return 0.0 if code is None else 1.0 if is_python(code) else 0.5
             case "code_in_answer":
                 return float(xml_rules.has_code_in_answer(text, last))
             case "boxed_and_answer_tags":

@@ -5,14 +5,12 @@ the score as published, without the factor of 0.5 that most have there; that is 
 configuration entry.
 """
 
-import ast
 import re
 from bisect import bisect_left
 from itertools import pairwise
 
 MARK = 0.125
 PER_CHARACTER = 0.001
-MAX_CODE_CHARS = 100_000
 _CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -108,18 +106,3 @@ def has_code_in_answer(text: str, tag: str) -> bool:
     block, rest = _CODE.search(text), text.partition(f"<{tag}>")[2]
     inside, closed, _ = rest.partition(f"</{tag}>")
     return block is not None and bool(closed) and block[0] in inside
-
-
-def score_code_block(text: str) -> float:
-    """MaskGRPO's format term for code: 1 where the first Python block can be parsed, half where it
-    cannot, 0 without one."""
-    block = _CODE.search(text)
-    if block is None:
-        return 0.0
-    try:
-        if len(block[1]) > MAX_CODE_CHARS:
-            return 0.5
-        ast.parse(block[1].strip())
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return 0.5
-    return 1.0

@@ -37,6 +37,14 @@ logger = logging.getLogger(__name__)
 ISOLATION = ("full", "process")
 JAIL = Path(__file__).with_name("jail")
 START_SECONDS = 60.0
+_TRIAL = """import _thread, time
+_thread.stack_size(1 << 16)
+def start(): return [_thread.start_new_thread(time.sleep, (99,)) for _ in range(500)]
+"""
+_LIMITED = """try: start()
+except RuntimeError: pass
+else: assert False, 'nothing limits its threads, which for root needs CAP_SETUID'
+"""
 
 
 class SandboxError(RuntimeError):
@@ -160,7 +168,7 @@ class Sandbox:
 
     def _probe(self) -> None:
         try:
-            verdict = self._run(Job("def one(): return 1", ["assert one() == 1"]))
+            verdict = self._run(Job(_TRIAL, [_LIMITED]))
         except IsolationError:
             raise
         except SandboxError as error:

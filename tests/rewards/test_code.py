@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mmrl.rewards import PartialFailure, build_reward
-from mmrl.rewards.code import CodeReward, extract_program
+from mmrl.rewards.code import CodeReward
 from mmrl.rewards.sandbox.sandbox import IsolationError
 from mmrl.rewards.scoring.failures import RewardError
 from mmrl.rewards.scoring.scorer import Scorer
@@ -122,6 +122,112 @@ def test_scores_keep_their_order_and_samples_without_tests_have_none(reward: Cod
     assert reward([]) == []
 
 
+READS = "```python\nprint(sum(map(int, input().split())))\n```"
+RUN: dict[str, tuple[str, Any]] = {
+    "APPS": (READS, '{"inputs": ["3 4\\n", "1 1"], "outputs": ["7\\n", "2"]}'),
+    "APPS with lines": (READS, {"inputs": [["3 4", ""]], "outputs": [["7"]]}),
+    "a list of such texts": (READS, ['{"inputs": ["3 4"], "outputs": ["7"]}'] * 2),
+    "CodeContests": (READS, {"input": ["3 4"], "output": ["7"]}),
+    "JSON text of pairs": (READS, '[{"input": "3 4", "output": "7"}]'),
+    "TACO with fn_name": (RIGHT, '{"fn_name": "inc", "inputs": [[1], [5]], "outputs": [[2], [6]]}'),
+    "PRIME with fn_name": (
+        RIGHT,
+        '{"fn_name": "inc", "inputs": ["1", "5"], "outputs": ["2", "6"]}',
+    ),
+    "a method of Solution": (
+        "```python\nclass Solution:\n    def inc(self, x): return x + 1\n```",
+        {"fn_name": "inc", "inputs": [[1]], "outputs": [2]},
+    ),
+    "JSON text of assertions": (RIGHT, '["assert inc(1) == 2"]'),
+    "pytest": (RIGHT, "import pytest\ndef test_inc():\n    assert inc(1) == 2\n"),
+    "pytest of a file": (
+        RIGHT,
+        "from solution import inc\ndef test_inc():\n    assert inc(1) == 2",
+    ),
+    "pytest class": (
+        RIGHT,
+        "class TestInc:\n    def setup_method(self): self.x = 1\n"
+        "    def test_one(self): assert inc(self.x) == 2",
+    ),
+    "unittest": (
+        RIGHT,
+        "import unittest\nclass Inc(unittest.TestCase):\n    def setUp(self): self.x = 1\n"
+        "    def test_one(self): self.assertEqual(inc(self.x), 2)\n"
+        "if __name__ == '__main__':\n    unittest.main()",
+    ),
+    "in the main of a file": (RIGHT, "if __name__ == '__main__':\n    assert inc(1) == 2"),
+    "a test that is called": (RIGHT, "def test(f):\n    assert f(1) == 2\ntest(inc)"),
+    "prepared before": (RIGHT, ["import math", "two = math.sqrt(4)", "assert inc(1) == two"]),
+    "raised": (RIGHT, "if inc(1) != 2:\n    raise ValueError('no')"),
+}
+VOID = [
+    "# a comment",
+    "inc(1) == 2",
+    "assert True",
+    "assert (inc(1) == 2, 'two')",
+    "assert 1 == 1",
+    "print(inc(1))",
+    "def helper():\n    assert inc(1) == 2",
+    "def test_inc():\n    inc(1) == 2",
+    "def test_inc():\n    def inner():\n        assert inc(1) == 2",
+    "async def test_inc():\n    assert inc(1) == 2",
+    "def test_inc(number):\n    assert inc(number) == 2",
+    "class Inc(unittest.TestCase):\n    def one(self): self.assertEqual(inc(1), 2)",
+    "import numpy as np\nassert np.isclose(inc(1), 2)",
+    "import pytest\ndef test_inc():\n    with pytest.raises(ValueError):\n        inc('a')",
+    "from solution import inc as plus\nassert plus(1) == 2",
+    '{"fn_name": "inc", "inputs": [[1]], "outputs": [[2], [3]]}',
+    '{"fn_name": "inc", "inputs": [1], "outputs": [2]}',
+    '{"inputs": [], "outputs": []}',
+    '{"inputs": ["1"], "outputs": [2]}',
+    '{"cases": 3}',
+    "[]",
+]
+WRONG = "```python\ndef inc(x):\n    return 0\nprint('wrong')\n```"
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_tests_in_the_forms_of_data_sets_are_run(
+    reward: CodeReward, sharing: CodeReward, name: str
+) -> None:
+    program, tests = RUN[name]
+    reward.check({"tests": tests})
+    assert score(reward, program, tests) == 1.0
+    assert score(reward, WRONG, tests) == 0.0
+    if name != "prepared before":
+        assert score(sharing, program, tests) == 1.0
+
+
+@pytest.mark.parametrize("tests", VOID)
+def test_tests_that_test_nothing_are_refused_when_read_and_when_scored(
+    reward: CodeReward, sharing: CodeReward, tests: str
+) -> None:
+    for own, each in ((reward, tests), (reward, [tests]), (sharing, [tests])):
+        with pytest.raises(ValueError):
+            own.check({"tests": each})
+        with pytest.raises(PartialFailure):
+            score(own, WRONG, each)
+
+
+def test_one_test_that_tests_nothing_is_refused_among_others(reward: CodeReward) -> None:
+    for test in ("# a comment", "inc(1) == 2", "assert True"):
+        with pytest.raises(ValueError, match="no assertion that runs"):
+            reward.check({"tests": [*TESTS, test]})
+    with pytest.raises(ValueError, match="no output|must be a list"):
+        reward.check({"tests": [{"input": [1]}], "entry_point": "inc"})
+
+
+def test_what_a_setup_defines_is_there_before_the_program(reward: CodeReward) -> None:
+    setup = "from math import sqrt\nroot_of = root(4)\nfrom typing import List"
+    code = "```python\ndef root(x: List[int]): return sqrt(x)\n```"
+    assert score(reward, code, ["assert root(9) == 3 and root_of == 2"], setup=setup) == 1.0
+    program = "```python\nfrom __future__ import annotations\nprint(three)\n```"
+    pairs = [{"input": "", "output": "3"}]
+    assert score(reward, program, pairs, setup="three = 3") == 1.0
+    with pytest.raises(PartialFailure, match="do not compile"):
+        score(reward, program, pairs, setup="three =")
+
+
 @pytest.mark.parametrize(
     "tests",
     [
@@ -218,23 +324,6 @@ def test_tests_that_can_be_run_pass_the_check(reward: CodeReward) -> None:
     ):
         reward.check(metadata)
     reward.check({"tests": [{"input": [1], "output": 2}], "entry_point": "inc"})
-
-
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        ("```python\na\n```\nand\n```py\nb\n```", "b"),
-        ("```python\na\n```\noutput:\n```\n5\n```", "a"),
-        ("```\na\n```\n", "a"),
-        ("1. so\n   ```python\n   a\n   ```", "   a"),
-        ("<answer>\na\n</answer>", "a"),
-        ("a = 1", "a = 1"),
-        ("```python\na\n", ""),
-        ("```python\na\n```\nbetter:\n```python\nb", "a"),
-    ],
-)
-def test_the_last_finished_python_block_is_the_program(completion: str, expected: str) -> None:
-    assert extract_program(completion) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ Once the code is loaded, the candidate controls everything in this process. Its 
 prove nothing except "this call returned that value".
 """
 
+import ast
+import contextlib
 import os
 import random
 import sys
@@ -71,7 +73,8 @@ def _serve() -> None:
     job = receive(CHANNEL)
     if job["script"]:
         try:
-            exec(compile(job["code"], "<candidate>", "exec"), {"__name__": "__main__"})
+            names = _run_setup(job["setup"], "__main__")
+            exec(compile(job["code"], "<candidate>", "exec"), names)
         finally:
             sys.stdout.flush()
         return
@@ -84,20 +87,24 @@ def _serve() -> None:
         send(CHANNEL, world.attempt(request["do"], request))
 
 
+def _run_setup(setup: str, name: str) -> dict[str, Any]:
+    """The names that the setup defines without the candidate; the tester defines all."""
+    names = {"__name__": name}
+    for statement in ast.parse(setup).body:
+        with contextlib.suppress(Exception):
+            exec(compile(ast.Module([statement], []), "<setup>", "exec"), names)
+    return names
+
+
 class _World:
     """The names of the candidate and the objects that its tester refers to."""
 
     def __init__(self, setup: str) -> None:
-        self.names: dict[str, Any] = {"__name__": "candidate"}
+        self.names = _run_setup(setup, "candidate")
         self.objects: list[Any] = []
         self.borrower = Borrower(
             CHANNEL, lambda asked: self.attempt(asked["do"], asked), self._encode, self._decode
         )
-        try:
-            exec(compile(setup, "<setup>", "exec"), self.names)
-        except Exception:
-            # A setup that uses names of the candidate works in the tester only.
-            self.names.setdefault("__name__", "candidate")
 
     def attempt(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a request of the tester; the reply holds the value or the exception."""

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import threading
 from dataclasses import dataclass
 
 from . import kernel, landlock, seccomp
@@ -30,6 +31,8 @@ class JobLimits:
 
 
 THREADS, FILES = 64, 64
+_FIRST_USER = 0x70000000
+"""The first of user ids that nobody is given."""
 
 
 def restrain_candidate(limits: JobLimits) -> None:
@@ -38,19 +41,17 @@ def restrain_candidate(limits: JobLimits) -> None:
     Raises:
         OSError: the kernel refuses one; ignored at level `bare`.
     """
+    optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
+    with optional:
+        kernel.drop_capabilities()
+    is_alone = limits.level == "full" or os.getuid() >= _FIRST_USER
+    _set(resource.RLIMIT_NPROC, THREADS if is_alone else _count_tasks() + THREADS)
     _set(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
     _set(resource.RLIMIT_AS, limits.memory_mb << 20)
     _set(resource.RLIMIT_FSIZE, limits.output_kb << 10)
     _set(resource.RLIMIT_NOFILE, FILES)
     _set(resource.RLIMIT_CORE, 0)
     _set(resource.RLIMIT_MEMLOCK, 0)
-    if limits.level == "full":
-        # Without a namespace it would count all processes of the user; fork is blocked anyway.
-        # Linux ignores this limit if the user outside is root; then memory bounds the threads.
-        _set(resource.RLIMIT_NPROC, THREADS)
-    optional = contextlib.suppress(OSError) if limits.level == "bare" else contextlib.nullcontext()
-    with optional:
-        kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     if limits.level != "full":
@@ -68,6 +69,35 @@ def restrain_tester(limits: JobLimits) -> None:
     if limits.level != "bare":
         kernel.drop_capabilities()
         seccomp.confine(allowed=("kill",))
+
+
+def be_counted_apart() -> None:
+    """Have the kernel count root's tasks here as another user's, because root's have no limit. Its
+    files stay readable: that depends on the effective user. Containers that lack this user often
+    run root as an ordinary user of the machine."""
+    if os.getuid() == 0:
+        with contextlib.suppress(OSError):
+            os.setresuid(_FIRST_USER + os.getpid(), 0, 0)
+
+
+def _count_tasks() -> int:
+    """How many tasks this user has, by the lowest limit with which one more starts: they may be in
+    other namespaces."""
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    low, high = 0, min(hard % (1 << 64), 1 << 22)
+    threading.stack_size(1 << 16)
+    while low < high:
+        limit = (low + high) // 2
+        resource.setrlimit(resource.RLIMIT_NPROC, (limit, hard))
+        task = threading.Thread()
+        try:
+            task.start()
+            task.join()
+            high = limit
+        except RuntimeError:
+            low = limit + 1
+    threading.stack_size(0)
+    return low
 
 
 def _set(kind: int, soft: int, hard: int | None = None) -> None:

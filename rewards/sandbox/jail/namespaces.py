@@ -24,7 +24,7 @@ def enter_namespaces(readable: Iterable[str]) -> None:
     Raises:
         OSError: the kernel refuses a step; the message names it.
     """
-    user, group = os.getuid(), os.getgid()
+    user, group = os.geteuid(), os.getegid()
     spaces = kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWNET
     spaces |= kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWPID
     kernel.call("unshare", spaces)

@@ -1,9 +1,9 @@
 """A filter that refuses system calls that no solution to a programming task needs.
 
 Refused are new processes, programs, sockets, signals, memory, limits and priorities of other
-processes, owners and modes of files, truncating files by name, mounts and namespaces, keys,
-tracing, and memory that no limit counts. Refused calls fail with EPERM; calls newer than this list
-with ENOSYS. Threads can still start.
+processes, other users, owners and modes of files, truncating files by name, mounts and namespaces,
+keys, tracing, and memory that no limit counts. Refused calls fail with EPERM; calls newer than this
+list with ENOSYS. Threads can still start.
 """
 
 import ctypes
@@ -36,7 +36,8 @@ futimesat=261/- fchmodat=268/53 move_pages=279/239 utimensat=280/88 sched_setatt
 pidfd_send_signal=424 io_uring_setup=425 io_uring_enter=426 io_uring_register=427 open_tree=428
 move_mount=429 fsopen=430 fsconfig=431 fsmount=432 fspick=433 pidfd_open=434 openat2=437
 pidfd_getfd=438 process_madvise=440 mount_setattr=442 memfd_secret=447 process_mrelease=448
-fchmodat2=452
+fchmodat2=452 setuid=105/146 setgid=106/144 setreuid=113/145 setregid=114/143 setgroups=116/159
+setresuid=117/147 setresgid=119/149 setfsuid=122/151 setfsgid=123/152
 """
 """Names and numbers: `x86_64/aarch64` where these differ, `-` where there is no such call."""
 

@@ -97,11 +97,11 @@ class Session:
         except WireError as error:
             self._lost(error)
 
-    def run_script(self, code: str, text: str) -> tuple[str, str]:
+    def run_script(self, setup: str, code: str, text: str) -> tuple[str, str]:
         """Run a program: its output, and why the output is not valid (empty if it is)."""
         os.write(self.stdin, text.encode("utf-8", "surrogatepass"))
         os.lseek(self.stdin, 0, os.SEEK_SET)
-        send(self.channel, {"script": True, "code": code})
+        send(self.channel, {"script": True, "setup": setup, "code": code})
         self.start_test()
         printed, problem = b"", ""
         limit = self.limits.output_kb << 10

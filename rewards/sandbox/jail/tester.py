@@ -2,11 +2,11 @@
 
 import ast
 import signal
-from collections.abc import Sequence
 from typing import Any
 
 from .lending import TESTS
 from .limits import JobLimits, restrain_tester
+from .runnable_tests import compile_tests, run_defined
 from .session import Gone, Session
 from .transfer import WireError, receive, send
 from .trusted_names import (
@@ -53,7 +53,11 @@ def run_job(limits: JobLimits, requests: int, replies: int) -> None:
 
 def _script(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     try:
-        printed, reason = session.run_script(job["code"], job["stdin"])
+        compile_tests(job["setup"], (), "")
+    except ValueError as error:
+        return {"broken": str(error)}
+    try:
+        printed, reason = session.run_script(job["setup"], job["code"], job["stdin"])
     except WireError as error:
         return {"printed": "", "reason": str(error)}
     return {"printed": printed, "reason": reason}
@@ -74,52 +78,13 @@ def _tests(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     return _verdict(session, names, [code for _, code in tests], job["stop"])
 
 
-def compile_tests(
-    setup: str, tests: Sequence[str | dict[str, Any]], entry_point: str
-) -> tuple[ast.Module, list[tuple[ast.Module, Any]]]:
-    """The setup parsed, and every test parsed and compiled; nothing is run.
-
-    Raises:
-        ValueError: a test is not Python, or would pass with any code.
-    """
-    try:
-        parsed, pairs = ast.parse(setup), [_compile_test(test, entry_point) for test in tests]
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"the tests do not compile: {error!r}") from error
-    trees = [tree for tree, _ in pairs]
-    if any(map(_defines_check, trees)) and "check" not in set().union(*map(_find_calls, trees)):
-        raise ValueError("the tests define `check`, and no entry_point is given to call it with")
-    return parsed, pairs
-
-
-def _compile_test(test: str | dict[str, Any], entry_point: str) -> tuple[ast.Module, Any]:
-    if isinstance(test, dict):
-        # JSON has no tuples, so a sequence of either kind answers for the other.
-        source = "assert _plain(_function(*_case['input'])) == _plain(_case['output'])"
-        tree = ast.parse("")
-        return tree, (compile(source, "<test>", "exec"), test)
-    tree = ast.parse(test)
-    if _defines_check(tree) and entry_point:
-        tree = ast.parse(f"{test}\ncheck({entry_point})")
-    return tree, (compile(tree, "<test>", "exec"), None)
-
-
-def _defines_check(tree: ast.Module) -> bool:
-    return any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)
-
-
-def _find_calls(tree: ast.Module) -> set[str]:
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return {function.id for function in calls if isinstance(function, ast.Name)}
-
-
 def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module]) -> dict[str, Any]:
     """Load the candidate and collect the names that the tests use; standard ones are the real
     ones."""
     session.start_test()
     entry = job["entry_point"] or find_function_under_test(trees)
     session.ask("load", script=False, code=job["code"], setup=job["setup"])
-    names: dict[str, Any] = {"__name__": TESTS, "_plain": _plain}
+    names: dict[str, Any] = {"__name__": TESTS, "_plain": _plain, "_run": run_defined}
     if job["entry_point"]:
         names["_function"] = _find_entry(session, entry)
     for name in find_free_names(trees):
@@ -137,13 +102,15 @@ def _environment(session: Session, job: dict[str, Any], trees: list[ast.Module])
 
 
 def _find_entry(session: Session, entry: str) -> Any:
-    """The function of that name; `Solution.add` is a method of a new `Solution`."""
+    """The function of that name, else the method of a new `Solution`; `Solution.add` is a method of
+    a new `Solution`."""
     owner, _, name = entry.rpartition(".")
-    return (
-        getattr(session.ask("name", name=owner)(), name)
-        if owner
-        else session.ask("name", name=name)
-    )
+    try:
+        if not owner:
+            return session.ask("name", name=name)
+    except NameError:
+        owner = "Solution"
+    return getattr(session.ask("name", name=owner)(), name)
 
 
 def _verdict(

@@ -15,7 +15,7 @@ import sys
 from typing import NoReturn
 
 from . import kernel, landlock, seccomp
-from .limits import JobLimits
+from .limits import JobLimits, be_counted_apart
 from .namespaces import enter_namespaces
 from .tester import run_job
 from .transfer import send
@@ -31,6 +31,7 @@ WARM = tuple(_WARM.split())
 def main(level: str, limits: str) -> None:
     """Serve jobs from standard input until it closes; verdicts go to standard output."""
     settings = JobLimits(level=level, **json.loads(limits))
+    be_counted_apart()
     replies = _set_replies_aside()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in WARM:

@@ -80,7 +80,7 @@ SOLUTIONS: dict[str, tuple[str, list[str]]] = {
         [
             "try:\n    fail()\nexcept ValueError as error:\n    assert 'no' in str(error)\n"
             "else:\n    assert False",
-            "try:\n    own()\nexcept RuntimeError:\n    pass",
+            "try:\n    own()\nexcept RuntimeError:\n    pass\nelse:\n    assert False",
         ],
     ),
     "printing, threads and files of its own": (

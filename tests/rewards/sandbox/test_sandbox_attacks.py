@@ -259,6 +259,33 @@ def test_no_excess_harms_the_run(sandbox: Sandbox) -> None:
     assert time.monotonic() - start < 60
 
 
+SMALL_THREADS = """
+import ctypes
+libc = ctypes.CDLL(None)
+for user in (0, 1, 65534, 1 << 30):
+    libc.setresuid(user, -1, -1), libc.setreuid(user, -1), libc.syscall(117, user, -1, -1)
+attributes, thread = ctypes.create_string_buffer(64), ctypes.c_ulong()
+libc.pthread_attr_init(attributes)
+libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(16384))
+pause = ctypes.cast(libc.pause, ctypes.c_void_p)
+def start():
+    started = 0
+    while started < 600 and not libc.pthread_create(
+        ctypes.byref(thread), attributes, pause, None
+    ):
+        started += 1
+    return started
+"""
+
+
+def test_threads_have_a_limit_however_small_they_are_and_whoever_runs_them(
+    sandbox: Sandbox,
+) -> None:
+    """As root and as an ordinary user; one that no thread library counts, and no memory bounds."""
+    verdict = sandbox.run([Job(SMALL_THREADS, ["assert 32 <= (n := start()) <= 128, n"])])[0]
+    assert verdict.passed == [True], verdict.reason
+
+
 def leaks(sandbox: Sandbox, expression: str, before: str = "") -> bool:
     """Whether code gets something out of an expression; it raises where it does not."""
     body = f"{before}\ndef look():\n    value = {expression}\n    return bool(value)"
