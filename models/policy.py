@@ -228,17 +228,25 @@ def build_layouts(
     return layouts
 
 
-def outline_policy(directory: Path, options: LayoutConfig) -> Network:
-    """The network of a directory without its weights, when its tokenizer belongs to it.
+def outline_policy(
+    directory: Path, options: LayoutConfig, vq: ImageTokenizer | None = None
+) -> Policy:
+    """The policy of a directory without weights, when its tokenizer belongs to it.
+
+    Args:
+        directory: of the checkpoint.
+        options: of the layouts.
+        vq: image tokenizer, also without weights; a family without image codes does not read it.
 
     Raises:
         FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
             read to find them.
     """
     network, tokenizer = _outline_with_tokenizer(directory, options)
+    kinds = get_family(network.public_config).LAYOUTS.values()
     with _naming(directory):
-        build_layouts(network, tokenizer, options)
-    return network
+        images = vq if any(layout.needs_vq for layout in kinds) else None
+        return Policy(network, tokenizer, build_layouts(network, tokenizer, options, images), network)
 
 
 def _outline_with_tokenizer(
