@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmrl.config.command import Usage
-from mmrl.preflight.training_command import run_training
+from mmrl.preflight.planned_command import run_planned
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.activity import activity, reach, with_display
@@ -110,7 +110,7 @@ def _train(
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return run_training(USAGE, arguments, train, "mmrl.preflight.plan")
+    return run_planned(USAGE, arguments, train, "mmrl.preflight.plan")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, check, check_choice
+from mmrl.runtime.devices import read_devices
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -137,7 +138,12 @@ class RunConfig:
     """Steps that `profile` traces, counted from the start of this command. The first one is slower
     than those after it."""
     dry_run: bool = False
-    """Check everything, print the plan, and exit."""
+    """Check everything, print the plan, and exit: 1 where the run would be refused."""
+    devices: str | None = None
+    """Devices that a dry run plans for, such as 8xA100-80GB or 2x24GB; null plans for those of this
+    machine. Without `launch_config` each holds the whole model."""
+    verbose: bool = False
+    """Print every setting below the plan, and what its memory and rewards are made of."""
     launch_config: str | None = None
     """Accelerate configuration whose launch a dry run plans, such as configs/accelerate/fsdp2.yaml;
     null plans the launch of this process. Runs take that of `accelerate launch --config_file`."""
@@ -162,6 +168,7 @@ class RunConfig:
         advice = "Launch a run with: accelerate launch --config_file PATH -m …"
         given = self.launch_config
         check(given is None or self.dry_run, "launch_config", given, "null without dry_run", advice)
+        check_planned(self)
         for tracker in self.report_to:
             check_choice("report_to", tracker, TRACKERS)
             advice = f'Install it: pip install -e ".[{tracker}]"'
@@ -197,6 +204,19 @@ class RunConfig:
         for key in ("momentum", "adam_beta1", "adam_beta2"):
             value = getattr(self, key)
             check(0 <= value < 1, key, value, "from 0 to below 1")
+
+
+def check_planned(settings: Any) -> None:
+    """Raise a ConfigError for settings of a dry run that are wrong, or of no dry run.
+
+    Args:
+        settings: with `dry_run`, `devices` and `verbose`.
+    """
+    given = settings.devices
+    check(given is None or settings.dry_run, "devices", given, "null without dry_run")
+    check(not settings.verbose or settings.dry_run, "verbose", True, "false without dry_run")
+    if given is not None:
+        read_devices(given)
 
 
 def check_merge(settings: RunConfig, model: Any) -> None:

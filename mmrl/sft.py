@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mmrl.config.command import Usage
 from mmrl.objectives import find_objective
-from mmrl.preflight.training_command import run_training
+from mmrl.preflight.planned_command import run_planned
 from mmrl.runtime.activity import activity, with_display
 from mmrl.runtime.interrupt import Interrupted, StopRequest, ignore_save_signal
 from mmrl.sft_config import SFTConfig, count_steps
@@ -85,7 +85,7 @@ def train(config: SFTConfig) -> Path:
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return run_training(USAGE, arguments, train, "mmrl.preflight.sft_plan")
+    return run_planned(USAGE, arguments, train, "mmrl.preflight.sft_plan")
 
 
 if __name__ == "__main__":

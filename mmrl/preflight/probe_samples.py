@@ -108,8 +108,8 @@ def make_dummy_samples(
 ) -> ProbeSamples:
     """Completions that no policy sampled.
 
-    Images are blank or noise. Texts are blank ones first, then answers of the data, right and of
-    other prompts, bare, tagged and boxed.
+    Images are blank or noise. Texts are blank or answers of the data, bare, tagged and boxed: first
+    those of the prompt, then of another.
 
     Args:
         task: layout of the prompts.
@@ -133,9 +133,9 @@ def _image(n: int, side: int) -> Image.Image:
 
 
 def _text(n: int, prompt: Prompt, other: Prompt) -> str:
-    answer = str((prompt if n % 2 == 0 else other).answer or prompt.text)
+    answer = str((other if n // 4 % 2 else prompt).answer or prompt.text)
     forms = ("", answer, f"<answer>{answer}</answer>", f"\\boxed{{{answer}}}")
-    return prompt.prefill + forms[n // 2 % len(forms)]
+    return prompt.prefill + forms[n % len(forms)]
 
 
 def cut_at_words(samples: Sequence[Sample], size: int) -> list[Sample]:
