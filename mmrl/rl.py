@@ -63,6 +63,7 @@ def _train(
     """The run, in a directory that no other run writes into."""
     from mmrl.models import load_policy
     from mmrl.preflight.batch_trial import settle_batch_sizes
+    from mmrl.preflight.plan import plan_disk
     from mmrl.preflight.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
     from mmrl.rollouts.rollout import sample_groups, score_groups
@@ -75,6 +76,8 @@ def _train(
 
     rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
     tasks = check_run(config, world_size)
+    if run.is_main:
+        plan_disk(config, list(tasks.values())).check()
     with activity("building the rewards", timed=False):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):

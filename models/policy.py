@@ -246,7 +246,9 @@ def outline_policy(
     kinds = get_family(network.public_config).LAYOUTS.values()
     with _naming(directory):
         images = vq if any(layout.needs_vq for layout in kinds) else None
-        return Policy(network, tokenizer, build_layouts(network, tokenizer, options, images), network)
+        return Policy(
+            network, tokenizer, build_layouts(network, tokenizer, options, images), network
+        )
 
 
 def _outline_with_tokenizer(

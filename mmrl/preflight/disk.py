@@ -1,28 +1,26 @@
-"""Disk that a run needs: its checkpoints, what it downloads, and the codes of its images."""
+"""Disk that a run needs for what it writes and what it downloads."""
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from huggingface_hub import constants
 
 from mmrl.config import ConfigError
-from mmrl.preflight.plan_page import Plan
+from mmrl.preflight.plan_page import Plan, format_size
 from mmrl.pretrained.known import find_here
 from mmrl.run_config import RunConfig
 
 VQ_BYTES = 0.5e9
 """About the size of showlab/magvitv2."""
-CODE_BYTES = 4
-"""Of a code of an image in the cache."""
 
 
 class Disk:
-    """What is written into `output_dir` and what is downloaded, and the room that is there.
+    """The disk of a run.
 
     Args:
-        output_dir: of the run; the checkpoints that are there are counted as free.
+        output_dir: of the run; the checkpoints that it holds count as free.
         written: bytes by what is written there.
         downloads: bytes of what is loaded from the hub, by its id, unless it is here.
     """
@@ -30,27 +28,23 @@ class Disk:
     def __init__(
         self, output_dir: str, written: Mapping[str, float], downloads: Mapping[str, float]
     ) -> None:
-        self.written, self.output_dir = dict(written), output_dir
+        self.written, self.place = written, Path(output_dir).expanduser().absolute()
         self.downloads = {n: b for n, b in downloads.items() if find_here("model.path", n) is None}
-        place = Path(output_dir).expanduser().absolute()
-        held = (place / "checkpoints").rglob("*")
-        self.room, self.here = _room(place)
-        self.room += sum(file.stat().st_size for file in held if file.is_file())
-        self.cache_room, self.cache = _room(Path(constants.HF_HUB_CACHE).expanduser().absolute())
 
     def problem(self) -> str:
-        """Why the run does not find room; empty where it does."""
-        needs = sum(self.written.values()), sum(self.downloads.values())
-        shared = os.stat(self.here).st_dev == os.stat(self.cache).st_dev
-        for key, needed, room, advice in (
-            ("output_dir", needs[0] + shared * needs[1], self.room, "Lower save_total_limit, or"),
-            ("HF_HOME", needs[1], self.cache_room, "Set HF_HOME to a folder of another disk, or"),
-        ):
-            if needed > room:
+        """Why the run finds no room; empty where it does."""
+        held = (self.place / "checkpoints").rglob("*")
+        wanted = sum(self.written.values()) - sum(f.stat().st_size for f in held if f.is_file())
+        cache = _existing(Path(constants.HF_HUB_CACHE).expanduser())
+        needs = (_existing(self.place), wanted), (cache, sum(self.downloads.values()))
+        for place, _ in needs:
+            disk, free = os.stat(place).st_dev, shutil.disk_usage(place).free
+            needed = sum(size for other, size in needs if os.stat(other).st_dev == disk)
+            if needed > free:
                 return (
-                    f"the disk is too small for {key}: {format_size(needed)} are needed and"
-                    f" {format_size(room)} free in {self.here if key == 'output_dir' else self.cache}."
-                    f" {advice} choose another output_dir."
+                    f"the disk of {place} is too small: {format_size(needed)} are needed and"
+                    f" {format_size(free)} free. Lower save_total_limit, choose another output_dir,"
+                    " or set HF_HOME to a folder of another disk."
                 )
         return ""
 
@@ -60,16 +54,17 @@ class Disk:
             raise ConfigError(problem)
 
     def describe(self, plan: Plan) -> None:
-        """Add it to a plan."""
-        problem, total = self.problem(), format_size(sum(self.written.values()))
-        parts = ", ".join(f"{name} {format_size(size)}" for name, size in self.written.items())
-        free = f"of {format_size(self.room)} free in {self.here}"
-        short = "; TOO SMALL" if problem else ""
-        plan.add("disk", f"{total} {free}{f': {parts}' if parts else ''}{short}")
-        for n, (name, size) in enumerate(self.downloads.items()):
-            plan.add("" if n else "downloads", f"{format_size(size)}  {name}")
-        if plan.config.devices is None:  # else the disk is that of another machine
-            plan.refuse(problem)
+        """Add it to a plan, which is refused for it unless it is for other devices than these."""
+        here, problem = _existing(self.place), self.problem()
+        free, total = shutil.disk_usage(here).free, sum(self.written.values())
+        parts = "".join(f", {name} {format_size(size)}" for name, size in self.written.items())
+        short = ", TOO SMALL" if problem else ""
+        plan.add(
+            "disk", f"{format_size(total)} of {format_size(free)} free in {here}{short}{parts}"
+        )
+        loaded = [f"{format_size(size)} {name}" for name, size in self.downloads.items()]
+        plan.add("downloads", ", ".join(loaded) or "none of the model")
+        plan.refuse("" if plan.config.devices else problem)
 
 
 def list_written(
@@ -87,17 +82,9 @@ def list_written(
     every = -(-config.max_steps // steps) if steps else 0
     count = every if limit is None else min(every, limit + 1)  # one is written before one goes
     sizes = f"{format_size(model)} model and {format_size(state)} trainer state"
-    kept = {f"{count} checkpoints at a time of {sizes}, in all": count * (model + state)}
+    kept = {f"{count} checkpoints at a time of {sizes}:": count * (model + state)}
     return {**(kept if count else {}), "final": model if final is None else final}
 
 
-def _room(place: Path) -> tuple[int, Path]:
-    """Free bytes of a folder, and the first of its parents that is there."""
-    here = next(folder for folder in (place, *place.parents) if folder.is_dir())
-    return shutil.disk_usage(here).free, here
-
-
-def format_size(size: float) -> str:
-    """A number of bytes in MiB or GiB."""
-    unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)
-    return f"{size / 2**power:.2f} {unit}"
+def _existing(place: Path) -> Path:
+    return next(folder for folder in (place, *place.parents) if folder.is_dir())

@@ -1,21 +1,27 @@
 """What a benchmark would do, without loading its model: `dry_run=true`."""
 
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
+
+import torch
 
 from mmrl.evaluation.comparison import check_evaluations
 from mmrl.evaluation.eval_config import BENCHMARKS, EvalConfig
+from mmrl.models.families import get_family
+from mmrl.models.task_names import EDITS, writes_images
 from mmrl.preflight.disk import VQ_BYTES, Disk
-from mmrl.preflight.eval_memory import estimate_memory
+from mmrl.preflight.logits_memory import count_logits
 from mmrl.preflight.memory_plan import describe_memory
 from mmrl.preflight.plan_page import ELSEWHERE, Plan, cut
 from mmrl.preflight.planned_launch import plan_placement
 from mmrl.preflight.policy_sizes import count_weights
 from mmrl.preflight.probe_config import FEW
 from mmrl.preflight.probe_samples import make_dummy_samples
-from mmrl.preflight.public_sizes import find_sizes
+from mmrl.preflight.public_sizes import BYTES, MMADA_8B, find_sizes
 from mmrl.preflight.reward_probe import add_probes, offline, probe_rewards
 from mmrl.preflight.state_memory import Needs
-from mmrl.pretrained.known import find_here, own_vq
+from mmrl.pretrained.known import find_here, image_tokens, own_vq
 from mmrl.runtime.device import find_device
 from mmrl.runtime.launch import count_processes
 
@@ -66,3 +72,30 @@ def _samplers(config: EvalConfig, rows: int) -> str:
         f" each{f', length {length}' if length else ''}"
         for sampler, length in config.rows().values()
     )
+
+
+def estimate_memory(config: EvalConfig, raw: Mapping[str, Any]) -> dict[str, float]:
+    """Bytes per device of `weights`, `logits` of a step, and keys and values in a `cache`, of the
+    row of the table that takes most.
+
+    Args:
+        config: of the evaluation.
+        raw: `config.json` of the policy.
+    """
+    with torch.device("meta"):
+        network = get_family(raw).network(raw)
+    size = BYTES[config.model.dtype]
+    images = writes_images(config.task)
+    columns = raw.get("codebook_size", MMADA_8B["codebook_size"]) if images else network.vocab_size
+    logits, caches = [], []
+    for sampler, length in config.rows().values():
+        positions = length or image_tokens(config.model, raw)
+        logits.append(count_logits(network, sampler, config.batch_size, positions, columns))
+        source = positions if config.task in EDITS else 0
+        row = network.count_cached(config.model.max_prompt_length + source + positions)
+        caches.append(0 if sampler.cache == "none" else config.batch_size * row * size)
+    return {
+        "weights": count_weights(raw) * size,
+        "logits": max(logits),
+        **({"cache": max(caches)} if any(caches) else {}),
+    }

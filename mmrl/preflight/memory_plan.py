@@ -1,29 +1,14 @@
 """Rows of a plan about the memory of a process: whether it fits, what holds it, and its peaks."""
 
-from mmrl.preflight.disk import format_size
-from mmrl.preflight.plan_page import Plan
+from mmrl.preflight.plan_page import Plan, format_size
 from mmrl.preflight.state_memory import PHASES, RESIDENT, Needs
 from mmrl.runtime.placement import Placement
 
-NOTES = {
-    "buckets": "copies of gradients that are reduced",
-    "kept weights": "whole, beside this process's part",
-    "kept gradients": "this process's part, kept from step to step",
-    "value": "value model with gradients and moments",
-    "loading": "beside the weights, while they are loaded",
-    "update": "activations of a micro-batch, gathered weights, gradients that are reduced",
-    "sampling": "activations or logits, cache, gathered weights",
-    "step": "temporaries of the optimiser",
-    "snapshot": "the checkpoint that a thread writes, main process",
-    "saving": "whole tensors that the main process writes",
-}
 NEAR = 0.9
 """Share of the memory above which image tokenizer, rewards and allocator may not fit beside it."""
 
 
-def describe_memory(
-    plan: Plan, needs: Needs, placement: Placement, whatever: bool = False
-) -> None:
+def describe_memory(plan: Plan, needs: Needs, placement: Placement, whatever: bool = False) -> None:
     """Add the memory of a process to a plan, which is refused where a GPU that is known has less.
 
     Args:
@@ -50,14 +35,10 @@ def describe_memory(
         held = [f"{key} {format_size(parts[key])}" for key in order if parts.get(key)]
         if held:
             plan.add("", f"{name}: {', '.join(held)}")
-    own = [p for p in needs.phases() if any(place.get(PHASES[p.phase][-1]) for place in needs.places)]
+    own = [
+        p for p in needs.phases() if any(place.get(PHASES[p.phase][-1]) for place in needs.places)
+    ]
     plan.add("", "peaks: " + ", ".join(f"{p.phase} {format_size(p.device)}" for p in own))
-    plan.details.append(f"memory per {each}, part by part")
-    for name in [*order, "loading", "sampling", "update", "step", "saving"]:
-        for place, parts in zip(("", " in host memory"), needs.places, strict=True):
-            if parts.get(name):
-                text = f"  {name:<16}{format_size(parts[name]):>12}{place}"
-                plan.details.append(f"{text}  {NOTES.get(name, '')}".rstrip())
     if memory is not None and lacks and not here and not whatever:
         plan.refuse(
             f"{owner} has {format_size(memory)}, and {peak.phase} is estimated to take"

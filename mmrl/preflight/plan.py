@@ -1,6 +1,6 @@
 """What a run would do, without loading its weights: `dry_run=true`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +9,21 @@ from mmrl.algorithms.forwards import count_forwards
 from mmrl.algorithms.presets import find_unread
 from mmrl.models.families import get_family
 from mmrl.models.loading import outline
+from mmrl.preflight.disk import VQ_BYTES, Disk, list_written
 from mmrl.preflight.memory import estimate, find_block_size
 from mmrl.preflight.memory_plan import describe_memory
-from mmrl.preflight.plan_page import ELSEWHERE, WIDTH, Plan, cut
+from mmrl.preflight.plan_page import ELSEWHERE, Plan
 from mmrl.preflight.planned_launch import plan_placement
-from mmrl.preflight.policy_sizes import explain_plan, outline_policy
+from mmrl.preflight.policy_sizes import count_weights, explain_plan, outline_policy
 from mmrl.preflight.probe_config import SAMPLES
-from mmrl.preflight.public_sizes import sizes
+from mmrl.preflight.public_sizes import BYTES, sizes
 from mmrl.preflight.reward_probe import add_probes
 from mmrl.preflight.run_checks import check_run
-from mmrl.preflight.run_disk import plan_disk
 from mmrl.preflight.run_probe import probe_task
 from mmrl.preflight.training_rows import add_trained, describe_run
 from mmrl.pretrained.known import find_here, own_vq
 from mmrl.rl_config import RLConfig
-from mmrl.rollouts.accuracy import MARGIN
 from mmrl.rollouts.pairing import find_differences
-from mmrl.rollouts.task_config import TaskConfig
 from mmrl.rollouts.tasks import Task, completion_length
 from mmrl.run.run_directory import RunDirectory
 from mmrl.runtime.computation import choose_planned
@@ -69,8 +67,8 @@ def describe(config: RLConfig, world_size: int | None = None) -> Plan:
             plan.add(row, text)
         for title, probes in probe_task(config, task, Path(config.output_dir), SAMPLES, dry=True):
             add_probes(plan, title, probes)
-    whatever = "auto" in (config.per_device_train_batch_size, *_batches(config))
-    describe_memory(plan, estimate(config, raw, tasks, placement), placement, whatever)
+    needs = estimate(config, raw, tasks, placement)
+    describe_memory(plan, needs, placement, _is_open(config))
     if (gathered := explain_plan(config, raw, placement)) is not None:
         plan.add("weights", gathered)
     plan_disk(config, tasks).describe(plan)
@@ -93,8 +91,10 @@ def _describe_model(plan: Plan, name: str | None, raw: Mapping[str, Any]) -> Non
     add_trained(plan, network)
 
 
-def _batches(config: RLConfig) -> list[int | str]:
-    return [task.rollout_batch_size for task in config.tasks.values()]
+def _is_open(config: RLConfig) -> bool:
+    """Whether batch sizes are found when the run starts."""
+    sizes = [task.rollout_batch_size for task in config.tasks.values()]
+    return "auto" in (config.per_device_train_batch_size, *sizes)
 
 
 def _task(
@@ -110,6 +110,7 @@ def _task(
     block_size = find_block_size(outline_policy(raw))
     plan = {"num_mini_batches": parts, "block_size": block_size}
     cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
+    found = " (found anew when the run starts)" if _is_open(config) else ""
     weight = "" if settings.weight == 1 else f", weight {settings.weight:g}"
     yield "task", f"{task.name} ({settings.task}{weight})"
     held_out = _counted(settings.eval_prompts, task.eval_prompts)
@@ -124,9 +125,6 @@ def _task(
         f"{settings.num_prompts} prompts x {settings.num_generations} ="
         f" {task.rollouts_per_step} a step, of {length} response positions each",
     )
-    for held, text in (("", settings.assistant_prefill), ("held out", task.eval_prefill)):
-        if text:
-            yield "prefill", cut(f"{text!r}{f' {held}' if held else ''}", WIDTH)
     yield (
         "sampler",
         f"{sampler.name}, {sampler.steps} denoising steps of"
@@ -138,61 +136,41 @@ def _task(
         f"{algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"
         f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}",
     )
-    if parts > 1:
-        yield (
-            "mini-batch",
-            f"{parts} for each inner iteration, of {task.rollouts_per_step // parts} rollouts over"
-            " all processes",
-        )
     yield (
         "update",
         f"{config.updates_per_step} optimiser steps of {micro} micro-batches of {size} rollouts per"
-        f" process, {cost.total} forward and {cost.backward} backward passes each",
+        f" process{found}, {cost.total} forward and {cost.backward} backward passes each",
     )
-    if settings.accuracy_band is not None or settings.strict_len_check:
-        keys = ", ".join(settings.accuracy_keys)
-        yield "accuracy", f"of {keys}: {', '.join(_filters(settings))}"
-    yield from _token_credit(config, task)
-    for key, value in (
-        ("per_device_train_batch_size", config.per_device_train_batch_size),
-        (f"tasks.{task.name}.rollout_batch_size", settings.rollout_batch_size),
-    ):
-        if value == "auto":
-            yield "auto", f"{key} is found when the run starts; the plan is of its default"
+    if algorithm.completion_value is not None:
+        more = algorithm.completion_value.slices - 1
+        yield (
+            "credit",
+            f"{more} passes more for each rollout, and rewards for {task.rollouts_per_step * more}"
+            " completions more",
+        )
     for difference in find_differences(algorithm, sampler, block_size is not None):
         yield "mismatch", difference
     for setting in (*find_unread(algorithm), *samplers.find_unread(sampler)):
         yield "no effect", setting
 
 
-def _token_credit(config: RLConfig, task: Task) -> Iterator[tuple[str, str]]:
-    """Where advantages per token come from."""
-    algorithm = task.algorithm
-    if algorithm.value is not None:
-        place = {"shared": "the policy", "copy": "a copy of the policy"}[algorithm.value.backbone]
-        yield (
-            "value",
-            f"head on {place}, gamma {algorithm.value.gamma:g}, lambda"
-            f" {algorithm.value.lam:g}, clip range {algorithm.value_epsilon:g}, learning rate"
-            f" {config.learning_rate * algorithm.value.learning_rate_scale:g}",
-        )
-    if algorithm.completion_value is not None:
-        slices, lam = algorithm.completion_value.slices, algorithm.completion_value.lam
-        yield (
-            "credit",
-            f"of {slices} slices, lambda {lam:g}: {slices - 1} passes more for each rollout, and"
-            f" rewards for {task.rollouts_per_step * (slices - 1)} completions more",
-        )
-
-
-def _filters(settings: TaskConfig) -> Iterator[str]:
-    if settings.accuracy_band is not None:
-        lowest, highest = settings.accuracy_band
-        yield f"groups below {lowest:g} or above {highest:g} are left out"
-    if settings.strict_len_check:
-        yield f"0 for completions within {MARGIN} tokens of the longest"
-
-
 def _counted(source: str, prompts: list[Prompt]) -> str:
     """How many prompts there are; those of a data set that is not here are not known."""
     return str(len(prompts)) if prompts or not source else f"those of {source}{ELSEWHERE}"
+
+
+def plan_disk(config: RLConfig, tasks: Sequence[Task]) -> Disk:
+    """The disk of a run; of an adapter, checkpoints hold the adapter alone."""
+    model, raw = config.model, sizes(config)[1]
+    alone = estimate(config, raw, tasks)
+    parts, count = alone.host | alone.device, count_weights(raw)
+    whole, lora = count * BYTES[config.save_dtype or model.dtype], model.lora is not None
+    state = sum(parts.get(key, 0) for key in ("gradients", "optimiser", "value", "average"))
+    # weights are published in bfloat16, those of a pipeline in float32
+    downloads: dict[str, float] = {model.path: count * (4 if "_class_name" in raw else 2)}
+    vq = own_vq(model)
+    if vq is not None and any(layout.needs_vq for layout in get_family(raw).LAYOUTS.values()):
+        downloads.setdefault(vq, VQ_BYTES)
+    merged = whole if config.merge_adapter else None
+    written = list_written(config, parts["gradients"] if lora else whole, state, merged)
+    return Disk(config.output_dir, written, downloads)

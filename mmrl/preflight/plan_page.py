@@ -98,3 +98,9 @@ def _wrap(name: str, text: str) -> list[str]:
 def cut(text: str, length: int = 2 * WIDTH) -> str:
     """A text of at most that many characters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def format_size(size: float) -> str:
+    """A number of bytes in MiB or GiB."""
+    unit, power = ("GiB", 30) if size >= 2**29 else ("MiB", 20)
+    return f"{size / 2**power:.2f} {unit}"

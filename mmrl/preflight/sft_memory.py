@@ -1,11 +1,10 @@
 """Device memory and disk of a supervised run of a policy, estimated from sizes alone."""
 
 from dataclasses import replace
+from typing import Any
 
-import torch
 from torch import nn
 
-from mmrl.models.image_tokenizers.image_tokenizer import build_vq
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.objectives.masked_config import MaskedConfig
@@ -28,6 +27,7 @@ from mmrl.preflight.state_memory import (
     peak_of_step,
     peak_of_update,
 )
+from mmrl.pretrained.known import PUBLIC_PATCH
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
@@ -103,7 +103,7 @@ def _activations(
 def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:
     """Tokens of the longest row, how many of them are scored, and columns of their softmax."""
     if isinstance(options, MaskedConfig):
-        images, raw = count_codes(options), network.public_config
+        images, raw = (options.image_size // PUBLIC_PATCH) ** 2, network.public_config
         edits, own = options.shares.get("image_edit", 0), options.shares.get("text_to_image", 0)
         tokens = options.max_prompt_length + images * (2 if edits else 1) + 3
         if own + edits == 1:
@@ -114,13 +114,7 @@ def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:
     return options.max_length, whole, network.vocab_size
 
 
-def count_codes(options: MaskedConfig) -> int:
-    """Codes of an image, by the public tokenizer."""
-    with torch.device("meta"):
-        return (options.image_size // build_vq({}).downsample) ** 2
-
-
-def plan_disk(config: SFTConfig, options: StartConfig, network: nn.Module) -> Disk:
+def plan_disk(config: SFTConfig, options: Any, network: nn.Module) -> Disk:
     """The disk of a run.
 
     Args:
@@ -129,16 +123,13 @@ def plan_disk(config: SFTConfig, options: StartConfig, network: nn.Module) -> Di
         network: its trained parts chosen.
     """
     named = list(network.named_parameters())
-    trained = sum(p.numel() for _, p in named if p.requires_grad)
+    own = [(name, p.numel()) for name, p in named if p.requires_grad]
+    trained = sum(n for _, n in own)
     base = sum(p.numel() for name, p in named if ADAPTER not in name)
-    whole = base * BYTES[options.save_dtype]
-    model = whole if options.lora is None else trained * 4
-    moments = sum(
-        count_moments(config.optimizer, p.numel(), 4, "embed" in name)
-        for name, p in named
-        if p.requires_grad
-    )
-    state = trained * 4 * (1 + bool(config.ema_decay)) + moments
-    downloads = {options.model: base * 2.0, getattr(options, "vq", ""): VQ_BYTES}
+    whole = base * BYTES[getattr(options, "save_dtype", "float32")]
+    model = whole if getattr(options, "lora", None) is None else trained * 4
+    state = sum(count_moments(config.optimizer, n, 4, "embed" in name) for name, n in own)
+    state += trained * 4 * (1 + bool(config.ema_decay))
+    downloads = {getattr(options, "model", ""): base * 2.0, getattr(options, "vq", ""): VQ_BYTES}
     written = list_written(config, model, state, whole if config.merge_adapter else None)
     return Disk(config.output_dir, written, {key: n for key, n in downloads.items() if key})

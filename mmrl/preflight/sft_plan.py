@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from mmrl.models.network.network import Network
 from mmrl.objectives import find_objective
 from mmrl.objectives.start_config import StartConfig
-from mmrl.preflight.disk import CODE_BYTES
 from mmrl.preflight.memory_plan import describe_memory
 from mmrl.preflight.plan_page import ELSEWHERE, Plan
 from mmrl.preflight.planned_launch import plan_placement
@@ -64,14 +63,16 @@ def describe(config: SFTConfig, world_size: int | None = None) -> Plan:
     epochs, size = config.num_train_epochs, config.per_device_train_batch_size
     length = f"{config.max_steps} steps" if epochs is None else f"{epochs:g} epochs"
     describe_run(plan, checkpoint, None if epochs else config.max_steps, length, world_size)
-    micro, placement = config.gradient_accumulation_steps, plan_placement(config.devices, world_size)
+    micro, placement = (
+        config.gradient_accumulation_steps,
+        plan_placement(config.devices, world_size),
+    )
     examples = size * micro * world_size
     plan.add("step", f"{examples} examples: {micro} micro-batches of {size} per process")
     kernel = getattr(options, "attn_implementation", None)
     plan.add("computed", *choose_planned(config, placement, kernel).short)
     if isinstance(options, StartConfig) and isinstance(network, Network):
         describe_memory(plan, estimate_memory(config, options, network, placement), placement)
+    if network is not None:
         plan_disk(config, options, network).describe(plan)
-        if folder := getattr(options, "codes_cache", None):
-            plan.add("image codes", f"{CODE_BYTES} bytes a code, in {folder}")
     return plan

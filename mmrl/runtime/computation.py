@@ -47,11 +47,6 @@ class Computation:
     warning: str
 
     @property
-    def lines(self) -> list[str]:
-        """The reasons, and the warning if there is one."""
-        return [*self.reasons, *([self.warning] if self.warning else [])]
-
-    @property
     def short(self) -> list[str]:
         """The choices, the precision with its reason; and the warning if there is one."""
         first, *others = self.reasons
