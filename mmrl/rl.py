@@ -62,7 +62,7 @@ def _train(
 ) -> None:
     """The run, in a directory that no other run writes into."""
     from mmrl.models import load_policy
-    from mmrl.preflight.batch_trial import settle_batch_sizes
+    from mmrl.preflight.batch_sizes import settle_batch_sizes
     from mmrl.preflight.plan import plan_disk
     from mmrl.preflight.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap

@@ -25,8 +25,8 @@ from mmrl.pretrained.model_config import ModelConfig, matches, part_of
 from mmrl.types import Prompt
 
 if TYPE_CHECKING:
-    from mmrl.models.policy import Policy
     from mmrl.models.network.network import Network
+    from mmrl.models.policy import Policy
     from mmrl.samplers import SamplerConfig
 
 
