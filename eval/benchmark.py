@@ -85,8 +85,8 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     check_launch()
     config.settle_rewards()
     check_writable("output_dir", Path(config.output_dir))
-    policy = check_checkpoints(config.model)
     tokens = check_task(config.model, config.task, f"for the task {config.task}")
+    policy = check_checkpoints(config.model)
     check_queries(config.rewards, "rewards", config.model)
     for sampler, length in config.rows().values():
         check_cache(config.model, sampler.cache)

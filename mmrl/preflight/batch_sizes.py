@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from mmrl.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
-FILE = "batch_sizes.json"
+FILE, KEY = "batch_sizes.json", "per_device_train_batch_size"
 SHARE = 0.8
 """Share of the free memory that an estimate may fill."""
 
@@ -49,30 +48,24 @@ def settle_batch_sizes(
     trains = config.per_device_train_batch_size == "auto"
     if not open_tasks and not trains:
         return
-    found = _read(run.path / FILE, config, trainer)
-    if found is None:
-        found = _find(config, open_tasks, tasks, trainer, trains)
+    file = run.path / FILE
+    known = json.loads(file.read_text()) if file.is_file() and trainer.step else {}
+    complete = (
+        known.get("processes") == trainer.accelerator.num_processes
+        and {task.name for task in open_tasks} <= known["rollout_batch_size"].keys()
+        and (not trains or KEY in known)
+    )
+    found = known
+    if not all(gather_object([complete])):
+        found = _find(config, open_tasks, tasks, trainer)
         if run.is_main:
-            (run.path / FILE).write_text(json.dumps(found, indent=2) + "\n")
+            file.write_text(json.dumps(found, indent=2) + "\n")
     for task in open_tasks:
         task.config.rollout_batch_size = found["rollout_batch_size"][task.name]
         logger.info("%s.rollout_batch_size: %d", task.name, task.config.rollout_batch_size)
     if trains:
-        trainer.micro_batch_size = found["per_device_train_batch_size"]
-        logger.info("per_device_train_batch_size: %d", trainer.micro_batch_size)
-
-
-def _read(path: Path, config: RLConfig, trainer: Trainer) -> dict[str, Any] | None:
-    """The sizes that a run has found before, with as many processes; None without."""
-    known = json.loads(path.read_text()) if path.is_file() and trainer.step else {}
-    trains = config.per_device_train_batch_size == "auto"
-    wanted = {name for name, task in config.tasks.items() if task.rollout_batch_size == "auto"}
-    complete = (
-        known.get("processes") == trainer.accelerator.num_processes
-        and wanted <= known["rollout_batch_size"].keys()
-        and ("per_device_train_batch_size" in known or not trains)
-    )
-    return known if all(gather_object([complete])) else None
+        trainer.micro_batch_size = found[KEY]
+        logger.info("%s: %d", KEY, trainer.micro_batch_size)
 
 
 def _find(
@@ -80,7 +73,6 @@ def _find(
     open_tasks: Sequence[Task],
     tasks: Mapping[str, Task],
     trainer: Trainer,
-    trains: bool,
 ) -> dict[str, Any]:
     """Find the sizes that are open."""
     world_size, device = trainer.accelerator.num_processes, trainer.policy.device
@@ -103,11 +95,9 @@ def _find(
         sizes = sorted({*(2**n for n in range(number.bit_length())), number})
         settings.rollout_batch_size = _largest(sizes, sampling)
         found["rollout_batch_size"][task.name] = settings.rollout_batch_size
-    if trains:
-        # gradients of ZeRO-3 are there from the start, and no part of this name
-        key, parts = "per_device_train_batch_size", ("update", "gradients")
+    if config.per_device_train_batch_size == "auto":
         sizes = config.micro_batch_sizes(world_size)
-        found[key] = _largest(sizes, lambda size: needs(*parts, **{key: size}) <= free)
+        found[KEY] = _largest(sizes, lambda n: needs("update", "gradients", **{KEY: n}) <= free)
     return found
 
 

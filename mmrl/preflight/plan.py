@@ -31,6 +31,9 @@ from mmrl.runtime.launch import count_processes
 from mmrl.training.trainable import train_parts
 from mmrl.types import Prompt
 
+PLACES = {"shared": "the policy", "copy": "a copy of the policy"}
+"""Where a value head is."""
+
 
 def describe(config: RLConfig, world_size: int | None = None) -> Plan:
     """What a run would do, its rewards on a few samples, and its memory.
@@ -111,6 +114,7 @@ def _task(
     plan = {"num_mini_batches": parts, "block_size": block_size}
     cost = count_forwards(algorithm, sampler.steps, length, config.passes_at_once, **plan)
     found = " (found anew when the run starts)" if _is_open(config) else ""
+    value = f", value head on {PLACES[algorithm.value.backbone]}" if algorithm.value else ""
     weight = "" if settings.weight == 1 else f", weight {settings.weight:g}"
     yield "task", f"{task.name} ({settings.task}{weight})"
     held_out = _counted(settings.eval_prompts, task.eval_prompts)
@@ -134,7 +138,7 @@ def _task(
     yield (
         "algorithm",
         f"{algorithm.name}: masks {algorithm.mask}, {algorithm.num_draws} draws,"
-        f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}",
+        f" {algorithm.num_iterations} inner iterations, beta {algorithm.beta:g}{value}",
     )
     yield (
         "update",

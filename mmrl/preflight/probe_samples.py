@@ -1,7 +1,7 @@
 """Samples to score with rewards before a run: recorded by another run, or dummy samples."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,12 +63,11 @@ def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSam
 
     try:
         table = pq.read_table(path)
-        keys = [name for name in ("id", "prompt") if name in table.column_names]
-        by_name = _by_name(prompts)
+        by_name = {(prompt.id, prompt.text): prompt for prompt in prompts}
         found = [
             (n, by_name[name])
-            for n, row in enumerate(table.select(keys).to_pylist())
-            if (name := (row.get("id"), row["prompt"])) in by_name
+            for n, row in enumerate(table.select(["id", "prompt"]).to_pylist())
+            if (name := (row["id"], row["prompt"])) in by_name
         ]
         if not found:
             return None
@@ -81,18 +80,6 @@ def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSam
         for (_, prompt), row in zip(chosen, rows, strict=True)
     ]
     return ProbeSamples(samples, f"{len(samples)} recorded samples of {path}")
-
-
-def _by_name(prompts: Sequence[Prompt]) -> Mapping[tuple[str | None, str], Prompt]:
-    """Prompts by id and text, and by text alone where no other prompt has it."""
-    named: dict[tuple[str | None, str], Prompt] = {(p.id, p.text): p for p in prompts}
-    alone: dict[tuple[str | None, str], Prompt] = {}
-    unclear = set()
-    for prompt in prompts:
-        other = alone.setdefault((None, prompt.text), prompt)
-        if (other.facts, other.images) != (prompt.facts, prompt.images):
-            unclear.add((None, prompt.text))
-    return {**{key: p for key, p in alone.items() if key not in unclear}, **named}
 
 
 def _completion(stored: Any) -> str | Image.Image:

@@ -107,7 +107,6 @@ def check_model(config: RLConfig) -> Policy | None:
     Returns:
         The policy without weights; None where it is not on this machine.
     """
-    policy = check_checkpoints(config.model)
     for name, task in config.tasks.items():
         purpose = f"for the task {task.task} of tasks.{name}"
         tokens = check_task(config.model, task.task, purpose)
@@ -115,7 +114,7 @@ def check_model(config: RLConfig) -> Policy | None:
         for key in ("rewards", "eval_rewards"):
             check_queries(getattr(task, key), f"tasks.{name}.{key}", config.model)
         _check_samplers(config.model, f"tasks.{name}", task, tokens)
-    return policy
+    return check_checkpoints(config.model)
 
 
 def _check_samplers(model: ModelConfig, where: str, task: TaskConfig, tokens: int | None) -> None:
