@@ -35,11 +35,12 @@ class Disk:
         """Why the run finds no room; empty where it does."""
         held = (self.place / "checkpoints").rglob("*")
         wanted = sum(self.written.values()) - sum(f.stat().st_size for f in held if f.is_file())
-        cache = _existing(Path(constants.HF_HUB_CACHE).expanduser())
-        needs = (_existing(self.place), wanted), (cache, sum(self.downloads.values()))
-        for place, _ in needs:
-            disk, free = os.stat(place).st_dev, shutil.disk_usage(place).free
-            needed = sum(size for other, size in needs if os.stat(other).st_dev == disk)
+        cache = Path(constants.HF_HUB_CACHE).expanduser()
+        needs = {self.place: wanted, cache: sum(self.downloads.values())}
+        disks = {place: os.stat(_existing(place)).st_dev for place in needs}
+        for place in needs:
+            free = shutil.disk_usage(_existing(place)).free
+            needed = sum(needs[other] for other in needs if disks[other] == disks[place])
             if needed > free:
                 return (
                     f"the disk of {place} is too small: {format_size(needed)} are needed and"
