@@ -35,10 +35,12 @@ def describe_memory(plan: Plan, needs: Needs, placement: Placement, whatever: bo
         held = [f"{key} {format_size(parts[key])}" for key in order if parts.get(key)]
         if held:
             plan.add("", f"{name}: {', '.join(held)}")
-    own = [
-        p for p in needs.phases() if any(place.get(PHASES[p.phase][-1]) for place in needs.places)
+    peaks = [
+        f"{phase.phase} {format_size(phase.device)} (+ {format_size(own)})"
+        for phase in needs.phases()
+        if (own := sum(place.get(PHASES[phase.phase][-1], 0.0) for place in needs.places))
     ]
-    plan.add("", "peaks: " + ", ".join(f"{p.phase} {format_size(p.device)}" for p in own))
+    plan.add("", f"peaks: {', '.join(peaks)}")
     if memory is not None and lacks and not here and not whatever:
         plan.refuse(
             f"{owner} has {format_size(memory)}, and {peak.phase} is estimated to take"

@@ -9,12 +9,13 @@ from typing import Any
 from mmrl.config import ConfigError, to_yaml
 from mmrl.run.settings_changed import list_changed
 
-LINES, WIDTH, NAMES, SHORT = 45, 100, 12, 48
+LINES, WIDTH, NAMES, SHORT = 45, 100, 12, 36
 """Lines of a page and characters of a line, of the name before it, and of the value of a
 setting."""
 SAID = re.compile(
     r"output_dir|max_steps|(eval|save|warmup)_steps|learning_rate|lr_scheduler_type|optimizer|seed"
-    r"|dry_run|devices|launch_config|(model|tasks\.[^.]*)\.(path|vq|dtype|task|num_\w+)"
+    r"|dry_run|devices|launch_config|(model|tasks\.[^.]*)\.(path|vq|dtype|task|num_\w+|(eval_)?rewards"
+    r"|sampler\.(name|steps|cfg_scale)|algorithm\.(beta|num_\w+))|rewards|weight_decay"
 )
 """Settings that other rows name."""
 ELSEWHERE = ", not on this machine: loaded from the hub"
