@@ -105,8 +105,9 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     group_places(prompts, config.group_by)
     check_prompts(config.model, config.task, prompts)
     _store(config).check(_decisive(config, prompts))
-    known = dry and policy is not None and config.task in policy.layouts
-    return _drop_long(config, policy, prompts) if known else prompts
+    if dry and policy is not None and config.task in policy.layouts:
+        return _drop_long(config, policy, prompts)
+    return prompts
 
 
 def _drop_long(config: EvalConfig, policy: Policy, prompts: Sequence[Prompt]) -> list[Prompt]:

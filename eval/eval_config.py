@@ -12,7 +12,7 @@ from mmrl.evaluation.diversity import check_metrics
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries
-from mmrl.run_config import check_planned
+from mmrl.runtime.devices import check_planned
 from mmrl.samplers import SamplerConfig, check_sampler
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, check, check_choice
-from mmrl.runtime.devices import read_devices
+from mmrl.runtime.devices import check_planned
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -204,19 +204,6 @@ class RunConfig:
         for key in ("momentum", "adam_beta1", "adam_beta2"):
             value = getattr(self, key)
             check(0 <= value < 1, key, value, "from 0 to below 1")
-
-
-def check_planned(settings: Any) -> None:
-    """Raise a ConfigError for settings of a dry run that are wrong, or of no dry run.
-
-    Args:
-        settings: with `dry_run`, `devices` and `verbose`.
-    """
-    given = settings.devices
-    check(given is None or settings.dry_run, "devices", given, "null without dry_run")
-    check(not settings.verbose or settings.dry_run, "verbose", True, "false without dry_run")
-    if given is not None:
-        read_devices(given)
 
 
 def check_merge(settings: RunConfig, model: Any) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
 from mmrl.models.task_names import writes_images
+from mmrl.preflight.probe_config import FEW
 from mmrl.randomness import generator
 from mmrl.run.sample_files import ROLLOUTS, find_samples, samples_of
 from mmrl.types import Chunk, Prompt, Sample
@@ -109,7 +110,8 @@ def make_dummy_samples(
         prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
         completion = _image(n, side or 256) if images else _text(n, prompt, other)
         samples.append(Sample.of(prompt, completion))
-    return ProbeSamples(samples, f"{len(samples)} dummy samples", distinct=not images)
+    distinct = not images and count > FEW  # a blank and a right text may both score 0
+    return ProbeSamples(samples, f"{len(samples)} dummy samples", distinct)
 
 
 def _image(n: int, side: int) -> Image.Image:

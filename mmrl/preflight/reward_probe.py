@@ -13,7 +13,6 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from mmrl.config import NotHereError
 from mmrl.preflight.plan_page import Plan, cut
-from mmrl.preflight.probe_config import FEW
 from mmrl.preflight.probe_samples import ProbeSamples, cut_at_words
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
 from mmrl.rewards.scoring.column import Column
@@ -146,7 +145,7 @@ def _warnings(
         yield "has no score for any of them; check that their metadata is what it reads"
     scores = {_score(results[n]) for n in known}
     different = len({_identity(samples[n]) for n in known})
-    if distinct and len(scores) == 1 and different > FEW:
+    if distinct and len(scores) == 1 and different > 1:
         yield f"cannot vary: {next(iter(scores)):.4g} for {different} different completions"
 
 

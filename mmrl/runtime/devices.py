@@ -1,7 +1,7 @@
 """Devices that a dry run plans for, by name or memory: `devices=8xA100-80GB`, `devices=2x24GB`."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mmrl.config import check, check_choice
 
@@ -43,3 +43,12 @@ def read_devices(text: str) -> tuple[int | None, Device]:
     shown = "-".join(filter(None, (name, found[3] and f"{memory}GB")))
     usable = USABLE * memory * 2**30
     return int(found[1]) if found[1] else None, Device(shown, usable, name not in WITHOUT_BF16)
+
+
+def check_planned(settings: Any) -> None:
+    """Raise a ConfigError for `devices` or `verbose` that are wrong, or of no dry run."""
+    for key, absent in (("devices", None), ("verbose", False)):
+        value = getattr(settings, key)
+        check(value == absent or settings.dry_run, key, value, f"{absent} without dry_run".lower())
+    if settings.devices is not None:
+        read_devices(settings.devices)
