@@ -53,6 +53,8 @@ _FREE = {
     "max_failures",
     "diversity",
     "dry_run",
+    "devices",
+    "verbose",
     "compare_to",
     "grid_images",
     "geneval_dir",
@@ -74,7 +76,8 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
 
     Args:
         config: settings.
-        dry: whether prompts that are only on the hub may be missing; there are then none.
+        dry: whether prompts that are only on the hub may be missing, there are then none; and those
+            that are too long are left out, as the benchmark does when its policy is there.
 
     Raises:
         ConfigError, FileNotFoundError, ValueError: settings that cannot run, or that differ from
@@ -83,8 +86,8 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     check_launch()
     config.settle_rewards()
     check_writable("output_dir", Path(config.output_dir))
-    check_checkpoints(config.model)
     tokens = check_task(config.model, config.task, f"for the task {config.task}")
+    policy = check_checkpoints(config.model)
     check_queries(config.rewards, "rewards", config.model)
     for sampler, length in config.rows().values():
         check_cache(config.model, sampler.cache)
@@ -103,7 +106,14 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
     group_places(prompts, config.group_by)
     check_prompts(config.model, config.task, prompts)
     _store(config).check(_decisive(config, prompts))
+    if dry and policy is not None and config.task in policy.layouts:
+        return _drop_long(config, policy, prompts)
     return prompts
+
+
+def _drop_long(config: EvalConfig, policy: Policy, prompts: Sequence[Prompt]) -> list[Prompt]:
+    longest = max((length for _, length in config.rows().values() if length), default=None)
+    return drop_long(prompts, partial(policy.fits, length=longest), config.prompts)
 
 
 class Outcome(NamedTuple):
@@ -152,9 +162,7 @@ def _sample_and_score(
         sharding.shard_policy(policy, trained=False)
     if scorer is not None:
         bind_policy(scorer, policy, config.seed)
-    settings = config.rows()
-    longest = max((length for _, length in settings.values() if length), default=None)
-    kept = drop_long(prompts, partial(policy.fits, length=longest), config.prompts)
+    settings, kept = config.rows(), _drop_long(config, policy, prompts)
     rows = list_rows(kept, config.completions_per_prompt)
     units, store = _units(settings, len(rows), config.batch_size), _store(config)
     missing = [unit for unit in units if not store.has(unit.name)]

@@ -12,6 +12,7 @@ from mmrl.evaluation.diversity import check_metrics
 from mmrl.models.task_names import writes_images
 from mmrl.pretrained.model_config import ModelConfig, check_image_guidance
 from mmrl.rewards.scoring.terms import as_entry, check_entries
+from mmrl.runtime.devices import check_planned
 from mmrl.samplers import SamplerConfig, check_sampler
 
 
@@ -113,7 +114,12 @@ class EvalConfig:
     seed: int = 0
     """Seed of every draw."""
     dry_run: bool = False
-    """Check everything, print the plan, and exit."""
+    """Check everything, print the plan, and exit: 1 where the benchmark would be refused."""
+    devices: str | None = None
+    """Device that a dry run plans for, such as A100-80GB or 24GB; null plans for that of this
+    machine."""
+    verbose: bool = False
+    """Print every setting below the plan."""
     num_samples: int = 1
     """Completions per prompt, of texts: k of avg@k, and the largest k of pass@k."""
     max_completion_length: int = 256
@@ -148,6 +154,7 @@ class EvalConfig:
         for key in ("batch_size", "num_samples", "num_images_per_prompt"):
             check(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         check(self.max_failures >= 0, "max_failures", self.max_failures, "0 or more")
+        check_planned(self)
         self._check_checkpoints()
         self._check_rewards()
         check_sampler(self.sampler)

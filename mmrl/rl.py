@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmrl.config.command import Usage
-from mmrl.preflight.training_command import run_training
+from mmrl.preflight.planned_command import run_planned
 from mmrl.pretrained.model_config import policy_options
 from mmrl.rl_config import RLConfig
 from mmrl.runtime.activity import activity, reach, with_display
@@ -62,7 +62,8 @@ def _train(
 ) -> None:
     """The run, in a directory that no other run writes into."""
     from mmrl.models import load_policy
-    from mmrl.preflight.batch_trial import settle_batch_sizes
+    from mmrl.preflight.batch_sizes import settle_batch_sizes
+    from mmrl.preflight.plan import plan_disk
     from mmrl.preflight.run_checks import check_run
     from mmrl.rewards.scoring.overlap import Overlap
     from mmrl.rollouts.rollout import sample_groups, score_groups
@@ -75,6 +76,8 @@ def _train(
 
     rank, world_size, model = accelerator.process_index, accelerator.num_processes, config.model
     tasks = check_run(config, world_size)
+    if run.is_main:
+        plan_disk(config, list(tasks.values())).check()
     with activity("building the rewards", timed=False):
         scorers = [scorer for task in tasks.values() for scorer in task.build_rewards()]
     with open_log(config, accelerator, run, model.attn_implementation, model.dtype):
@@ -110,7 +113,7 @@ def _train(
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the command line says; return the exit status."""
-    return run_training(USAGE, arguments, train, "mmrl.preflight.plan")
+    return run_planned(USAGE, arguments, train, "mmrl.preflight.plan")
 
 
 if __name__ == "__main__":

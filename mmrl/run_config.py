@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mmrl.config import ConfigError, check, check_choice
+from mmrl.runtime.devices import check_planned
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -137,7 +138,12 @@ class RunConfig:
     """Steps that `profile` traces, counted from the start of this command. The first one is slower
     than those after it."""
     dry_run: bool = False
-    """Check everything, print the plan, and exit."""
+    """Check everything, print the plan, and exit: 1 where the run would be refused."""
+    devices: str | None = None
+    """Devices that a dry run plans for, such as 8xA100-80GB or 2x24GB; null plans for those of this
+    machine. Without `launch_config` each holds the whole model."""
+    verbose: bool = False
+    """Print every setting below the plan, and what its memory and rewards are made of."""
     launch_config: str | None = None
     """Accelerate configuration whose launch a dry run plans, such as configs/accelerate/fsdp2.yaml;
     null plans the launch of this process. Runs take that of `accelerate launch --config_file`."""
@@ -162,6 +168,7 @@ class RunConfig:
         advice = "Launch a run with: accelerate launch --config_file PATH -m …"
         given = self.launch_config
         check(given is None or self.dry_run, "launch_config", given, "null without dry_run", advice)
+        check_planned(self)
         for tracker in self.report_to:
             check_choice("report_to", tracker, TRACKERS)
             advice = f'Install it: pip install -e ".[{tracker}]"'

@@ -219,14 +219,33 @@ def build_layouts(
 
 
 def outline_policy(
-    directory: Path, options: LayoutConfig
-) -> tuple[Network, PreTrainedTokenizerBase]:
-    """The network of a directory without its weights, and its tokenizer, when they belong together.
+    directory: Path, options: LayoutConfig, vq: ImageTokenizer | None = None
+) -> Policy:
+    """The policy of a directory without weights, when its tokenizer belongs to it.
+
+    Args:
+        directory: of the checkpoint.
+        options: of the layouts.
+        vq: image tokenizer, also without weights; a family without image codes does not read it.
 
     Raises:
         FileNotFoundError, ValueError: see `load_policy`; nothing but headers and the tokenizer is
             read to find them.
     """
+    network, tokenizer = _outline_with_tokenizer(directory, options)
+    kinds = get_family(network.public_config).LAYOUTS.values()
+    with _naming(directory):
+        images = vq if any(layout.needs_vq for layout in kinds) else None
+        return Policy(
+            network, tokenizer, build_layouts(network, tokenizer, options, images), network
+        )
+
+
+def _outline_with_tokenizer(
+    directory: Path, options: LayoutConfig
+) -> tuple[Network, PreTrainedTokenizerBase]:
+    """The network without its weights, and the tokenizer with the chat template of a file, where
+    one is named."""
     network = outline(directory)
     set_blocks(network, options)
     tokenizer = load_tokenizer(directory, get_family(network.public_config))

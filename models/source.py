@@ -1,5 +1,6 @@
 """Where a checkpoint comes from: a local directory, or a Hugging Face hub id."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
@@ -14,12 +15,15 @@ HALVES = "*.fp16.*"
 """Files of a second, rounded copy of the weights, which nothing here reads."""
 
 
-def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
+def find_directory(
+    path_or_hub_id: str | Path, pickled: bool = False, patterns: Sequence[str] = PATTERNS
+) -> Path:
     """A local directory holding the checkpoint, downloaded when it is a hub id.
 
     Args:
         path_or_hub_id: an existing directory, or else a hub id.
         pickled: whether to fetch `pytorch_model.bin` from a repository without safetensors.
+        patterns: of the files that are downloaded.
 
     Raises:
         FileNotFoundError: neither an existing directory nor a repository the hub returned.
@@ -34,16 +38,16 @@ def find_directory(path_or_hub_id: str | Path, pickled: bool = False) -> Path:
             " Gen-Verse/MMaDA-8B-MixCoT or showlab/magvitv2. Give one of both."
         )
     try:
-        return _download(name, pickled)
+        return _download(name, pickled, patterns)
     except (HfHubHTTPError, OSError) as error:
         absence = explain_absence(name, error)
     # outside, for the errors of the client below it are pages long
     raise FileNotFoundError(absence)
 
 
-def _download(hub_id: str, pickled: bool) -> Path:
+def _download(hub_id: str, pickled: bool, patterns: Sequence[str]) -> Path:
     directory = Path(
-        snapshot_download(hub_id, allow_patterns=list(PATTERNS), ignore_patterns=HALVES)
+        snapshot_download(hub_id, allow_patterns=list(patterns), ignore_patterns=HALVES)
     )
     if pickled and not any(directory.glob("*.safetensors")):
         patterns = [*PATTERNS, PICKLED_NAME]

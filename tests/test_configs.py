@@ -85,7 +85,7 @@ def test_every_rl_configuration_passes_its_dry_run(path: str, tmp_path: Path) ->
     if Path(path).stem.startswith("amused_"):
         pytest.importorskip("diffusers")
     words = [f"config={path}", f"output_dir={tmp_path / 'run'}"]
-    said = describe(load_config(RLConfig, words))
+    said = str(describe(load_config(RLConfig, words)))
     assert "memory" in said and "warning" not in said
 
 
@@ -392,14 +392,14 @@ def test_a_vision_recipe_is_planned_by_the_sizes_of_its_model_and_takes_other_qu
         f"tasks.questions.{key}={tmp_path / 'rows.json'}" for key in ("prompts", "eval_prompts")
     ]
     words += [f"config=configs/rl/{family}_trace_rl.yaml", f"output_dir={tmp_path / 'run'}"]
-    said = describe(load_config(RLConfig, words))
+    said = str(describe(load_config(RLConfig, words)))
     assert f"sizes are those of {VISION[family][1]}" in said
     assert "1 to train on" in said and "0.5 x math" in said
 
 
 def test_a_text_recipe_whose_data_is_on_the_hub_has_a_dry_run_without_it(tmp_path: Path) -> None:
     words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path / 'run'}"]
-    said = describe(load_config(RLConfig, words))
+    said = str(describe(load_config(RLConfig, words)))
     assert "those of openai/gsm8k, not on this machine: loaded from the hub to train on" in said
     assert "sizes are those of LLaDA-8B" in said and "ready, nothing to score" in said
 

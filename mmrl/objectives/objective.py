@@ -6,8 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from mmrl.config import check
-from mmrl.config.checks import is_hub_id
+from mmrl.pretrained.known import find_here
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -74,7 +73,7 @@ class Objective(Protocol):
 
 
 def find_outline(key: str, path_or_hub_id: str, read: Callable[[Path], Network]) -> Network | None:
-    """Read a model without its weights from a directory; None for one on the hub.
+    """Read a model without its weights from a directory; None for one that is only on the hub.
 
     Args:
         key: of the setting, for messages.
@@ -82,12 +81,7 @@ def find_outline(key: str, path_or_hub_id: str, read: Callable[[Path], Network])
         read: builds the model from the headers of a directory.
 
     Raises:
-        ConfigError: neither a directory nor possibly on the hub.
-        FileNotFoundError, ValueError: see `read`.
+        ConfigError, FileNotFoundError, ValueError: see `find_here` and `read`.
     """
-    directory = Path(path_or_hub_id).expanduser()
-    if directory.is_dir():
-        return read(directory)
-    possible = is_hub_id(path_or_hub_id)
-    check(possible, key, path_or_hub_id, "an existing directory or a hub id", "There is neither.")
-    return None
+    directory = find_here(key, path_or_hub_id)
+    return None if directory is None else read(directory)

@@ -37,7 +37,7 @@ from mmrl.preflight.state_memory import (
 from mmrl.pretrained.known import image_tokens
 from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task, completion_length
-from mmrl.runtime.computation import choose
+from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.training.trainable import trained_in_full
 
@@ -63,7 +63,8 @@ def estimate(
     size, lora = BYTES[config.model.dtype], config.model.lora
     full, adapter = count_trained(config, network)
     tensors = list_tensors(config, network)
-    model = count_policy(config, network)
+    bf16 = choose_planned(config, placement, dtype=config.model.dtype).bf16
+    model = count_policy(config, network, placement)
     needs = hold_state(model, placement)
     sharded = placement.way in ("fsdp2", "zero3")
     parts, away = placement.shards if sharded else 1, placement.weights_apart
@@ -78,14 +79,15 @@ def estimate(
     moments = count_moments(config.optimizer, own / size, size)
     needs.add("value", (own * (3 if placement.buckets else 2) + moments) / parts, away)
     rows = config.micro_batch_size(placement.world_size)
-    micro = [_update(config, network, raw, task, rows) for task in tasks]
+    micro = [_update(config, network, raw, task, rows, bf16) for task in tasks]
     kept, working = (max(each) for each in zip(*micro, strict=True))
     copies = CastBytes(0.0, 0.0, 0.0)
     narrow = placement.way == "fsdp2" and model.gathered < 1  # gathered in bfloat16
-    if choose(config, dtype=config.model.dtype).bf16 and size == 4 and not narrow:
+    if bf16 and size == 4 and not narrow:
         copies = count_casts(tensors, model, config.model.gradient_checkpointing)
     kept, working = kept + copies.kept, working + copies.working
-    sampling = max(_sampling(config, network, raw, task, placement.world_size) for task in tasks)
+    world = placement.world_size
+    sampling = max(_sampling(config, network, raw, task, world, bf16) for task in tasks)
     needs.add("loading", peak_of_loading(model, placement))
     whole = plan_rollout_weights(config, model, placement) == "whole"
     if whole and placement.way == "fsdp2":  # what is not trained is never sharded, nor gathered
@@ -132,13 +134,13 @@ def _value(config: RLConfig, network: Network, adapter: int) -> float:
 
 
 def _update(
-    config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task, rows: int
+    config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task, rows: int, bf16: bool
 ) -> tuple[float, float]:
     """Bytes of activations of a micro-batch: those kept for the backward pass, and those beside
     them at the end of the forward pass."""
     model, algorithm = config.model, task.algorithm
     response, columns = _response_shape(config, network, raw, task)
-    size = 2 if choose(config, dtype=model.dtype).bf16 else BYTES[model.dtype]
+    size = 2 if bf16 else BYTES[model.dtype]
     images = _image_positions(config, raw, task, network.vision)
     block_size = find_block_size(network)
     length = model.max_prompt_length + images + response + 3
@@ -169,14 +171,19 @@ def _image_positions(config: RLConfig, raw: Mapping[str, Any], task: Task, visio
 
 
 def _sampling(
-    config: RLConfig, network: Network, raw: Mapping[str, Any], task: Task, world_size: int
+    config: RLConfig,
+    network: Network,
+    raw: Mapping[str, Any],
+    task: Task,
+    world_size: int,
+    bf16: bool,
 ) -> float:
     """Bytes of a step of the sampler: its cache, and a block of the network at work, or logits and
     what is computed from them."""
     sampler, model = task.config.sampler, config.model
     response, columns = _response_shape(config, network, raw, task)
     rows = min(task.config.rollouts_at_once, task.rollouts_per_step // world_size)
-    size = 2 if choose(config, dtype=model.dtype).bf16 else BYTES[model.dtype]
+    size = 2 if bf16 else BYTES[model.dtype]
     length = (
         model.max_prompt_length + _image_positions(config, raw, task, network.vision) + response
     )

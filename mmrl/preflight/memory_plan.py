@@ -1,41 +1,50 @@
-"""Lines of a plan about the memory of a process: what holds it, and the peak of each phase."""
+"""Rows of a plan about the memory of a process: whether it fits, what holds it, and its peaks."""
 
-from collections.abc import Iterator
-
-from mmrl.preflight.disk import format_size
-from mmrl.preflight.state_memory import RESIDENT, Needs
+from mmrl.preflight.plan_page import Plan, format_size
+from mmrl.preflight.state_memory import PHASES, RESIDENT, Needs
 from mmrl.runtime.placement import Placement
 
-NOTES = {
-    "buckets": "  copies of gradients that are reduced",
-    "kept weights": "  whole, beside this process's part",
-    "kept gradients": "  this process's part, kept from step to step",
-    "value": "  value model with gradients and moments",
-    "loading": "  beside the weights, while they are loaded",
-    "update": "  activations of a micro-batch, gathered weights, gradients that are reduced",
-    "sampling": "  activations or logits, gathered weights",
-    "step": "  temporaries of the optimiser",
-    "snapshot": "  the checkpoint that a thread writes, main process",
-    "saving": "  whole tensors that the main process writes",
-}
+NEAR = 0.9
+"""Share of the memory above which image tokenizer, rewards and allocator may not fit beside it."""
 
 
-def describe_memory(needs: Needs, placement: Placement) -> Iterator[str]:
-    """Lines about the memory of a process and its peak in each phase.
+def describe_memory(plan: Plan, needs: Needs, placement: Placement, whatever: bool = False) -> None:
+    """Add the memory of a process to a plan, which is refused where a GPU that is known has less.
 
     Args:
+        plan: of the run.
         needs: of the process.
         placement: how processes share the model.
+        whatever: whether batches are found when the run starts, so that it is never refused.
     """
-    host = placement.device == "cpu"
-    yield f"memory per {'process' if host else 'device'}, estimated: {placement}"
-    order = [*RESIDENT[:2], "gradients", *RESIDENT[2:], "loading", "sampling", "update", "step"]
-    for name in [*order, "saving"]:
-        for place, parts in zip(("", " in host memory"), needs.places, strict=True):
-            if parts.get(name):
-                yield f"  {name:<16}{format_size(parts[name])}{place}{NOTES.get(name, '')}"
-    highest = needs.peak()
-    for phase in needs.phases():
-        beside = f" and {format_size(phase.host).strip()} in host memory" if phase.host else ""
-        peak = "  the peak; image tokenizer and rewards come on top" * (phase == highest)
-        yield f"  {phase.phase:<16}{format_size(phase.device)}{beside}{peak}"
+    each = "process" if placement.device == "cpu" else "device"
+    peak, memory = needs.peak(), placement.memory
+    plan.add("memory", f"per {each}, estimated: {placement}")
+    owner = placement.named.name if placement.named else f"this {placement.device.upper()}"
+    lacks = memory is not None and peak.device > memory
+    verdict = "the device is not known here: devices=8xA100-80GB names it"
+    if memory is not None:
+        near = "may not fit, as image tokenizer and rewards come on top"
+        word = "DOES NOT FIT" if lacks else near if peak.device > NEAR * memory else "fits"
+        verdict = f"of {format_size(memory)} of {owner}: {word}"
+    here = placement.device == "cpu"
+    verdict += "; devices=8xA100-80GB plans for others" if lacks and here else ""
+    plan.add("", f"{format_size(peak.device)} at the peak, {peak.phase}, {verdict}")
+    order = [*RESIDENT[:2], "gradients", *RESIDENT[2:]]
+    for name, parts in zip(("held", "host memory"), needs.places, strict=True):
+        held = [f"{key} {format_size(parts[key])}" for key in order if parts.get(key)]
+        if held:
+            plan.add("", f"{name}: {', '.join(held)}")
+    peaks = [
+        f"{phase.phase} {format_size(phase.device)} (+ {format_size(own)})"
+        for phase in needs.phases()
+        if (own := sum(place.get(PHASES[phase.phase][-1], 0.0) for place in needs.places))
+    ]
+    plan.add("", f"peaks: {', '.join(peaks)}")
+    if memory is not None and lacks and not here and not whatever:
+        plan.refuse(
+            f"{owner} has {format_size(memory)}, and {peak.phase} is estimated to take"
+            f" {format_size(peak.device)} of each device. Take smaller batches,"
+            " model.gradient_checkpointing or model.lora, or devices that share the model:"
+            " launch_config=configs/accelerate/fsdp2.yaml; see docs/troubleshooting.md."
+        )

@@ -6,24 +6,39 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mmrl.config import ConfigError
+from mmrl.runtime.devices import read_devices
+from mmrl.runtime.placement import Placement, read_placement
 
 
 @contextmanager
-def use_launch(path: str | None) -> Iterator[None]:
+def use_launch(path: str | None, devices: str | None = None) -> Iterator[None]:
     """Set the environment variables inside the context that `accelerate launch --config_file PATH`
-    would set; None sets nothing.
+    would set, with a process for each of the devices; None sets nothing.
 
     Raises:
-        ConfigError: there is no such file, or accelerate does not accept it.
+        ConfigError: there is no such file, or accelerate does not accept it; or unknown devices.
     """
     before = dict(os.environ)
     try:
         if path is not None:
             os.environ.update(read_config_file(path))
+        number = read_devices(devices)[0] if devices else None
+        if number is not None:
+            world, local = (int(os.environ.get(k, "1")) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+            local = -(-number * local // world)  # as many machines as before
+            os.environ.update(WORLD_SIZE=str(number), LOCAL_WORLD_SIZE=str(local))
+        if devices:
+            os.environ["ACCELERATE_USE_CPU"] = "false"
         yield
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def plan_placement(devices: str | None, world_size: int) -> Placement:
+    """The placement of a launch, on devices that may be named in the place of those found."""
+    named = read_devices(devices)[1] if devices else None
+    return read_placement(world_size=world_size, named=named)
 
 
 def read_config_file(path: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from mmrl.models.quantization import list_quantized
 from mmrl.preflight.public_sizes import BYTES
 from mmrl.preflight.state_memory import ModelBytes, count_model, gather_share
 from mmrl.rl_config import RLConfig
-from mmrl.runtime.computation import choose
+from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import Placement
 from mmrl.runtime.sharding.rollout_weights import (
     choose_rollout_weights,
@@ -27,9 +27,10 @@ def outline_policy(raw: Mapping[str, Any]) -> Network:
         return get_family(raw).network(raw)
 
 
-def count_policy(config: RLConfig, network: Network) -> ModelBytes:
+def count_policy(config: RLConfig, network: Network, placement: Placement) -> ModelBytes:
     """Sizes of the policy of a run; an adapter is beside its weights."""
-    size, found = BYTES[config.model.dtype], choose(config, dtype=config.model.dtype)
+    size = BYTES[config.model.dtype]
+    found = choose_planned(config, placement, dtype=config.model.dtype)
     _, adapter = count_trained(config, network)
     model = count_model(list_tensors(config, network), config.optimizer, size, adapter * 4)
     return replace(model, gathered=gather_share(found.bf16, found.torch_compile, size))
@@ -89,6 +90,6 @@ def explain_plan(config: RLConfig, raw: Mapping[str, Any], placement: Placement)
     """What `rollout_weights` comes to, and why; None where every process has all weights."""
     if placement.way not in ("fsdp2", "zero3"):
         return None
-    model = count_policy(config, outline_policy(raw))
+    model = count_policy(config, outline_policy(raw), placement)
     size = model.weights + model.adapter
     return explain_rollout_weights(config.rollout_weights, size, placement.memory)

@@ -1,7 +1,7 @@
 """Samples to score with rewards before a run: recorded by another run, or dummy samples."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from PIL import Image
 from mmrl.config import ConfigError
 from mmrl.data.prompts import spread
 from mmrl.models.task_names import writes_images
+from mmrl.preflight.probe_config import FEW
 from mmrl.randomness import generator
 from mmrl.run.sample_files import ROLLOUTS, find_samples, samples_of
 from mmrl.types import Chunk, Prompt, Sample
@@ -63,12 +64,11 @@ def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSam
 
     try:
         table = pq.read_table(path)
-        keys = [name for name in ("id", "prompt") if name in table.column_names]
-        by_name = _by_name(prompts)
+        by_name = {(prompt.id, prompt.text): prompt for prompt in prompts}
         found = [
             (n, by_name[name])
-            for n, row in enumerate(table.select(keys).to_pylist())
-            if (name := (row.get("id"), row["prompt"])) in by_name
+            for n, row in enumerate(table.select(["id", "prompt"]).to_pylist())
+            if (name := (row["id"], row["prompt"])) in by_name
         ]
         if not found:
             return None
@@ -81,18 +81,6 @@ def read_recorded(path: Path, prompts: Sequence[Prompt], count: int) -> ProbeSam
         for (_, prompt), row in zip(chosen, rows, strict=True)
     ]
     return ProbeSamples(samples, f"{len(samples)} recorded samples of {path}")
-
-
-def _by_name(prompts: Sequence[Prompt]) -> Mapping[tuple[str | None, str], Prompt]:
-    """Prompts by id and text, and by text alone where no other prompt has it."""
-    named: dict[tuple[str | None, str], Prompt] = {(p.id, p.text): p for p in prompts}
-    alone: dict[tuple[str | None, str], Prompt] = {}
-    unclear = set()
-    for prompt in prompts:
-        other = alone.setdefault((None, prompt.text), prompt)
-        if (other.facts, other.images) != (prompt.facts, prompt.images):
-            unclear.add((None, prompt.text))
-    return {**{key: p for key, p in alone.items() if key not in unclear}, **named}
 
 
 def _completion(stored: Any) -> str | Image.Image:
@@ -108,8 +96,8 @@ def make_dummy_samples(
 ) -> ProbeSamples:
     """Completions that no policy sampled.
 
-    Images are blank or noise. Texts are blank ones first, then answers of the data, right and of
-    other prompts, bare, tagged and boxed.
+    Images are blank or noise. Texts are blank or answers of the data, bare, tagged and boxed: first
+    those of the prompt, then of another.
 
     Args:
         task: layout of the prompts.
@@ -122,7 +110,8 @@ def make_dummy_samples(
         prompt, other = (chosen[place % len(chosen)] for place in (n, n + 1))
         completion = _image(n, side or 256) if images else _text(n, prompt, other)
         samples.append(Sample.of(prompt, completion))
-    return ProbeSamples(samples, f"{len(samples)} dummy samples", distinct=not images)
+    distinct = not images and count > FEW  # a blank and a right text may both score 0
+    return ProbeSamples(samples, f"{len(samples)} dummy samples", distinct)
 
 
 def _image(n: int, side: int) -> Image.Image:
@@ -133,9 +122,9 @@ def _image(n: int, side: int) -> Image.Image:
 
 
 def _text(n: int, prompt: Prompt, other: Prompt) -> str:
-    answer = str((prompt if n % 2 == 0 else other).answer or prompt.text)
+    answer = str((other if n // 4 % 2 else prompt).answer or prompt.text)
     forms = ("", answer, f"<answer>{answer}</answer>", f"\\boxed{{{answer}}}")
-    return prompt.prefill + forms[n // 2 % len(forms)]
+    return prompt.prefill + forms[n % len(forms)]
 
 
 def cut_at_words(samples: Sequence[Sample], size: int) -> list[Sample]:

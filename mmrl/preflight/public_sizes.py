@@ -1,11 +1,11 @@
 """Sizes of public checkpoints, for estimates of runs whose checkpoint is not on this machine."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from mmrl.models.families import find_family, get_family
-from mmrl.pretrained.known import known_config
-from mmrl.pretrained.model_config import ModelConfig
+from mmrl.config import check
+from mmrl.models.families import find_family
+from mmrl.pretrained.known import PUBLIC_SIZES, known_config
 from mmrl.rl_config import RLConfig
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -83,35 +83,24 @@ SIZES: dict[str, dict[str, Any]] = {
     "aMUSEd-256": AMUSED_256,
     "aMUSEd-512": AMUSED_256 | {"sample_size": 32, "downsample": True, "upsample": True},
 }
-HUB_IDS = {
-    "Alpha-VLLM/Lumina-DiMOO": "Lumina-DiMOO-8B",
-    "Dream-org/": "Dream-7B",
-    "apple/DiffuCoder": "Dream-7B",
-    "JetLM/SDAR-4B": "SDAR-4B",
-    "Gen-Verse/TraDo-4B": "SDAR-4B",
-    "JetLM/SDAR": "SDAR-8B",
-    "Gen-Verse/TraDo": "SDAR-8B",
-    "amused/amused-256": "aMUSEd-256",
-    "amused/amused-512": "aMUSEd-512",
-}
-"""Beginnings of hub ids that say whose sizes a checkpoint has; of others the tasks decide."""
 
 
 def sizes(config: RLConfig) -> tuple[str | None, Mapping[str, Any]]:
     """`find_sizes` of the policy of a run."""
-    return find_sizes(config.model, {task.task for task in config.tasks.values()})
+    return find_sizes(config.model.path)
 
 
-def find_sizes(model: ModelConfig, wanted: Collection[str]) -> tuple[str | None, Mapping[str, Any]]:
+def find_sizes(path_or_hub_id: str) -> tuple[str | None, Mapping[str, Any]]:
     """None and `config.json` of a checkpoint; where that is not on this machine, name and sizes of
-    a public model that can do the wanted tasks, without an image tokenizer the smallest."""
-    raw = known_config(model.path)
+    the published one that it is.
+
+    Raises:
+        ConfigError: it is neither here nor published.
+    """
+    raw = known_config(path_or_hub_id)
     if raw is not None and find_family(raw) is not None:
         return None, raw
-    for start, name in HUB_IDS.items():
-        if model.path.startswith(start):
-            return name, SIZES[name]
-    large = [name for name in SIZES if name not in HUB_IDS.values()]
-    order = large if model.vq is None else list(reversed(large))
-    able = [name for name in order if set(wanted) <= get_family(SIZES[name]).LAYOUTS.keys()]
-    return able[0], SIZES[able[0]]
+    starts = [start for start in PUBLIC_SIZES if path_or_hub_id.startswith(start)]
+    check(bool(starts), "model.path", path_or_hub_id, "a checkpoint whose sizes are known")
+    name = PUBLIC_SIZES[starts[0]]
+    return name, SIZES[name]

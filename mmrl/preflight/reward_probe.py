@@ -12,8 +12,11 @@ from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from mmrl.config import NotHereError
+from mmrl.preflight.plan_page import Plan, cut
 from mmrl.preflight.probe_samples import ProbeSamples, cut_at_words
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
+from mmrl.rewards.scoring.column import Column
+from mmrl.rewards.scoring.failures import Failures, RewardError
 from mmrl.rewards.scoring.returned import Failure, Result
 from mmrl.rewards.scoring.scorer import Scorer, check_prompts
 from mmrl.rewards.scoring.terms import Term, build_term, key_of
@@ -35,6 +38,7 @@ class Probe:
         seconds: of all calls.
         note: why it was not called.
         failed: whether it can score nothing.
+        refused: why a run would stop at its first samples; empty where it would not.
         warnings: what to check before a run.
     """
 
@@ -43,6 +47,7 @@ class Probe:
     seconds: float = 0.0
     note: str = ""
     failed: bool = False
+    refused: str = ""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -91,10 +96,16 @@ def probe_rewards(
         elif not scored:
             yield Probe(name, note="ready, nothing to score")
         else:
-            yield score_samples(name, term, scored, samples.distinct)
+            yield score_samples(name, term, scored, samples.distinct, max_failures)
 
 
-def score_samples(name: str, term: Term, samples: Sequence[Sample], distinct: bool = True) -> Probe:
+def score_samples(
+    name: str,
+    term: Term,
+    samples: Sequence[Sample],
+    distinct: bool = True,
+    max_failures: float = 0.0,
+) -> Probe:
     """Score samples with one reward, a few per call; its exceptions are counted as failures.
 
     Args:
@@ -102,6 +113,7 @@ def score_samples(name: str, term: Term, samples: Sequence[Sample], distinct: bo
         term: the reward.
         samples: at least one.
         distinct: whether equal scores for all of them are worth a warning.
+        max_failures: of the run, which stops where it fails on all samples as here.
     """
     entry = {"name": term.key, "reward": term.reward}
     # without a limit on failures every sample of a failed call is scored again alone
@@ -111,8 +123,15 @@ def score_samples(name: str, term: Term, samples: Sequence[Sample], distinct: bo
         results += scorer.attempt(term, list(samples[first : first + CALL]))
     seconds = time.perf_counter() - started
     failed = all(isinstance(result, Failure) for result in results)
-    warnings = list(_warnings(results, samples, distinct))
-    return Probe(name, results, seconds, failed=failed, warnings=warnings)
+    warnings, refused = list(_warnings(results, samples, distinct)), ""
+    if failed:
+        column = Column(term, scorer.attempt)
+        column.results = results[:1]
+        try:
+            Failures(max_failures).count(column, samples[:1], 1)
+        except RewardError as error:
+            refused = str(error)
+    return Probe(name, results, seconds, failed=failed, refused=refused, warnings=warnings)
 
 
 def _warnings(
@@ -154,6 +173,18 @@ def format_probes(probes: Sequence[Probe]) -> Iterator[str]:
         yield f"{probe.name:<{width}}{cells}"
         for warning in probe.warnings:
             yield f"  warning: {probe.name} {warning}"
+
+
+def add_probes(plan: Plan, title: str, probes: Sequence[Probe]) -> None:
+    """Add a line for each reward to a plan, which is refused where a run would stop at once."""
+    lines = []
+    for probe in probes:
+        number, low, mean, high, *_, seconds, _ = _cells(probe) if probe.results else [""] * 9
+        scores = f"mean {mean} ({low} to {high}), {seconds} s a sample" if number else probe.note
+        lines += [cut(f"{probe.name}: {scores}"), *(f"warning: {each}" for each in probe.warnings)]
+        plan.refuse(probe.refused)
+    plan.add("rewards", title, *lines)
+    plan.details += [title, *(f"  {line}" for line in format_probes(probes))]
 
 
 def _cells(probe: Probe) -> list[str]:

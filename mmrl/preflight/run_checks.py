@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 from mmrl.config import check
 from mmrl.evaluation.policy_queries import check_queries
+from mmrl.models import Policy
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH
 from mmrl.models.task_names import writes_images
 from mmrl.preflight.policy_sizes import outline_policy
@@ -46,7 +47,7 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     if config.value is not None:
         check_value_backbone(config.value.backbone)
     check_geometry(config, world_size)
-    check_model(config)
+    policy = check_model(config)
     check_sharding(config)
     with offline() if dry else nullcontext():
         exact = known_blocks(config.model) is not None
@@ -54,6 +55,8 @@ def check_run(config: RLConfig, world_size: int = 1, dry: bool = False) -> dict[
     for task in tasks.values():
         check_prompts(config.model, task.config.task, [*task.prompts, *task.eval_prompts])
         check_columns(task)
+        if dry and policy is not None and task.config.task in policy.layouts:
+            task.leave_out_long_prompts(policy)  # a run does so with the policy that it loads
         if config.model.vq is None:  # a vision tower reads them
             kinds = {bool(prompt.image_sizes) for prompt in task.prompts}
             trained = config.model.lora is None or config.model.train_vision_tower
@@ -98,9 +101,12 @@ def _check_divides(rollouts: int, key: str, number: int, of: str, otherwise: str
     check(rollouts % number == 0, key, number, f"{allowed}, such as {divisors}")
 
 
-def check_model(config: RLConfig) -> None:
-    """Raise a ConfigError where it is known that the policy cannot do what the tasks ask."""
-    check_checkpoints(config.model)
+def check_model(config: RLConfig) -> Policy | None:
+    """Raise a ConfigError where it is known that the policy cannot do what the tasks ask.
+
+    Returns:
+        The policy without weights; None where it is not on this machine.
+    """
     for name, task in config.tasks.items():
         purpose = f"for the task {task.task} of tasks.{name}"
         tokens = check_task(config.model, task.task, purpose)
@@ -108,6 +114,7 @@ def check_model(config: RLConfig) -> None:
         for key in ("rewards", "eval_rewards"):
             check_queries(getattr(task, key), f"tasks.{name}.{key}", config.model)
         _check_samplers(config.model, f"tasks.{name}", task, tokens)
+    return check_checkpoints(config.model)
 
 
 def _check_samplers(model: ModelConfig, where: str, task: TaskConfig, tokens: int | None) -> None:

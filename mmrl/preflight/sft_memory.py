@@ -1,22 +1,19 @@
 """Device memory and disk of a supervised run of a policy, estimated from sizes alone."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
+from torch import nn
 
-from mmrl.models.families import get_family
-from mmrl.models.image_tokenizers.image_tokenizer import build_vq
 from mmrl.models.network.network import Network
 from mmrl.models.network.vision import Vision
 from mmrl.objectives.masked_config import MaskedConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.start_config import StartConfig
-from mmrl.preflight.disk import CODE_BYTES, VQ_BYTES, describe_disk
+from mmrl.preflight.disk import VQ_BYTES, Disk, list_written
 from mmrl.preflight.logits_memory import hold_logits
-from mmrl.preflight.memory_plan import describe_memory
-from mmrl.preflight.public_sizes import BYTES, LLADA_8B, LLADA_V_8B, MMADA_8B, SIZES
+from mmrl.preflight.policy_sizes import outline_policy
+from mmrl.preflight.public_sizes import BYTES, MMADA_8B, find_sizes
 from mmrl.preflight.state_memory import (
     CastBytes,
     Needs,
@@ -30,42 +27,19 @@ from mmrl.preflight.state_memory import (
     peak_of_step,
     peak_of_update,
 )
+from mmrl.pretrained.known import PUBLIC_PATCH
 from mmrl.pretrained.model_config import ModelConfig
-from mmrl.runtime.computation import choose
+from mmrl.runtime.computation import choose_planned
 from mmrl.runtime.placement import ALONE, Placement
 from mmrl.sft_config import SFTConfig
 from mmrl.training.trainable import ADAPTER, train_parts
 
 
-def describe_needs(
-    config: SFTConfig, options: StartConfig, network: Network | None, placement: Placement
-) -> Iterator[str]:
-    """Lines about memory per device and disk.
-
-    Args:
-        config: of the run.
-        options: of its objective.
-        network: without weights, its trained parts chosen; None for a checkpoint that is not here.
-        placement: how processes share the model.
-    """
-    name = ""
-    if network is None:
-        name, network = outline_public(options)
-        yield f"{options.model} is not on this machine; sizes are those of {name}"
-    yield from describe_memory(estimate_memory(config, options, network, placement), placement)
-    yield "disk, estimated"
-    yield from (f"  {line}" for line in _disk(config, options, network, bool(name)))
-
-
-def outline_public(options: StartConfig) -> tuple[str, Network]:
-    """Name and network of the public checkpoint that can do what an objective asks, on the meta
+def outline_public(options: StartConfig) -> tuple[str | None, Network]:
+    """Name and network of the published checkpoint that an objective starts from, on the meta
     device, its trained parts chosen."""
-    codes = bool(getattr(options, "vq", ""))
-    raw: dict[str, Any] = MMADA_8B if codes or "mmada" in options.model.lower() else LLADA_8B
-    sees = "llada-v" in options.model.lower() or getattr(options, "train_vision_tower", False)
-    raw = LLADA_V_8B if sees else raw
-    with torch.device("meta"):
-        network = get_family(raw).network(raw)
+    name, raw = find_sizes(options.model)
+    network = outline_policy(raw)
     network.public_config = dict(raw)
     network.requires_grad_(True)
     if isinstance(network.vision, Vision):
@@ -73,7 +47,7 @@ def outline_public(options: StartConfig) -> tuple[str, Network]:
     names = ("lora", "train_vision_tower", "modules_to_train")
     wanted = {key: getattr(options, key) for key in names if hasattr(options, key)}
     train_parts(network, ModelConfig(path=options.model, **wanted), 0)
-    return next(name for name, one in SIZES.items() if one is raw), network
+    return name, network
 
 
 def estimate_memory(
@@ -87,7 +61,7 @@ def estimate_memory(
         network: without weights, its trained parts chosen.
         placement: how processes share the model.
     """
-    found = choose(config)
+    found = choose_planned(config, placement)
     bf16, lora = found.bf16, getattr(options, "lora", None) is not None
     narrow = BYTES[options.dtype] if bf16 else 4
     tensors = [
@@ -129,7 +103,7 @@ def _activations(
 def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:
     """Tokens of the longest row, how many of them are scored, and columns of their softmax."""
     if isinstance(options, MaskedConfig):
-        images, raw = count_codes(options), network.public_config
+        images, raw = (options.image_size // PUBLIC_PATCH) ** 2, network.public_config
         edits, own = options.shares.get("image_edit", 0), options.shares.get("text_to_image", 0)
         tokens = options.max_prompt_length + images * (2 if edits else 1) + 3
         if own + edits == 1:
@@ -140,33 +114,22 @@ def _row_shape(options: StartConfig, network: Network) -> tuple[int, int, int]:
     return options.max_length, whole, network.vocab_size
 
 
-def count_codes(options: MaskedConfig) -> int:
-    """Codes of an image, by the public tokenizer."""
-    with torch.device("meta"):
-        return (options.image_size // build_vq({}).downsample) ** 2
+def plan_disk(config: SFTConfig, options: Any, network: nn.Module) -> Disk:
+    """The disk of a run.
 
-
-def _disk(config: SFTConfig, options: StartConfig, network: Network, absent: bool) -> Iterator[str]:
+    Args:
+        config: of the run.
+        options: of its objective.
+        network: its trained parts chosen.
+    """
     named = list(network.named_parameters())
-    trained = sum(p.numel() for _, p in named if p.requires_grad)
+    own = [(name, p.numel()) for name, p in named if p.requires_grad]
+    trained = sum(n for _, n in own)
     base = sum(p.numel() for name, p in named if ADAPTER not in name)
-    whole = base * BYTES[options.save_dtype]
-    lora = getattr(options, "lora", None) is not None
-    model = trained * 4 if lora else whole
-    moments = sum(
-        count_moments(config.optimizer, p.numel(), 4, "embed" in name)
-        for name, p in named
-        if p.requires_grad
-    )
-    state = trained * 4 * (1 + bool(config.ema_decay)) + moments
-    downloads = {options.model: base * 2.0} if absent else {}
-    if vq := getattr(options, "vq", ""):
-        downloads[vq] = VQ_BYTES
-    merged = whole if getattr(config, "merge_adapter", False) else None
-    yield from describe_disk(config, model, state, merged, downloads)
-    folder = getattr(options, "codes_cache", None)
-    if folder is not None and isinstance(options, MaskedConfig):
-        size = count_codes(options) * CODE_BYTES / 1024
-        yield f"image codes {size:9.2f} KiB an image, in {folder}"
-    elif folder is not None:
-        yield f"image codes {CODE_BYTES} bytes a code, in {folder}"
+    whole = base * BYTES[getattr(options, "save_dtype", "float32")]
+    model = whole if getattr(options, "lora", None) is None else trained * 4
+    state = sum(count_moments(config.optimizer, n, 4, "embed" in name) for name, n in own)
+    state += trained * 4 * (1 + bool(config.ema_decay))
+    downloads = {getattr(options, "model", ""): base * 2.0, getattr(options, "vq", ""): VQ_BYTES}
+    written = list_written(config, model, state, whole if config.merge_adapter else None)
+    return Disk(config.output_dir, written, {key: n for key, n in downloads.items() if key})

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmrl.config import ConfigError, check
-from mmrl.config.checks import is_hub_id
 from mmrl.models.image_tokenizers import PUBLIC_VQ
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, LayoutConfig
 from mmrl.models.network.core_config import ROLES
@@ -16,6 +14,7 @@ from mmrl.models.task_names import writes_images
 from mmrl.pretrained.known import (
     adapter_directory,
     families,
+    find_here,
     image_tokens,
     known_blocks,
     known_config,
@@ -27,17 +26,25 @@ from mmrl.types import Prompt
 
 if TYPE_CHECKING:
     from mmrl.models.network.network import Network
+    from mmrl.models.policy import Policy
     from mmrl.samplers import SamplerConfig
 
 
-def check_checkpoints(model: ModelConfig) -> None:
-    """Check where the checkpoints are and, of directories, what the headers of their files say.
+def check_checkpoints(model: ModelConfig) -> Policy | None:
+    """Check where the checkpoints are and, where they are here, what the headers of their files
+    say.
+
+    Returns:
+        The policy without weights; None where it is not on this machine.
 
     Raises:
         ConfigError: one that is neither a directory nor possibly on the hub.
-        FileNotFoundError, ValueError: a directory that `load_policy` would refuse.
+        FileNotFoundError, ValueError: one that `load_policy` would refuse, or that the hub does not
+            return.
     """
-    from mmrl.models.image_tokenizers.image_tokenizer import outline_vq
+    import torch
+
+    from mmrl.models.image_tokenizers.image_tokenizer import build_vq, outline_vq
     from mmrl.models.layouts.chat_templates import read_template
     from mmrl.models.policy import outline_policy
 
@@ -51,20 +58,17 @@ def check_checkpoints(model: ModelConfig) -> None:
     names = {item.name for item in fields(LayoutConfig)}
     options = LayoutConfig(**{name: v for name, v in vars(model).items() if name in names})
     check_continued(model)
-
-    def look(network: Path) -> None:
-        check_patterns(outline_policy(network, options)[0], model)
-
-    for key, find, check_files in (
-        ("model.path", lambda: model.path, look),
-        ("model.vq", lambda: own_vq(model), outline_vq),
-    ):
-        path = find()
-        directory = Path(path or "").expanduser()
-        here = path is None or directory.is_dir() or is_hub_id(path)
-        check(here, key, path, "an existing directory or a hub id", "There is neither.")
-        if path is not None and directory.is_dir():
-            check_files(directory)
+    own, directory = own_vq(model), find_here("model.path", model.path)
+    tokenizer = None if own is None else find_here("model.vq", own)
+    vq = None if tokenizer is None else outline_vq(tokenizer)
+    if vq is None and own == PUBLIC_VQ:
+        with torch.device("meta"):
+            vq = build_vq({})
+    if directory is None:
+        return None
+    policy = outline_policy(directory, options, vq)
+    check_patterns(policy.network, model)
+    return policy
 
 
 def check_continued(model: ModelConfig, where: str = "model") -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmrl.config import check
+from mmrl.config.checks import is_hub_id
 from mmrl.config.settings_file import read_settings_file
 from mmrl.models.image_tokenizers import OWN_VQ, PUBLIC_VQ
 from mmrl.models.image_tokenizers.named import find_vq
@@ -17,6 +19,24 @@ if TYPE_CHECKING:
 
 HOLDERS = ("Alpha-VLLM/Lumina-DiMOO", "amused/")
 """Beginnings of hub ids of checkpoints that hold their own image tokenizer."""
+PUBLIC_SIZES = {
+    "GSAI-ML/LLaDA-V": "LLaDA-V-8B",
+    "GSAI-ML/LLaDA-8B": "LLaDA-8B",
+    "GSAI-ML/LLaDA-1.5": "LLaDA-8B",
+    "Gen-Verse/MMaDA-8B": "MMaDA-8B",
+    "Alpha-VLLM/Lumina-DiMOO": "Lumina-DiMOO-8B",
+    "Dream-org/Dream-v0": "Dream-7B",
+    "apple/DiffuCoder-7B": "Dream-7B",
+    "JetLM/SDAR-4B": "SDAR-4B",
+    "JetLM/SDAR-8B": "SDAR-8B",
+    "Gen-Verse/TraDo-4B": "SDAR-4B",
+    "Gen-Verse/TraDo-8B": "SDAR-8B",
+    "amused/amused-256": "aMUSEd-256",
+    "amused/amused-512": "aMUSEd-512",
+}
+"""Beginnings of hub ids of published checkpoints, and whose sizes these have."""
+CONFIGS = ("config.json", "model_index.json", "adapter_config.json", "*/config.json")
+"""Files of a checkpoint that say what it is."""
 PUBLIC_PATCH = 16
 """Side in pixels of what a token shows, in the published image tokenizers."""
 
@@ -54,6 +74,43 @@ def known_directories(path_or_hub_id: str) -> list[Path]:
 
     found = find(path_or_hub_id)
     return found + find(str(find_base(found[0]))) if found and is_adapter(found[0]) else found
+
+
+def find_here(key: str, path_or_hub_id: str) -> Path | None:
+    """The directory of a checkpoint on this machine, also that of a whole download; None for one of
+    the hub that is not here.
+
+    Of a published one nothing is asked. Of another the files that say what it is are downloaded, so
+    that a repository that does not exist is found before anything else is done.
+
+    Args:
+        key: of the setting, for messages.
+        path_or_hub_id: its value.
+
+    Raises:
+        ConfigError: neither a directory nor possibly on the hub.
+        FileNotFoundError: the hub does not return it.
+    """
+    from mmrl.models.families.pipeline import network_directory
+    from mmrl.models.source import find_directory
+    from mmrl.models.weights import read_headers
+
+    directory = Path(path_or_hub_id).expanduser()
+    if directory.is_dir():
+        return directory
+    possible, allowed = is_hub_id(path_or_hub_id), "an existing directory or a hub id"
+    check(possible, key, path_or_hub_id, allowed, "There is neither.")
+    names = ("config.json", "model_index.json")
+    found = [file for name in names if (file := known_file(path_or_hub_id, name)) is not None]
+    if found:
+        try:
+            read_headers(network_directory(found[0].parent), pickled=True)
+        except FileNotFoundError:  # a download that has not ended
+            return None
+        return found[0].parent
+    if path_or_hub_id != PUBLIC_VQ and not path_or_hub_id.startswith(tuple(PUBLIC_SIZES)):
+        find_directory(path_or_hub_id, patterns=CONFIGS)
+    return None
 
 
 def known_file(path_or_hub_id: str, name: str) -> Path | None:

@@ -18,7 +18,8 @@ FREE = """
     output_dir max_steps eval_* save_* async_save metric_for_best_model greater_is_better
     load_best_model_at_end max_hours max_kl min_reward_share max_frac_reward_zero_std
     stop_window on_nonfinite max_skipped_steps merge_adapter push_to_hub hub_* logging_steps
-    log_completions* report_to dry_run launch_config profile* ddp_timeout resume_*
+    log_completions* report_to dry_run devices verbose deterministic launch_config profile*
+    ddp_timeout resume_*
     overlap_rewards bf16 torch_compile passes_at_once per_device_train_batch_size
     model.attn_implementation model.gradient_checkpointing tasks.*.diversity tasks.*.eval_*
     tasks.*.rollout_batch_size tasks.*.max_failures objective.eval_*
@@ -74,6 +75,17 @@ def check_unchanged(stored: str | None, config: Any, allowed: bool) -> None:
     logger.warning("resumed with other settings: %s", said)
 
 
+def list_changed(config: Any) -> dict[str, Any]:
+    """The settings that differ from their defaults, or from the preset of their algorithm, by
+    dotted key."""
+    usual = dict(_list_defaults(config))
+    for name, task in getattr(config, "tasks", {}).items():
+        where, row = f"tasks.{name}.algorithm", {"name": task.algorithm.get("name")}
+        usual |= flatten(resolve_row(row, where), where, lists=False)
+    plain = flatten(to_plain(config), lists=False)
+    return {key: value for key, value in plain if usual.get(key, MISSING) != value}
+
+
 def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted key and default of each setting below a dataclass or a dictionary of them."""
     if isinstance(section, dict):
@@ -83,8 +95,9 @@ def _list_defaults(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for field in fields(section):
             if field.default is not MISSING:
                 yield f"{prefix}{field.name}", field.default
-            elif field.default_factory in (list, dict):
-                yield f"{prefix}{field.name}", field.default_factory()
+            elif field.default_factory is not MISSING:
+                default = field.default_factory()
+                yield from [] if is_dataclass(default) else [(f"{prefix}{field.name}", default)]
             yield from _list_defaults(getattr(section, field.name), f"{prefix}{field.name}.")
 
 

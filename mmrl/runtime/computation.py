@@ -14,6 +14,7 @@ from accelerate.utils import gather_object
 
 from mmrl.models.network.attention import choose_attention
 from mmrl.runtime.compilation import choose_compilation
+from mmrl.runtime.placement import Placement
 from mmrl.runtime.precision import choose_precision, explain_slowness, native_bfloat16
 
 logger = logging.getLogger(__name__)
@@ -46,9 +47,11 @@ class Computation:
     warning: str
 
     @property
-    def lines(self) -> list[str]:
-        """The reasons, and the warning if there is one."""
-        return [*self.reasons, *([self.warning] if self.warning else [])]
+    def short(self) -> list[str]:
+        """The choices, the precision with its reason; and the warning if there is one."""
+        first, *others = self.reasons
+        choices = "; ".join([first, *(reason.partition(",")[0] for reason in others)])
+        return [choices, *([self.warning] if self.warning else [])]
 
     def log(self) -> None:
         """Write the reasons to the log, and the warning."""
@@ -91,6 +94,18 @@ def choose(
     choices["torch_compile"] = (_word(compiled), why_compiled)
     reasons = tuple(f"{key}: {choice}, {why}" for key, (choice, why) in choices.items())
     return Computation(bf16, compiled, reasons, explain_slowness(bf16, dtype, device, natives))
+
+
+def choose_planned(
+    settings: Settings, placement: Placement, kernel: str | None = None, dtype: str = "float32"
+) -> Computation:
+    """`choose` for the devices of a plan, which need not be here."""
+    named, chosen = placement.named, {"attn_implementation": kernel, "dtype": dtype}
+    if named is None and (placement.device == "cpu" or torch.accelerator.is_available()):
+        return choose(settings, **chosen)
+    why = f"{named.name if named else 'a GPU'} computes it natively"
+    native = (True, why) if named is None or named.bf16 else (False, f"{named.name} emulates it")
+    return choose(settings, torch.device("cuda"), [native], **chosen)
 
 
 def choose_together(

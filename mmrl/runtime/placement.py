@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from mmrl.runtime.devices import Device
+
 Way = Literal["whole", "fsdp2", "zero2", "zero3"]
 
 
@@ -23,6 +25,7 @@ class Placement:
         offload_weights: whether the weights are too.
         device: type of the device.
         memory: bytes of the device; None where that is not here.
+        named: the device, where it is planned for and not found.
     """
 
     way: Way = "whole"
@@ -33,6 +36,7 @@ class Placement:
     offload_weights: bool = False
     device: str = "cpu"
     memory: float | None = None
+    named: Device | None = None
 
     @property
     def replicas(self) -> int:
@@ -74,6 +78,7 @@ def read_placement(
     variables: Mapping[str, str] = os.environ,
     world_size: int | None = None,
     device: str | None = None,
+    named: Device | None = None,
 ) -> Placement:
     """The placement of the launch that set some environment variables.
 
@@ -81,6 +86,7 @@ def read_placement(
         variables: those that `accelerate launch` passes on.
         world_size: number of processes; None for those of the launch.
         device: type of the device; None for that of this machine.
+        named: a device to plan for in the place of that of this machine.
     """
     import torch
 
@@ -89,10 +95,11 @@ def read_placement(
     size = world_size or int(variables.get("WORLD_SIZE", "1"))
     found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     planned = not _is_set(variables, "ACCELERATE_USE_CPU", "true") and found.type == "cpu"
-    kind = device or ("cuda" if planned else found.type)  # planned for another machine
+    kind = device or ("cuda" if planned or named else found.type)  # planned for another machine
     memory = float(device_memory(found)) if kind == found.type else None
+    memory = named.memory if named else memory
     common = {"per_host": int(variables.get("LOCAL_WORLD_SIZE", size)), "device": kind}
-    place = partial(Placement, world_size=size, memory=memory, **common)
+    place = partial(Placement, world_size=size, memory=memory, named=named, **common)
     if _is_set(variables, "ACCELERATE_USE_FSDP"):
         mesh = _is_set(variables, "ACCELERATE_USE_PARALLELISM_CONFIG")
         copies = int(variables.get("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1")) if mesh else 1

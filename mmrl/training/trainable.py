@@ -96,14 +96,19 @@ def freeze_copy(network: Network, model: ModelConfig, sharding: Sharding) -> Net
 
 def trained_counts(network: nn.Module) -> Iterator[str]:
     """Lines with the trained and all parameters of every part of a network."""
+    for key, (trained, every) in count_parts(network).items():
+        yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"
+
+
+def count_parts(network: nn.Module) -> dict[str, list[int]]:
+    """The trained and all parameters of every part of a network, and of all of it: `total`."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for name, parameter in network.named_parameters():
         for key in ("adapter" if ADAPTER in name else part_of(name), "total"):
             counts[key][0] += parameter.numel() * parameter.requires_grad
             counts[key][1] += count_parameters(parameter)
     counts["total"] = counts.pop("total")  # last
-    for key, (trained, every) in counts.items():
-        yield f"{key:<20}{trained:>15,} of {every:>15,} parameters"
+    return counts
 
 
 def copy_start(network: nn.Module, adapter: bool = False) -> dict[str, Tensor]:

@@ -237,21 +237,6 @@ class Trainer(TrainedPolicy):
                     sums[prefix + name] += value
         return found
 
-    def try_gradient(self, task: Task, batch: RolloutBatch) -> None:
-        """Add the gradient of the first micro-batch of some rollouts twice, to see whether it fits.
-
-        The caller drops the gradients; the second time they are there already, as in a run.
-        """
-        with self.policy.network.attention(self.config.model.attn_implementation):
-            item = self._prepare(task, batch, 0)
-            how = self.config.passes_at_once, self.sharding.shards
-            part = next(split_parts(item, self._micro_batches(len(batch)), *how))
-            sums: dict[str, Tensor] = defaultdict(
-                lambda: torch.zeros((), device=self.policy.device)
-            )
-            for _ in range(2):
-                self._add_gradient(part, sums, alone=True)
-
     def _losses(self, part: Part) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Yield the loss of the policy, then that of a separate value model, graph by graph."""
         yield self._loss(part)

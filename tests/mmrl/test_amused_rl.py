@@ -98,7 +98,7 @@ def test_a_run_in_bfloat16_with_a_value_model(folder: Path, tmp_path: Path) -> N
 def test_the_plan_names_the_parts_and_what_the_network_lacks_is_refused(
     folder: Path, tmp_path: Path
 ) -> None:
-    said = describe(run_config(folder, tmp_path / "run", {}))
+    said = str(describe(run_config(folder, tmp_path / "run", {})))
     assert f"images      {folder / 'vqvae'}" in said and "16 response positions" in said
     assert "transformer" in said and "head" in said
     with pytest.raises(ConfigError, match="images.sampler.cache is 'prefix'; it must be none"):

@@ -101,7 +101,7 @@ def test_three_tasks_train_one_policy_and_each_has_its_metrics(
 def test_the_plan_of_a_mixed_run_says_what_each_task_writes(
     world: SimpleNamespace, prompts: dict[str, str], tmp_path: Path
 ) -> None:
-    said = " ".join(describe(mixed(world, prompts, tmp_path)).split())
+    said = " ".join(str(describe(mixed(world, prompts, tmp_path))).split())
     for name, task in TASKS.items():
         assert f"task {name} ({task})" in said
     assert said.count("of 8 response positions each") == 2

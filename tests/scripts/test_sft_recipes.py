@@ -120,7 +120,7 @@ def test_a_recipe_runs_two_steps_on_a_skeleton(
 ) -> None:
     monkeypatch.chdir(ROOT)
     config = load_config(SFTConfig, words(name, skeletons, data, tmp_path / "run"))
-    said = describe(config)
+    said = str(describe(config))
     assert "memory" in said and "disk" in said
     run = train(config)
     assert [line["step"] for line in metrics(run) if "loss" in line] == [1, 2]
@@ -148,5 +148,5 @@ def test_the_dry_run_of_a_recipe_needs_no_network(
     config = load_config(SFTConfig, [f"config=configs/sft/{name}.yaml"])
     if str(config.objective["data"]).startswith("data/"):
         config.objective["data"] = "owner/rows"
-    said = describe(config)
+    said = str(describe(config))
     assert "its columns could not be checked" in said and "sizes are those of" in said

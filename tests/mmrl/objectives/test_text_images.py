@@ -216,7 +216,7 @@ def held_out(data: Path, **start: Any) -> float:
 
 def test_a_dry_run_knows_the_network_that_is_trained(data: Path, tmp_path: Path) -> None:
     objective = {"name": "text", **settings(data), "network": SIZES, "vision": TOWER}
-    said = describe(SFTConfig(output_dir=str(tmp_path / "run"), objective=objective))
+    said = str(describe(SFTConfig(output_dir=str(tmp_path / "run"), objective=objective)))
     assert "trained     embed" in said and "vision.projector" in said
     trained = seeing(data)
     outline, words = Completions.outline(trained.config)

@@ -2,48 +2,71 @@
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mmrl.config import load_config
-from mmrl.preflight.disk import describe_disk
+from mmrl.preflight.disk import Disk, list_written
 from mmrl.preflight.plan import describe
+from mmrl.preflight.plan_page import Plan
 from mmrl.rl_config import RLConfig
 from mmrl.run_config import RunConfig
 
 GIB = 2.0**30
 
 
-def said(folder: Path, free: float = 1000 * GIB, **changes: Any) -> str:
-    config = RunConfig(output_dir=str(folder / "runs" / "one"), max_steps=100, **changes)
-    with pytest.MonkeyPatch.context() as patch:
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the free space of every disk."""
+
+    def leave(free: float) -> None:
         usage = shutil._ntuple_diskusage(int(2000 * GIB), 0, int(free))
-        patch.setattr(shutil, "disk_usage", lambda _: usage)
-        lines = describe_disk(config, 16 * GIB, 3 * GIB, downloads={"owner/model": 15 * GIB})
-        return " ".join(" ".join(lines).split())
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    return leave
+
+
+def disk(folder: Path, **changes: Any) -> Disk:
+    config = RunConfig(output_dir=str(folder / "runs" / "one"), max_steps=100, **changes)
+    written = list_written(config, 16 * GIB, 3 * GIB)
+    return Disk(config.output_dir, written, {"Gen-Verse/MMaDA-8B": 15 * GIB})
+
+
+def said(folder: Path, **changes: Any) -> str:
+    plan = Plan(RunConfig())
+    disk(folder, **changes).describe(plan)
+    return " ".join(f"{name} {text}" for name, text in plan.rows)
 
 
 @pytest.mark.parametrize(
     ("limit", "steps", "count"), [(2, 10, 3), (2, 50, 2), (None, 10, 10), (1, 10, 2)]
 )
 def test_checkpoints_are_those_kept_and_the_one_that_is_written(
-    limit: int | None, steps: int, count: int, tmp_path: Path
+    room: Callable[[float], None], limit: int | None, steps: int, count: int, tmp_path: Path
 ) -> None:
+    room(1000 * GIB)
     text = said(tmp_path, save_total_limit=limit, save_steps=steps)
-    assert f"checkpoints {19 * count:.2f} GiB {count} at a time of 16.00 GiB model" in text
-    assert f"total {19 * count + 16 + 15:.2f} GiB of 1000.00 GiB free in {tmp_path}" in text
-    assert "download 15.00 GiB owner/model" in text and "too small" not in text
+    assert f"disk {19 * count + 16:.2f} GiB of 1000.00 GiB free in {tmp_path}" in text
+    assert f"{count} checkpoints at a time of 16.00 GiB model and 3.00 GiB trainer state" in text
+    assert "downloads 15.00 GiB Gen-Verse/MMaDA-8B" in text and "TOO SMALL" not in text
 
 
 def test_without_checkpoints_there_is_the_final_model(tmp_path: Path) -> None:
-    assert "total 31.00 GiB" in said(tmp_path, save_steps=0)
+    assert "disk 16.00 GiB of" in said(tmp_path, save_steps=0)
 
 
-def test_a_disk_that_is_too_small_is_named_with_what_to_do(tmp_path: Path) -> None:
-    text = said(tmp_path, free=20 * GIB)
-    assert "too small lower save_total_limit, or choose another output_dir" in text
+def test_what_a_run_has_written_already_counts_as_free(
+    room: Callable[[float], None], tmp_path: Path
+) -> None:
+    room(31 * GIB - 1)
+    assert "31.00 GiB are needed" in disk(tmp_path, save_steps=0).problem()
+    folder = tmp_path / "runs" / "one" / "checkpoints" / "50"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"11")
+    assert disk(tmp_path, save_steps=0).problem() == ""
 
 
 def test_a_checkpoint_of_the_hub_is_downloaded_as_it_is_stored_however_it_is_held(
@@ -51,5 +74,5 @@ def test_a_checkpoint_of_the_hub_is_downloaded_as_it_is_stored_however_it_is_hel
 ) -> None:
     words = ["config=configs/rl/llada_gsm8k.yaml", f"output_dir={tmp_path}"]
     for changes in ([], ["model.quantization_config=null", "model.dtype=float32"]):
-        said = describe(load_config(RLConfig, [*words, *changes]))
-        assert re.search(r"download +14\.93 GiB  GSAI-ML/LLaDA-8B-Instruct", said)
+        said = str(describe(load_config(RLConfig, [*words, *changes])))
+        assert re.search(r"downloads +14\.93 GiB GSAI-ML/LLaDA-8B-Instruct", said)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 
+from mmrl.config import ConfigError
 from mmrl.models.families import FAMILIES
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.preflight.memory import estimate
@@ -64,7 +65,7 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
     assert time.perf_counter() - started < 5
     said = " ".join(capsys.readouterr().out.split())
     for promise in (
-        "learning_rate: 0.001",
+        "adamw, learning rate 0.001, constant_with_warmup",
         "6 to train on, 0 held out",
         "2 prompts x 4 = 8 a step",
         "emerge, 3 denoising steps of 16 rows (guidance 2)",
@@ -72,8 +73,8 @@ def test_a_dry_run_prints_settings_plan_rewards_and_memory_and_touches_nothing(
         "2 optimiser steps of 2 micro-batches of 4 rollouts",
         "3 forward and 1 backward passes",
         "tasks.shapes.rewards, on 2 dummy samples",
-        "1 x shapes 2 0 ",
-        "the peak",
+        "1 x shapes: mean 0 (0 to 0)",
+        "at the peak",
         "no evaluation, checkpoint every 50 steps",
     ):
         assert promise in said, promise
@@ -137,7 +138,9 @@ def test_the_size_of_micro_batches_that_is_left_open_fits_every_task(
     config = run_config(world, tmp_path, tasks=tasks, per_device_train_batch_size=None)
     check_geometry(config, world_size)
     assert config.micro_batch_size(world_size) == size
-    assert f"micro-batches of {size} rollouts" in describe(config, world_size)
+    assert f"micro-batches of {size} rollouts" in " ".join(
+        str(describe(config, world_size)).split()
+    )
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
@@ -166,7 +169,8 @@ def test_a_dry_run_counts_the_processes_it_was_launched_with(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path)
-    assert "1 micro-batches of 4 rollouts per process" in describe(config, world_size=2)
+    said = " ".join(str(describe(config, world_size=2)).split())
+    assert "1 micro-batches of 4 rollouts per process" in said
     with pytest.raises(ValueError, match="multiple of the 3 processes"):
         describe(config, world_size=3)
 
@@ -190,18 +194,21 @@ def test_a_reward_that_fails_on_every_dummy_sample_is_named(
 ) -> None:
     config = run_config(world, tmp_path)
     config.tasks["shapes"].rewards = [{"name": "mine", "reward": lambda samples: 1 / 0}]
-    assert "failed on 2 of 2, first: raised ZeroDivisionError('division by zero')" in describe(
-        config
-    )
+    plan = describe(config)
+    assert "failed on 2 of 2, first: raised ZeroDivisionError" in " ".join(str(plan).split())
+    with pytest.raises(ConfigError, match="reward 'mine' failed on .* Correct the reward"):
+        plan.check()
+    config.tasks["shapes"].max_failures = 10
+    describe(config).check()
 
 
 def test_a_policy_that_is_not_here_is_estimated_by_the_sizes_of_the_8b_model(
     world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path)
-    config.model = ModelConfig(path="owner/name", vq=VQ)
-    said = describe(config)
-    assert "owner/name, not on this machine: loaded from the hub" in said
+    config.model = ModelConfig(path="Gen-Verse/MMaDA-8B-Base", vq=VQ)
+    said = " ".join(str(describe(config)).split())
+    assert "Gen-Verse/MMaDA-8B-Base, not on this machine: loaded from the hub" in said
     assert "sizes are those of MMaDA-8B" in said
 
 

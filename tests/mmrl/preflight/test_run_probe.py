@@ -75,7 +75,8 @@ def test_a_dry_run_tries_recorded_samples_and_without_them_dummy_samples(
 ) -> None:
     more = ["resume_from_checkpoint=auto", "max_steps=2", "dry_run=true"]
     assert rl([*words_of(world, run), *more]) == 0
-    assert f"on 8 recorded samples of {run}/samples/completions" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"on 8 recorded samples of {run}/samples/completions" in said
     assert rl([*words_of(world, run.parent / "new"), "dry_run=true"]) == 0
     said = capsys.readouterr().out
     assert "on 2 dummy samples" in said
@@ -122,8 +123,9 @@ def test_rewards_of_ones_own_are_tried_before_the_run(
     entries = ("size, unit: 2, key: half", "noisy, weight: 3", "short")
     assert main(words(*entries)) == 1
     tried = capsys.readouterr().out
-    assert rl([*words(*entries), "dry_run=true"]) == 0
-    planned = capsys.readouterr().out
+    assert rl([*words(*entries), "dry_run=true", "verbose=true"]) == 1
+    planned, error = capsys.readouterr()
+    assert "error: reward 'short' failed on" in error
     for said, number in ((tried, 4), (planned, 2)):
         rows = {" ".join(line.split()[:3]): line.split() for line in said.splitlines()}
         assert rows["1 x half"][4:7] == ["128", "128", "128"]
@@ -192,8 +194,8 @@ def test_dummy_texts_are_blank_right_and_wrong() -> None:
     prompts = [Prompt(str(n), "text", f"{n}?", answer=f"is {n}") for n in range(8)]
     samples = make_dummy_samples("text", prompts, 8, None).samples
     texts = [sample.completion for sample in samples]
-    assert texts[:2] == ["", ""] and texts[2:4] == ["is 2", "is 4"]
-    assert texts[4:6] == ["<answer>is 4</answer>", "<answer>is 6</answer>"]
+    assert texts[:3] == ["", "is 1", "<answer>is 2</answer>"]
+    assert texts[4:7] == ["", "is 6", "<answer>is 7</answer>"]
     for sample in cut_at_words(samples, 1):
         assert "".join(chunk.text for chunk in sample.chunks or ()) == sample.completion
 
@@ -210,4 +212,4 @@ def test_text_rewards_vary_on_dummy_samples(
     assert main([*words, "tasks.shapes.max_completion_length=8", "num_samples=6"]) == 0
     said = capsys.readouterr().out
     assert "1 x answer 6 0 " in " ".join(said.split()) and "warning" not in said
-    assert "dummy samples" in said and "on 2 dummy samples" in describe(config)
+    assert "dummy samples" in said and "on 2 dummy samples" in str(describe(config))

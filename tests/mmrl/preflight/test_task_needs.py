@@ -16,6 +16,7 @@ from mmrl.models.families import FAMILIES
 from mmrl.models.task_names import TASKS, writes_images
 from mmrl.preflight.memory import estimate
 from mmrl.preflight.public_sizes import LLADA_8B, SIZES, sizes
+from mmrl.preflight.run_checks import check_model
 from mmrl.pretrained.checks import (
     check_checkpoints,
     check_network_blocks,
@@ -172,25 +173,26 @@ def test_a_prompt_with_a_wrong_number_of_images_is_refused_with_its_place(
 
 
 @pytest.mark.parametrize(
-    ("vq", "tasks", "name"),
+    ("path", "name"),
     [
-        (None, ["text"], "LLaDA-8B"),
-        (None, ["image_to_text"], "LLaDA-V-8B"),
-        (None, ["text", "image_to_text"], "LLaDA-V-8B"),
-        ("showlab/magvitv2", ["image_to_text"], "MMaDA-8B"),
-        ("showlab/magvitv2", ["text", "text_to_image", "image_to_text"], "MMaDA-8B"),
+        ("GSAI-ML/LLaDA-8B-Instruct", "LLaDA-8B"),
+        ("GSAI-ML/LLaDA-V", "LLaDA-V-8B"),
+        ("Gen-Verse/MMaDA-8B-Base", "MMaDA-8B"),
+        ("Gen-Verse/TraDo-4B-Instruct", "SDAR-4B"),
     ],
 )
-def test_a_policy_that_is_not_here_has_the_sizes_of_a_public_one_that_can_do_the_tasks(
-    vq: str | None, tasks: list[str], name: str, world: SimpleNamespace, tmp_path: Path
+def test_a_published_policy_that_is_not_here_has_its_sizes(
+    path: str, name: str, world: SimpleNamespace, tmp_path: Path
 ) -> None:
     config = run_config(world, tmp_path)
-    config.model.path, config.model.vq = "owner/name", vq
-    [task] = config.tasks.values()
-    config.tasks = {name: SimpleNamespace(**{**vars(task), "task": name}) for name in tasks}  # type: ignore[misc]
+    config.model.path = path
     assert sizes(config) == (name, SIZES[name])
     config.model.path = world.policy
     assert sizes(config) == (None, known_config(world.policy))
+    for gone in ("owner/name", "Gen-Verse/other"):
+        config.model.path = gone
+        with pytest.raises(FileNotFoundError, match=f"'{gone}' is neither an existing directory"):
+            check_model(config)
 
 
 def test_every_position_that_shows_an_image_counts_in_the_memory_estimate(

@@ -174,7 +174,7 @@ def test_a_run_learns_from_it_and_resumes_exactly(
 def test_a_dry_run_says_that_it_waits_for_the_policy(
     talkative: SimpleNamespace, tmp_path: Path
 ) -> None:
-    assert "not tried: the loop calls it itself" in describe(cyclic(talkative, tmp_path))
+    assert "not tried: the loop calls it itself" in str(describe(cyclic(talkative, tmp_path)))
 
 
 def refused() -> Iterator[tuple[dict[str, Any], dict[str, Any], str]]:

@@ -80,8 +80,8 @@ def test_an_evaluation_takes_that_of_training_or_another(
         task = Task("words", options.tasks["shapes"])
         assert {prompt.prefill for prompt in task.prompts} == {START}
         assert {prompt.prefill for prompt in task.eval_prompts} == {expected}
-    plan = " ".join(describe(options).split())
-    assert "prefill '<reasoning>'" in plan and "prefill 'So ' held out" in plan
+    plan = " ".join(str(describe(options)).split())
+    assert "assistant_prefill=<reasoning>, eval_assistant_prefill=So" in plan
 
 
 def test_benchmarks_score_it_and_are_other_benchmarks_with_it(

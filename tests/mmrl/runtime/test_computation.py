@@ -113,7 +113,8 @@ def test_the_plan_and_the_memory_estimate_follow_the_device(
     updates = []
     for found in (NATIVE, PLAIN):
         on(found, monkeypatch)
-        said = describe(settings)
+        settings.verbose, settings.dry_run = True, True
+        said = str(describe(settings))
         assert f"computed    bf16: {str(found[0]).lower()}, {found[1]}" in said
         assert "bf16: auto" in said.splitlines()
         updates.append(update_bytes(settings))

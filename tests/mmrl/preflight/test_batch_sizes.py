@@ -7,15 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from mmrl import rl
 from mmrl.config import ConfigError
-from mmrl.preflight import batch_trial
-from mmrl.preflight.batch_trial import FILE, settle_batch_sizes
+from mmrl.preflight import batch_sizes
+from mmrl.preflight.batch_sizes import FILE, settle_batch_sizes
+from mmrl.preflight.state_memory import Needs
+from mmrl.rl_config import RLConfig
 from mmrl.rollouts.tasks import Task
 from mmrl.run.run_directory import RunDirectory
-from mmrl.training.trainer import Trainer
 from tests.mmrl.runs import metrics, run_config, same_weights, trainer_of
 
 AUTO = {"per_device_train_batch_size": "auto", "task": {"rollout_batch_size": "auto"}}
@@ -25,15 +25,13 @@ AUTO = {"per_device_train_batch_size": "auto", "task": {"rollout_batch_size": "a
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that has room for 4 rollouts when sampling and 2 in a micro-batch."""
 
-    def sampling(task: Task, trainer: Trainer) -> Any:
-        return refusing(4, original(task, trainer))
+    def estimated(config: RLConfig, raw: Any, tasks: list[Task], _: Any) -> Needs:
+        [rows], micro = {task.config.rollouts_at_once for task in tasks}, config.micro_batch_size(1)
+        return Needs({"sampling": 20.0 * rows, "update": 40.0 * micro})
 
-    def gradient(self: Trainer, task: Task, batch: Any) -> None:
-        refusing(2, lambda _: try_gradient(self, task, batch))(len(batch))
-
-    original, try_gradient = batch_trial._rollout_trial, Trainer.try_gradient
-    monkeypatch.setattr(batch_trial, "_rollout_trial", sampling)
-    monkeypatch.setattr(Trainer, "try_gradient", gradient)
+    memory = SimpleNamespace(available=100, total=2**34)
+    monkeypatch.setattr(batch_sizes.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(batch_sizes, "estimate", estimated)
 
 
 @pytest.fixture
@@ -44,17 +42,6 @@ def run(world: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
     folder = RunDirectory(tmp_path)
     settle = partial(settle_batch_sizes, config, {"shapes": task}, trainer, folder)
     return SimpleNamespace(trainer=trainer, task=task, settle=settle)
-
-
-def refusing(most: int, trial: Any) -> Any:
-    """A trial that runs out of memory in the middle above a size."""
-
-    def limited_trial(size: int) -> None:
-        trial(size)
-        if size > most:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    return limited_trial
 
 
 @pytest.mark.slow
@@ -73,49 +60,28 @@ def test_a_run_that_finds_its_sizes_equals_the_run_with_these_sizes(
     assert same_weights(tmp_path / "auto" / "final", tmp_path / "given" / "final")
 
 
-def test_a_trial_leaves_weights_moments_gradients_and_draws_as_they_were(
-    run: SimpleNamespace, limited: None
-) -> None:
-    before = {n: p.detach().clone() for n, p in run.trainer.trained.named_parameters()}
-    drawn = torch.get_rng_state()
-    run.settle()
-    assert run.trainer.micro_batch_size == 2 and run.task.config.rollout_batch_size == 4
-    for name, parameter in run.trainer.trained.named_parameters():
-        assert torch.equal(parameter, before[name]) and parameter.grad is None
-    assert not run.trainer.optimizer.state and run.trainer.step == 0
-    assert torch.equal(torch.get_rng_state(), drawn)
-
-
-def test_a_resumed_run_takes_the_sizes_it_found_without_a_trial(
+def test_a_resumed_run_takes_the_sizes_it_found_without_a_search(
     run: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {"processes": 1, "rollout_batch_size": {"shapes": 3}}
     (tmp_path / FILE).write_text(json.dumps({**known, "per_device_train_batch_size": 1}))
-    monkeypatch.setattr(batch_trial, "_find", lambda *_: pytest.fail("a trial"))
+    monkeypatch.setattr(batch_sizes, "_find", lambda *_: pytest.fail("a search"))
     run.trainer.step = 2
     run.settle()
     assert run.trainer.micro_batch_size == 1 and run.task.config.rollout_batch_size == 3
 
 
-def test_a_cpu_is_filled_by_the_estimate_alone(
+def test_the_largest_sizes_that_are_estimated_to_fit_are_taken_and_1_where_none_does(
     run: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = SimpleNamespace(available=1, total=2**34)
-    monkeypatch.setattr(batch_trial.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(batch_sizes.psutil, "virtual_memory", lambda: memory)
     run.settle()
     assert run.trainer.micro_batch_size == 1 and run.task.config.rollout_batch_size == 1
     memory.available = 2**40
     run.task.config.rollout_batch_size = "auto"
     run.settle()
     assert run.trainer.micro_batch_size == 8 and run.task.config.rollout_batch_size == 8
-
-
-def test_where_nothing_fits_the_setting_is_named(
-    run: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_trial, "_rollout_trial", lambda *_: refusing(0, lambda _: None))
-    with pytest.raises(ConfigError, match="tasks.shapes.rollout_batch_size is 'auto'"):
-        run.settle()
 
 
 @pytest.mark.parametrize("value", ["largest", 0])

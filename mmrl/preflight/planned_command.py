@@ -1,0 +1,51 @@
+"""The frame of the commands that train or evaluate: help, settings, the work or its plan, the exit
+status."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from mmrl.config.command import Usage, run_command
+from mmrl.config.inputs import load_ready
+from mmrl.preflight.planned_launch import use_launch
+from mmrl.rewards.scoring.failures import RewardError
+from mmrl.run.checkpoint import CheckpointError
+from mmrl.runtime.divergence import DivergenceError
+from mmrl.runtime.watchdog import PeerLostError
+
+ERRORS = RewardError, CheckpointError, DivergenceError, PeerLostError
+
+
+def run_planned(
+    usage: Usage,
+    arguments: Sequence[str],
+    work: Callable[[Any], object],
+    plan: str,
+    load: Callable[[Sequence[str]], Any] | None = None,
+) -> int:
+    """Work as the command line says, or print the plan for `dry_run=true`.
+
+    Args:
+        usage: of the command.
+        arguments: of the command line; `--verbose` is `verbose=true`.
+        work: trains or evaluates with the settings, an instance of `usage.config`.
+        plan: module with `describe(config)`, imported for a dry run only.
+        load: reads the settings; None for `load_ready`.
+
+    Returns:
+        The exit status; 1 for a plan of what would be refused.
+    """
+    words = ["verbose=true" if word == "--verbose" else word for word in arguments]
+
+    def run() -> None:
+        config = load_ready(usage.config, words) if load is None else load(words)
+        if not config.dry_run:
+            work(config)
+            return
+        with use_launch(getattr(config, "launch_config", None), config.devices):
+            found = import_module(plan).describe(config)
+        sys.stdout.write(str(found))
+        found.check()
+
+    return run_command(usage, words, run, *ERRORS)
