@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from mmrl.config import check_choice
 from mmrl.rewards.parsing.extraction import extract, is_truncated
-from mmrl.rewards.parsing.metadata import read_sample, read_values
+from mmrl.rewards.parsing.metadata import read_sample, read_values, write_value
 from mmrl.rewards.parsing.stated_number import equal, find_number, parse_number
 from mmrl.rewards.parsing.wording import find_mentions, split_words, yes_or_no
 from mmrl.types import Sample
@@ -188,7 +188,8 @@ def _read_answers(metadata: Mapping[str, Any]) -> list[str]:
     others = metadata.get("answers") or []
     if not isinstance(others, list):
         raise ValueError(f"answers={others!r} must be a list of further right answers.")
-    return list(dict.fromkeys(str(answer) for answer in (metadata["answer"], *others)))
+    answers = (metadata["answer"], *others)
+    return list(dict.fromkeys(write_value(answer, "answer") for answer in answers))
 
 
 def _read_precision(metadata: Mapping[str, Any]) -> int | None:

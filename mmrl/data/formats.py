@@ -8,6 +8,7 @@ cannot read. A new format is one such function and one line in `FORMATS`. Questi
 `mmrl.data.questions`.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -32,6 +33,30 @@ def rows(row: Row) -> Row:
     return row
 
 
+NESTED = ("messages", "choices", "answers", "tests", "include", "exclude", "numbers", "nums")
+NESTED += ("questions", "images", "test_list", "test_input", "test_output")
+"""Columns of lists, which a table can only hold as JSON."""
+
+
+def restore_nested(row: Row) -> Row:
+    """The row with the lists that its table holds as JSON; an empty cell is no list."""
+    texts = {name: row[name] for name in NESTED if isinstance(row.get(name), str)}
+    lists = {name: _read_nested(text) for name, text in texts.items() if text.strip()}
+    return {**{name: row[name] for name in row if name not in texts}, **lists}
+
+
+def _read_nested(text: str) -> Any:
+    try:
+        value = json.loads(text, object_pairs_hook=_without_nulls)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, list | dict) else text
+
+
+def _without_nulls(pairs: list[tuple[str, Any]]) -> Row:
+    return {key: value for key, value in pairs if value is not None}
+
+
 def gsm8k(row: Row) -> Row:
     """GSM8K (arXiv 2110.14168): the reference is what follows `####` in `answer`."""
     answer = find_hashed(str(row["answer"]))
@@ -42,8 +67,9 @@ def gsm8k(row: Row) -> Row:
 
 def math(row: Row) -> Row:
     """MATH (arXiv 2103.03874) and MATH-500: `answer` if there is one, else the solution's box."""
-    answer = row.get("answer") or find_boxed(str(row["solution"]))
-    if not answer:
+    given = row.get("answer")
+    answer = find_boxed(str(row["solution"])) if given in (None, "") else given
+    if answer in (None, ""):
         raise ValueError("there is no answer, and no box in solution")
     return {
         **omit(row, "problem", "solution", "unique_id"),
@@ -261,7 +287,7 @@ def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
         ConfigError: the row does not fit the format.
     """
     try:
-        return FORMATS[name](row)
+        return FORMATS[name](restore_nested(row))
     except KeyError as error:
         raise ConfigError(
             f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."

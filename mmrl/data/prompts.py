@@ -27,6 +27,7 @@ from mmrl.data.messages import assign_images, message_text, read_messages, user_
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
 from mmrl.models.task_names import EDITS
+from mmrl.rewards.parsing.metadata import write_value
 from mmrl.types import Prompt
 
 T = TypeVar("T")
@@ -215,7 +216,8 @@ def _read_prompt(
     if data.system:
         system = {"role": "system", "content": data.system}
         messages = [system, user_message(text, len(images))]
-    id_, answer = row.get("id"), row.get("answer")
+    id_ = row.get("id")
+    answer, prefix = (_text_of(row, name, place) for name in ("answer", "assistant_prefill"))
     found = LazyImages([find_image(value, root, place) for value in images])
     return Prompt(
         default_id if id_ is None else str(id_),
@@ -223,11 +225,19 @@ def _read_prompt(
         text,
         messages,
         found or None,
-        answer=None if answer is None else str(answer),
+        answer=answer,
         metadata={k: v for k, v in row.items() if k not in (*PROMPT_PARTS, key, *IMAGE_KEYS)},
-        prefill=str(row.get("assistant_prefill") or ""),
+        prefill=prefix or "",
         place=place,
     )
+
+
+def _text_of(row: Mapping[str, Any], name: str, place: str) -> str | None:
+    try:
+        return None if row.get(name) is None else write_value(row[name], name)
+    except ValueError as error:
+        advice = f"Name the column of the text in data.columns, such as {{{name}: solution}}"
+        raise ConfigError(f"{place}: {error}. {advice}, or correct the row.") from error
 
 
 def _fill(template: str, row: dict[str, Any], place: str) -> str:

@@ -142,11 +142,12 @@ def _dataset(source: str, config: str | None, split: str | None, streaming: bool
 def _as_text(source: str, config: str | None, split: str) -> dict[str, Any]:
     """Options with which `datasets` leaves the values of CSV files texts."""
     from datasets import Features, Value, load_dataset, load_dataset_builder
+    from datasets.packaged_modules.csv.csv import CsvConfig
 
-    if type(load_dataset_builder(source, config)).__name__ != "Csv":
+    if not isinstance(load_dataset_builder(source, config).config, CsvConfig):
         return {}
-    names = load_dataset(source, config, split=split.partition("[")[0], streaming=True).features
-    text = Features({name: Value("string") for name in names or ()})
+    rows: Any = load_dataset(source, config, split=split.partition("[")[0], streaming=True)
+    text = Features({name: Value("string") for name in next(iter(rows), {})})
     return {"features": text, "keep_default_na": False}
 
 
