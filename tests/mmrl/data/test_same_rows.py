@@ -13,7 +13,6 @@ import datasets
 import pytest
 from datasets import load_dataset
 
-from mmrl.config import ConfigError
 from mmrl.data.prompts import load_prompts
 from mmrl.data.rows import open_rows, read_row, read_rows
 from mmrl.objectives.source_config import SourceConfig
