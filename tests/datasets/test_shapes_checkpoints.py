@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from mmrl.models import load_vq
 from mmrl.models.layouts.text_to_image import to_images
-from mmrl.objectives.columns import image_to_pixels
+from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.rewards.shapes import verify
 from tests import by_path
 
