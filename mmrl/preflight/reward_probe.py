@@ -120,7 +120,7 @@ def _warnings(
 ) -> Iterator[str]:
     problems = [result for result in results if isinstance(result, Failure)]
     if problems:
-        yield f"failed on {len(problems)} of {len(results)}, first: {problems[0]}"
+        yield f"failed on {len(problems)} of {len(results)}, first: {problems[0]}{problems[0].place}"
     known = [n for n, result in enumerate(results) if _score(result) is not None]
     if not known and len(problems) < len(results):
         yield "has no score for any of them; check that their metadata is what it reads"

@@ -96,9 +96,9 @@ class Scorer:
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
         try:
-            return validate(self._call(term, batch), batch)
+            found = validate(self._call(term, batch), batch)
         except PartialFailure as failure:
-            return validate(failure.results, batch)
+            found = validate(failure.results, batch)
         except Exception as error:  # a reward may be the user's code and raise anything
             unreachable = isinstance(error, NETWORK_ERRORS)
             if len(batch) > 1 and self.max_failures > 0 and not unreachable:
@@ -107,6 +107,7 @@ class Scorer:
             logger.debug("reward %s raised", term.key, exc_info=True)
             together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
             return [Failure(f"raised {error!r}{together}", error)] * len(batch)
+        return [term.weigh(result) for result in found]
 
     def _call(self, term: Term, batch: list[Sample]) -> Any:
         for attempt in range(self.retries):
