@@ -143,7 +143,7 @@ def _sample_and_score(
     check_queries_unsharded(config.rewards, sharding.gathers)
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
-        scorer.check(prompts)
+        scorer.check(prompts, writes_images(prompts[0].task))
     diversity = build_metrics(config.diversity, "diversity") if main else []
     with activity("loading the model"):
         place = {"device": device, "deferred": sharding.reads_shards}
@@ -153,7 +153,7 @@ def _sample_and_score(
         bind_policy(scorer, policy, config.seed)
     settings = config.rows()
     longest = max((length for _, length in settings.values() if length), default=None)
-    kept = drop_long(prompts, partial(policy.fits, length=longest), config.prompts)
+    kept = drop_long(prompts, partial(policy.fits, length=longest), config.prompts, policy.cuts)
     rows = list_rows(kept, config.completions_per_prompt)
     units, store = _units(settings, len(rows), config.batch_size), _store(config)
     missing = [unit for unit in units if not store.has(unit.name)]

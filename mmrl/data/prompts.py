@@ -98,14 +98,18 @@ def prefill(prompts: list[Prompt], text: str) -> list[Prompt]:
 
 
 def drop_long(
-    prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: str
+    prompts: Sequence[Prompt],
+    fits: Callable[[Prompt], bool],
+    source: str,
+    cuts: Callable[[Prompt], bool] = lambda prompt: False,
 ) -> list[Prompt]:
-    """Drop the prompts that are too long; a warning counts them.
+    """Drop the prompts that are too long; warnings count them, and those that are cut.
 
     Args:
         prompts: of one file.
         fits: whether a prompt is short enough for the model.
         source: the file, for messages.
+        cuts: whether the model takes a prompt without its end.
 
     Raises:
         ConfigError: all are too long, or one has no layout at any length.
@@ -125,6 +129,9 @@ def drop_long(
             len(prompts) - len(kept),
             len(prompts),
         )
+    if cut := sum(map(cuts, kept)):
+        text = "%s: %d of %d prompts are cut, longer than the model takes (model.max_prompt_length)"
+        logger.warning(text, source, cut, len(kept))
     return kept
 
 

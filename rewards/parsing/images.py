@@ -41,8 +41,10 @@ def image_of(sample: Sample, reward: str) -> Image.Image:
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """Any PIL image in mode RGB, of prompts, completions and requests alike: 16 bits are scaled to 8
-    (Pillow's own conversion clips them), transparent parts show white, as on a page.
+    """Any PIL image in mode RGB, of prompts, completions and requests alike.
+
+    16 bits are scaled to 8 (Pillow's own conversion clips them), and transparent parts show white,
+    as on a page.
 
     Raises:
         ConfigError: samples without a defined white (32 bits, floats).

@@ -79,6 +79,6 @@ def _number(score: Any) -> float | None | Failure:
     if isinstance(score, bool) or not isinstance(score, Real):
         advice = "; write float(…)" if isinstance(score, bool) else ""
         return Failure(f"returned {score!r}, which is not a number{advice}")
-    if abs(score) <= LARGEST:
+    if -LARGEST <= score <= LARGEST:
         return float(score)
     return Failure(f"returned {score}; a score is finite and at most {LARGEST:g}")

@@ -26,10 +26,8 @@ class Term:
         scores = result if isinstance(result, list) else [result]
         for score in scores:
             if isinstance(score, float) and not abs(self.contribution(score)) <= LARGEST:
-                added = f"returned {score:g}, and weight, scale and offset make that"
-                return Failure(
-                    f"{added} {self.contribution(score):g}; at most {LARGEST:g} is summed"
-                )
+                made = f"weight, scale and offset make that {self.contribution(score):g}"
+                return Failure(f"returned {score:g}, and {made}; at most {LARGEST:g} is summed")
         return result
 
     def contribution(self, score: float) -> float:
@@ -90,5 +88,5 @@ def key_of(entry: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any, key: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= LARGEST:
+    if isinstance(value, bool) or not isinstance(value, Real) or not -LARGEST <= value <= LARGEST:
         raise ValueError(f"{key} is {value!r}; it must be a finite number of at most {LARGEST:g}.")

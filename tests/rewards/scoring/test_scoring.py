@@ -74,6 +74,22 @@ def test_prompts_that_a_reward_cannot_score_are_named_or_where_failures_are_allo
     assert "f, line 2 cannot be scored" in caplog.text
 
 
+@pytest.mark.parametrize(("name", "images"), [("jpeg", False), ("math", True), ("shapes", False)])
+def test_a_reward_of_the_other_kind_of_completions_is_refused_before_any_is_sampled(
+    name: str, images: bool
+) -> None:
+    Scorer([{"name": name}]).check([], not images)
+    with pytest.raises(ConfigError, match=rf"the reward '{name}' scores .*give it to a task of"):
+        Scorer([{"name": name}]).check([], images)
+
+
+def test_a_bare_name_is_a_reward_and_anything_else_is_refused() -> None:
+    assert build_reward("sudoku")([Sample("p", "x")]) == [None]
+    for wrong in (7, None, ["jpeg"]):
+        with pytest.raises(ConfigError, match="it must be a name or an entry, {name: …}"):
+            build_reward(wrong)  # type: ignore[arg-type]
+
+
 def test_a_reward_that_checks_nothing_takes_every_prompt() -> None:
     Scorer([entry("length", length)]).check([Prompt("0", "text", "?")])
 
