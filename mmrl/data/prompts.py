@@ -139,7 +139,8 @@ def _fits(prompt: Prompt, fits: Callable[[Prompt], bool]) -> bool:
     try:
         return fits(prompt)
     except ValueError as error:
-        raise ConfigError(f"{prompt.place or 'a prompt'}: {error}") from error
+        place = prompt.place or "a prompt"
+        raise ConfigError(str(error) if place in str(error) else f"{place}: {error}") from error
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
