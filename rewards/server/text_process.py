@@ -1,0 +1,152 @@
+"""A reward of texts in a process of its own, which ends when a sample takes too long.
+
+A thread cannot be interrupted, and a regular expression stops every thread of a process. So texts
+are scored aside, and the kernel ends that process when the time is up, whatever it does.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any
+
+from mmrl.rewards import REWARDS, Reward, build_reward
+from mmrl.rewards.registry.interface import ChecksMetadata
+from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, validate
+from mmrl.rewards.server.batching import Outcome
+from mmrl.rewards.server.log import start_log
+from mmrl.rewards.server.wire import Problem
+from mmrl.types import Sample
+
+
+class TextProcess:
+    """A reward that scores in a process, which is replaced when it ends.
+
+    Args:
+        options: name and options of the reward.
+        key: of its entry, for messages.
+        seconds: for the texts of a call; if it takes longer, for each of them alone.
+
+    Raises:
+        ValueError: the reward cannot be built.
+    """
+
+    def __init__(self, options: Mapping[str, Any], key: str, seconds: float) -> None:
+        self.key, self.seconds = key, seconds
+        self._arguments = dict(options), key, dict(REWARDS), seconds
+        self._start()
+
+    def score(self, samples: Sequence[Sample]) -> list[Outcome]:
+        """Score samples; one that ends the process fails alone."""
+        try:
+            if not self._process.is_alive():
+                self._start()
+            self._connection.send(samples)
+            return self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join()
+        except ValueError as error:
+            return [Problem(code="reward_failed", message=error_text(error))] * len(samples)
+        if len(samples) > 1:
+            return [self.score([sample])[0] for sample in samples]
+        if self._process.exitcode == -signal.SIGALRM:
+            reason = f"{self.key} took more than {self.seconds:g} seconds (limits.text_seconds)."
+            return [Problem(code="timeout", message=reason)]
+        reason = f"{self.key} ended its process, exit status {self._process.exitcode}."
+        return [Problem(code="reward_failed", message=reason)]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        arguments = theirs, *self._arguments
+        self._process = context.Process(target=_work, args=arguments, name=self.key, daemon=True)
+        self._process.start()
+        theirs.close()
+        try:
+            problem = self._connection.recv()
+        except EOFError:
+            problem = "its process ended while it was loaded"
+        if problem:
+            raise ValueError(problem)
+
+
+def _work(
+    connection: Connection, options: Any, key: str, known: Mapping[str, str], seconds: float
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server answers what it has accepted
+    Thread(target=_end_with_server, daemon=True).start()
+    start_log()
+    REWARDS.update(known)
+    try:
+        reward = build_reward(options, key)
+    except BaseException as error:
+        return connection.send(error_text(error))
+    connection.send("")
+    while True:
+        try:
+            samples = connection.recv()
+        except EOFError:
+            return None
+        is_text = any(isinstance(sample.completion, str) for sample in samples)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds if is_text else 0)
+        found = score_samples(reward, samples)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        connection.send(found)
+
+
+def _end_with_server() -> None:
+    server = multiprocessing.parent_process()
+    if server is not None:
+        server.join()
+        os._exit(0)
+
+
+def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
+    """Score a batch; samples whose metadata the reward refuses, or for which it raises, fail alone."""
+    found: list[Outcome] = [_refusal(reward, sample) for sample in samples]
+    right = [n for n, problem in enumerate(found) if problem is None]
+    scores = _score(reward, [samples[n] for n in right]) if right else []
+    for n, score in zip(right, scores, strict=True):
+        found[n] = score
+    return found
+
+
+def _refusal(reward: Reward, sample: Sample) -> Problem | None:
+    if isinstance(reward, ChecksMetadata):
+        try:
+            reward.check(sample.metadata)
+        except Exception as error:  # metadata is anything, and a check is the user's code
+            return Problem(code="bad_metadata", message=error_text(error))
+    return None
+
+
+def _score(reward: Reward, samples: list[Sample]) -> list[Outcome]:
+    try:
+        scores = validate(reward(samples), samples)
+    except NETWORK_ERRORS as error:
+        return [Problem(code="unreachable", message=error_text(error))] * len(samples)
+    except (Exception, SystemExit) as error:  # a reward is the user's code
+        if len(samples) > 1:
+            return [_score(reward, [sample])[0] for sample in samples]
+        return [Problem(code="reward_failed", message=error_text(error))]
+    return [
+        score
+        if score is None or isinstance(score, float)
+        else Problem(code="no_score", message=f"The reward {score}.")
+        for score in scores
+    ]
+
+
+def error_text(error: BaseException) -> str:
+    """An error as valid Unicode, which file names in it may not be."""
+    return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()
+
+
+Score = Callable[[list[Sample]], list[Outcome]]
