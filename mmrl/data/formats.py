@@ -11,6 +11,7 @@ cannot read. A new format is one such function and one line in `FORMATS`. Questi
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from mmrl.config import ConfigError
@@ -40,17 +41,16 @@ NESTED += ("questions", "images", "test_list", "test_input", "test_output")
 
 def restore_nested(row: Row) -> Row:
     """The row with the lists that its table holds as JSON; an empty cell is no list."""
-    texts = {name: row[name] for name in NESTED if isinstance(row.get(name), str)}
-    lists = {name: _read_nested(text) for name, text in texts.items() if text.strip()}
-    return {**{name: row[name] for name in row if name not in texts}, **lists}
-
-
-def _read_nested(text: str) -> Any:
-    try:
-        value = json.loads(text, object_pairs_hook=_without_nulls)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, list | dict) else text
+    restored = {}
+    for name, value in row.items():
+        if name in NESTED and isinstance(value, str):
+            with suppress(ValueError, RecursionError):
+                value = (
+                    json.loads(value, object_pairs_hook=_without_nulls) if value.strip() else None
+                )
+        if value is not None:
+            restored[name] = value
+    return restored
 
 
 def _without_nulls(pairs: list[tuple[str, Any]]) -> Row:

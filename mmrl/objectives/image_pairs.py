@@ -2,6 +2,7 @@
 or read in turn."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from mmrl.config import ConfigError, check
@@ -10,7 +11,6 @@ from mmrl.data.lazy_images import LazyImage
 from mmrl.data.row_stream import RowStream
 from mmrl.data.rows import read_rows
 from mmrl.data.stream import stream_rows
-from mmrl.objectives.columns import shards_of
 from mmrl.objectives.pairs_config import PairsConfig
 
 
@@ -74,6 +74,11 @@ def open_pairs(
     pairs = [pair for place, row in read_rows(*source) for pair in read(place, row)]
     check(bool(pairs), f"{config.where}.data", config.data, "a file with a row")
     return StoredPairs(pairs, seed)
+
+
+def shards_of(path: str) -> str:
+    """A folder of parquet files as the pattern of its files; other sources as they are."""
+    return f"{path}/*.parquet" if any(Path(path).glob("*.parquet")) else path
 
 
 def _read(row: Mapping[str, Any], key: str, config: PairsConfig, place: str) -> Any:

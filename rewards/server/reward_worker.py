@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from mmrl.rewards.server.batching import Full, Outcome, Queue
 from mmrl.rewards.server.metrics import Metrics
 from mmrl.rewards.server.refusal import Refusal
 from mmrl.rewards.server.server_config import Limits, ServedEntry
-from mmrl.rewards.server.text_process import Score, TextProcess, error_text, score_samples
+from mmrl.rewards.server.text_process import TextProcess, error_text, score_samples
 from mmrl.rewards.server.wire import Problem, RewardHealth, Status
 from mmrl.types import Sample
 
@@ -40,7 +40,6 @@ class RewardWorker:
         self.queue = Queue(size, latency, limits.max_waiting)
         self.status: Status = "loading"
         self.error: str | None = None
-        self.process: TextProcess | None = None
         self.device = str(entry.options.get("device", "cpu"))
         described = reward_class(entry.options["name"])
         self.needs = described.needs if isinstance(described, Described) else ()
@@ -123,15 +122,12 @@ class RewardWorker:
                 found = score([ticket.samples[n] for ticket, n in batch])
             for (ticket, n), outcome in zip(batch, found, strict=True):
                 ticket.settle(n, outcome)
-        if self.process is not None:
-            self.process.close()
 
-    def _build(self) -> Score:
+    def _build(self) -> Callable[[list[Sample]], list[Outcome]]:
         """Build the reward: of texts in a process, unless it ends what it waits for by itself."""
         found = reward_class(self.entry.options["name"])
         if "images" not in self.needs and not getattr(found, "limits_itself", False):
-            self.process = TextProcess(self._options(), self.entry.key, self.text_seconds)
-            return self.process.score
+            return TextProcess(self._options(), self.entry.key, self.text_seconds).score
         reward = build_reward(self._options(), self.entry.key)
         if isinstance(reward, Described):  # an option may change what it reads
             self.needs = reward.needs

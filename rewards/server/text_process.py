@@ -7,8 +7,10 @@ are scored aside, and the kernel ends that process when the time is up, whatever
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from threading import Thread
 from typing import Any
 
@@ -19,6 +21,10 @@ from mmrl.rewards.server.batching import Outcome
 from mmrl.rewards.server.log import start_log
 from mmrl.rewards.server.wire import Problem
 from mmrl.types import Sample
+
+_SPAWN = multiprocessing.get_context("spawn")
+_built: list[Reward] = []
+"""The reward of this process, if it is one for texts."""
 
 
 class TextProcess:
@@ -35,70 +41,42 @@ class TextProcess:
 
     def __init__(self, options: Mapping[str, Any], key: str, seconds: float) -> None:
         self.key, self.seconds = key, seconds
-        self._arguments = dict(options), key, dict(REWARDS), seconds
-        self._start()
-
-    def score(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """Score samples; one that ends the process fails alone."""
-        try:
-            if not self._process.is_alive():
-                self._start()
-            self._connection.send(samples)
-            return self._connection.recv()
-        except (EOFError, OSError):
-            self._process.join()
-        except ValueError as error:
-            return [Problem(code="reward_failed", message=error_text(error))] * len(samples)
-        if len(samples) > 1:
-            return [self.score([sample])[0] for sample in samples]
-        if self._process.exitcode == -signal.SIGALRM:
-            reason = f"{self.key} took more than {self.seconds:g} seconds (limits.text_seconds)."
-            return [Problem(code="timeout", message=reason)]
-        reason = f"{self.key} ended its process, exit status {self._process.exitcode}."
-        return [Problem(code="reward_failed", message=reason)]
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        arguments = theirs, *self._arguments
-        self._process = context.Process(target=_work, args=arguments, name=self.key, daemon=True)
-        self._process.start()
-        theirs.close()
-        try:
-            problem = self._connection.recv()
-        except EOFError:
-            problem = "its process ended while it was loaded"
+        self._reward = dict(options), key, dict(REWARDS)
+        self._pool = ProcessPoolExecutor(1, _SPAWN)
+        problem = self._pool.submit(_build, *self._reward).result()
         if problem:
             raise ValueError(problem)
 
+    def score(self, samples: Sequence[Sample]) -> list[Outcome]:
+        """Score samples; one that ends the process fails alone."""
+        started = time.monotonic()
+        try:
+            return self._pool.submit(_score_within, self.seconds, samples, *self._reward).result()
+        except BrokenProcessPool:
+            took = time.monotonic() - started
+            self._pool = ProcessPoolExecutor(1, _SPAWN)
+        if len(samples) > 1:
+            return [self.score([sample])[0] for sample in samples]
+        if took < self.seconds:
+            reason = f"{self.key} ended its process on this text."
+            return [Problem(code="reward_failed", message=reason)]
+        reason = f"{self.key} took more than {self.seconds:g} seconds (limits.text_seconds)."
+        return [Problem(code="timeout", message=reason)]
 
-def _work(
-    connection: Connection, options: Any, key: str, known: Mapping[str, str], seconds: float
-) -> None:
+
+def _build(options: Mapping[str, Any], key: str, known: Mapping[str, str]) -> str:
+    """Build the reward of this process, once; why that failed, or nothing."""
+    if _built:
+        return ""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server answers what it has accepted
     Thread(target=_end_with_server, daemon=True).start()
     start_log()
     REWARDS.update(known)
     try:
-        reward = build_reward(options, key)
+        _built.append(build_reward(options, key))
     except BaseException as error:
-        return connection.send(error_text(error))
-    connection.send("")
-    while True:
-        try:
-            samples = connection.recv()
-        except EOFError:
-            return None
-        is_text = any(isinstance(sample.completion, str) for sample in samples)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds if is_text else 0)
-        found = score_samples(reward, samples)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        connection.send(found)
+        return error_text(error)
+    return ""
 
 
 def _end_with_server() -> None:
@@ -108,8 +86,20 @@ def _end_with_server() -> None:
         os._exit(0)
 
 
+def _score_within(seconds: float, samples: list[Sample], *reward: Any) -> list[Outcome]:
+    if problem := _build(*reward):
+        return [Problem(code="reward_failed", message=problem)] * len(samples)
+    texts = any(isinstance(sample.completion, str) for sample in samples)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends the process
+    signal.setitimer(signal.ITIMER_REAL, seconds if texts else 0)
+    try:
+        return score_samples(_built[0], samples)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
-    """Score a batch; samples whose metadata the reward refuses, or for which it raises, fail alone."""
+    """Score a batch; a sample whose metadata is refused, or on which the reward raises, fails."""
     found: list[Outcome] = [_refusal(reward, sample) for sample in samples]
     right = [n for n, problem in enumerate(found) if problem is None]
     scores = _score(reward, [samples[n] for n in right]) if right else []
@@ -147,6 +137,3 @@ def _score(reward: Reward, samples: list[Sample]) -> list[Outcome]:
 def error_text(error: BaseException) -> str:
     """An error as valid Unicode, which file names in it may not be."""
     return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()
-
-
-Score = Callable[[list[Sample]], list[Outcome]]

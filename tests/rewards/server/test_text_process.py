@@ -3,13 +3,12 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.rewards.server.live import Live, live, words
 
-OWN = '''
+OWN = """
 import os, re, time
 
 def own(samples):
@@ -22,7 +21,7 @@ def own(samples):
         re.match("(a+)+b", sample.completion)  # exponential, with the interpreter's lock held
         scores.append(float(len(sample.completion)))
     return scores
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     [
         ("a" * 60, "timeout", "own took more than 1 seconds (limits.text_seconds)."),
         ("sleep", "timeout", "own took more than 1 seconds (limits.text_seconds)."),
-        ("die", "reward_failed", "own ended its process, exit status 7."),
+        ("die", "reward_failed", "own ended its process on this text."),
     ],
 )
 def test_a_text_that_takes_too_long_fails_alone_and_no_other_reward_waits(

@@ -4,8 +4,6 @@ Images are opened like those of prompts, by `mmrl.data.lazy_images`; the error o
 read names its row.
 """
 
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -14,6 +12,7 @@ from mmrl.data.image_sources import find_image, find_image_root
 from mmrl.data.lazy_images import LazyImage
 from mmrl.data.rows import read_rows
 from mmrl.models.layouts.pixels import image_to_pixels
+from mmrl.objectives.image_pairs import shards_of
 
 
 class ImageRows(list[LazyImage]):
@@ -29,11 +28,6 @@ class ImageRows(list[LazyImage]):
             ConfigError: an image that cannot be read, see `LazyImage.open`; it names the row.
         """
         return torch.stack([image_to_pixels(self[n].open(), self.size) for n in indices])
-
-
-def shards_of(path: str) -> str:
-    """A folder of parquet files as the pattern of its files; other sources as they are."""
-    return f"{path}/*.parquet" if any(Path(path).glob("*.parquet")) else path
 
 
 def load_images(path: str, column: str, size: int) -> ImageRows:

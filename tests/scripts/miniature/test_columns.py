@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.lazy_images import MAX_PIXELS
-from mmrl.objectives.columns import load_images
+from scripts.miniature.columns import load_images
 
 RED, WHITE = (1.0, -1.0, -1.0), (1.0, 1.0, 1.0)
 
