@@ -171,9 +171,8 @@ class Task:
             ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt
                 that one cannot score.
         """
-        images = writes_images(self.config.task)
-        self.scorer.check(self.prompts, images)
-        self.eval_scorer.check(self.eval_prompts, images)
+        for scorer, shown in ((self.scorer, self.prompts), (self.eval_scorer, self.eval_prompts)):
+            scorer.check(shown, writes_images(self.config.task))
         self._check_chunks()
         _ = self.diversity  # its checkpoints, if there are any, are read here
         return self.scorer, self.eval_scorer

@@ -199,10 +199,12 @@ class MaskedTokenModel(Network):
             blocks: [B, L] int64 (with `cache`: of the columns seen), the block of each position,
                 for a network whose attention is causal between blocks; None counts blocks from the
                 first token that is no padding. A 4-D mask is the whole pattern, without them.
-            copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all are clean.
+            copies: [B, L] int64, see `mmrl.models.network.pattern`; None where all tokens are
+            clean.
             reduce: takes the place of computing logits, see `Network.forward`.
             images, shown: images to encode, see `mmrl.models.network.vision`. Their embeddings are
-                the `features` of this pass; without input, what `vision` makes of them is returned.
+            the
+                `features` of this pass; without input, what `vision` makes of them is returned.
 
         Returns:
             logits [B, L, C], or [N, C] in row-major order of the True entries of `positions`, or

@@ -37,6 +37,12 @@ class Failure:
 LARGEST = 1e36
 """Largest score and contribution; sums over rewards and chunks then stay finite in float32."""
 
+
+def is_bounded(number: Any) -> bool:
+    """Whether a number is finite and at most `LARGEST`; also for whole numbers no float holds."""
+    return -LARGEST <= number <= LARGEST
+
+
 Result = float | list[float] | None | Failure
 """Of one reward for one sample: a score, one per chunk, None if it does not apply, a failure."""
 
@@ -79,6 +85,6 @@ def _number(score: Any) -> float | None | Failure:
     if isinstance(score, bool) or not isinstance(score, Real):
         advice = "; write float(…)" if isinstance(score, bool) else ""
         return Failure(f"returned {score!r}, which is not a number{advice}")
-    if -LARGEST <= score <= LARGEST:
+    if is_bounded(score):
         return float(score)
     return Failure(f"returned {score}; a score is finite and at most {LARGEST:g}")

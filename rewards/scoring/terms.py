@@ -8,7 +8,7 @@ from typing import Any
 from mmrl.config import ConfigError
 from mmrl.rewards import Reward, build_reward, check_reward
 from mmrl.rewards.registry.lookup import is_own
-from mmrl.rewards.scoring.returned import LARGEST, Failure, Result
+from mmrl.rewards.scoring.returned import LARGEST, Failure, Result, is_bounded
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Term:
         """A result, or the failure that what it adds to the total is too large."""
         scores = result if isinstance(result, list) else [result]
         for score in scores:
-            if isinstance(score, float) and not abs(self.contribution(score)) <= LARGEST:
+            if isinstance(score, float) and not is_bounded(self.contribution(score)):
                 made = f"weight, scale and offset make that {self.contribution(score):g}"
                 return Failure(f"returned {score:g}, and {made}; at most {LARGEST:g} is summed")
         return result
@@ -88,5 +88,5 @@ def key_of(entry: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any, key: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not -LARGEST <= value <= LARGEST:
+    if isinstance(value, bool) or not isinstance(value, Real) or not is_bounded(value):
         raise ValueError(f"{key} is {value!r}; it must be a finite number of at most {LARGEST:g}.")

@@ -1,4 +1,4 @@
-"""A reward of texts in a process of its own, which ends when a sample takes too long.
+"""A reward of texts in a separate process, which ends when a sample takes too long.
 
 A thread cannot be interrupted, and a regular expression stops every thread of a process. So texts
 are scored aside, and the kernel ends that process when the time is up, whatever it does.
@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from threading import Thread
@@ -47,7 +47,7 @@ class TextProcess:
         if problem:
             raise ValueError(problem)
 
-    def score(self, samples: Sequence[Sample]) -> list[Outcome]:
+    def score(self, samples: list[Sample]) -> list[Outcome]:
         """Score samples; one that ends the process fails alone."""
         started = time.monotonic()
         try:

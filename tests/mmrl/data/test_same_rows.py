@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from datasets import load_dataset
 
+from mmrl.config import ConfigError
 from mmrl.data.prompts import load_prompts
 from mmrl.data.rows import open_rows, read_row, read_rows
 from mmrl.objectives.source_config import SourceConfig
@@ -108,9 +108,9 @@ def write_archive(path: Path, rows: Rows) -> None:
             archive.addfile(info, io.BytesIO(data))
 
 
-WRITERS: dict[str, Callable[[Path, Rows], None]] = {
+WRITERS: dict[str, Callable[[Path, Rows], Any]] = {
     ".jsonl": write_lines,
-    ".json": lambda path, rows: path.write_text(json.dumps(rows)) and None,
+    ".json": lambda path, rows: path.write_text(json.dumps(rows)),
     ".csv": write_table,
     ".tsv": write_table,
     ".parquet": write_parquet,
@@ -132,7 +132,7 @@ def store(folder: Path, rows: Rows, suffix: str, way: str) -> str:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -162,3 +162,69 @@ def test_a_row_is_the_same_prompt_and_example_from_everywhere(
 
 def _bare(pair: Any) -> Any:
     return replace(pair.given, id=""), pair.completion
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".tar"])
+@pytest.mark.parametrize("answer", [{"ground_truth": "4"}, ["3", "5"], float("nan"), float("inf")])
+def test_what_is_no_reference_is_refused_by_row(tmp_path: Path, answer: Any, suffix: str) -> None:
+    rows = [{"prompt": "x", "answer": 4}, {"prompt": "y", "answer": answer}]
+    source = store(tmp_path, rows, suffix, "file")
+    place = {".jsonl": "line 2", ".json": "entry 1", ".tar": "sample 'samples/001'"}[suffix]
+    message = rf"{place}: answer is .*; it must be a text or a finite number\. Name the column"
+    with pytest.raises(ConfigError, match=message):
+        load_prompts(source, "text")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".tar"])
+def test_numbers_keep_their_digits(tmp_path: Path, suffix: str) -> None:
+    numbers = [0.00001, 1e16, 2.5, -3.0, 1e-7, 0.1]
+    rows = [{"prompt": "x", "answer": number} for number in numbers]
+    found = [
+        prompt.answer for prompt in load_prompts(store(tmp_path, rows, suffix, "file"), "text")
+    ]
+    assert found == ["0.00001", "10000000000000000", "2.5", "-3.0", "0.0000001", "0.1"]
+
+
+def test_an_archive_that_cannot_be_read_is_named_with_its_sample(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, data in (("1.json", b'{"prompt": "x"}'), ("2.json", b'{"prompt": ')):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    with pytest.raises(ConfigError, match=r"a\.tar, sample '2': its json is not JSON"):
+        load_prompts(str(path), "text")
+    path.write_bytes(path.read_bytes()[:700])
+    for broken in (path.read_bytes(), b"", b"no archive" * 99):
+        path.write_bytes(broken)
+        with pytest.raises(
+            ConfigError, match=r"a\.tar' (is not a readable archive|holds no prompts)"
+        ):
+            load_prompts(str(path), "text")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{}/none*.jsonl", r"no file matches the pattern '.*none\*\.jsonl'"),
+        (
+            "{}",
+            r"To read some of its files, give a pattern such as '.*/\*\.jsonl'",
+        ),
+        ("5", r"'5' is neither a \.jsonl, .* file nor a hub id"),
+        ("1e5", r"'1e5' is neither"),
+        ("{}/long.jsonl", r"long\.jsonl, line 2 is not JSON: Exceeds the limit"),
+        ("{}/long*.jsonl", r"long\.jsonl, line 2 is not JSON: Exceeds the limit"),
+    ],
+)
+def test_what_is_no_source_is_one_line(tmp_path: Path, source: str, said: str) -> None:
+    (tmp_path / "x.bin").write_bytes(b"\0" * 9)
+    long = '{"prompt": "x"}\n{"prompt": "y", "answer": ' + "9" * 5000 + "}\n"
+    (tmp_path / "long.jsonl").write_text(long)
+    if source == "{}":
+        (tmp_path / "long.jsonl").write_text('{"prompt": ')
+    place = source.format(tmp_path)
+    for read in (lambda: load_prompts(place, "text"), lambda: [*open_rows(place)]):
+        with pytest.raises(ConfigError, match=said) as caught:
+            read()
+        assert "\n" not in str(caught.value)
