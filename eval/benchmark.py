@@ -113,7 +113,7 @@ def check_benchmark(config: EvalConfig, dry: bool = False) -> list[Prompt]:
 
 def _drop_long(config: EvalConfig, policy: Policy, prompts: Sequence[Prompt]) -> list[Prompt]:
     longest = max((length for _, length in config.rows().values() if length), default=None)
-    return drop_long(prompts, partial(policy.fits, length=longest), config.prompts)
+    return drop_long(prompts, partial(policy.fits, length=longest), config.prompts, policy.cuts)
 
 
 class Outcome(NamedTuple):
@@ -154,7 +154,7 @@ def _sample_and_score(
     check_queries_unsharded(config.rewards, sharding.gathers)
     scorer = Scorer(config.rewards, config.max_failures) if main and config.rewards else None
     if scorer is not None:
-        scorer.check(prompts)
+        scorer.check(prompts, writes_images(prompts[0].task))
     diversity = build_metrics(config.diversity, "diversity") if main else []
     with activity("loading the model"):
         place = {"device": device, "deferred": sharding.reads_shards}

@@ -28,6 +28,7 @@ from mmrl.models.image_tokenizers.named import KEY, find_vq, name_vq, resolve_vq
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.models.layouts.layout import Layout
 from mmrl.models.layouts.layout_config import LayoutConfig
+from mmrl.models.layouts.text_to_image import TextToImage
 from mmrl.models.loading import find_whole, load_model, outline, save_model
 from mmrl.models.network.core import MaskedTokenModel
 from mmrl.models.network.network import Network
@@ -91,6 +92,11 @@ class Policy:
             ValueError: this checkpoint has no layout for its task, or that cannot take the prompt.
         """
         return self.layouts[self._task([prompt])].fits(prompt, length)
+
+    def cuts(self, prompt: Prompt) -> bool:
+        """Whether the layout of a prompt leaves out its end."""
+        layout = self.layouts[self._task([prompt])]
+        return isinstance(layout, TextToImage) and layout.cuts(prompt)
 
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """Canvases of B prompts of one task, on the policy's device, nothing written yet.

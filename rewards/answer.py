@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from mmrl.config import check_choice
 from mmrl.rewards.parsing.choices import find_choice, find_reference, read_choices
 from mmrl.rewards.parsing.extraction import extract, find_stated, is_truncated
-from mmrl.rewards.parsing.metadata import read_sample, read_values
+from mmrl.rewards.parsing.metadata import read_sample, read_values, write_value
 from mmrl.rewards.parsing.number import find_number, read_number
 from mmrl.rewards.parsing.wording import split_words, yes_or_no
 from mmrl.types import Sample
@@ -115,7 +115,8 @@ def _read_answers(metadata: Mapping[str, Any]) -> list[str]:
     others = metadata.get("answers") or []
     if not isinstance(others, list):
         raise ValueError(f"answers={others!r} must be a list of further right answers.")
-    return list(dict.fromkeys(str(answer) for answer in (metadata["answer"], *others)))
+    answers = (metadata["answer"], *others)
+    return list(dict.fromkeys(write_value(answer, "answer") for answer in answers))
 
 
 def _read_precision(metadata: Mapping[str, Any]) -> int | None:

@@ -54,6 +54,7 @@ class CodeReward:
 
     scale: ClassVar[str] = "0 to 1"
     needs: ClassVar[tuple[str, ...]] = ("completion", "metadata")
+    limits_itself: ClassVar[bool] = True
 
     def __init__(
         self,

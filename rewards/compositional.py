@@ -176,7 +176,7 @@ class CompositionalReward(NetworkOptions):
         color, related = self._measures(image)
         include = metadata["include"]
         conditions = list(include_conditions(include, objects, {"color": color}, related))
-        conditions += exclude_conditions(metadata.get("exclude", ()), objects)
+        conditions += exclude_conditions((metadata.get("exclude") or ()), objects)
         if self.exact:
             conditions += _no_more_than_asked(include, objects)
         return conditions
@@ -207,7 +207,7 @@ class ColorClassifier:
 
 def list_classes(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """The classes a prompt names, in alphabetical order."""
-    clauses = (*metadata["include"], *metadata.get("exclude", ()))
+    clauses = (*metadata["include"], *(metadata.get("exclude") or ()))
     return tuple(sorted({clause["class"] for clause in clauses}))
 
 

@@ -63,6 +63,7 @@ class JudgeReward(ServiceOptions):
 
     scale: ClassVar[str] = "the template's; 1 to 5, of chunks -1 to 1"
     needs: ClassVar[tuple[str, ...]] = ("prompt",)
+    limits_itself: ClassVar[bool] = True
 
     model: str
     """Name under which the server has it, or directory or hub id (backend: transformers, vllm)."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from mmrl.config import check_choice
 from mmrl.rewards.parsing.extraction import SOURCES, extract, find_boxed, find_hashed
 from mmrl.rewards.parsing.math_strings import equal_strings
-from mmrl.rewards.parsing.metadata import read_sample, read_values
+from mmrl.rewards.parsing.metadata import read_sample, read_values, write_value
 from mmrl.rewards.parsing.number import equal, find_number, read_number, unwrap, without_unit
 from mmrl.rewards.parsing.verifier import Verifier
 from mmrl.types import Sample
@@ -123,7 +123,7 @@ def read_reference(answer: Any, prompt: str = "") -> str:
     if isinstance(answer, bool) or not isinstance(answer, str | int | float):
         raise ValueError(f"answer={answer!r} of {prompt[:80]!r} must be text or a number.")
     if not isinstance(answer, str):
-        return str(int(answer)) if answer == int(answer) else repr(answer)
+        return write_value(answer, "answer").removesuffix(".0")
     gold = find_boxed(answer) or find_hashed(answer) or answer.strip()
     if not gold:
         raise ValueError(f"answer={answer!r} of {prompt[:80]!r} is empty; give the right answer.")

@@ -135,7 +135,7 @@ def conditions(
     return [
         *include_conditions(metadata["include"], found, _SEEN, find_relations),
         *_backgrounds(metadata, detection),
-        *exclude_conditions(metadata.get("exclude", ()), found),
+        *exclude_conditions((metadata.get("exclude") or ()), found),
         *(_unasked(metadata, detection) if exact else ()),
     ]
 

@@ -8,8 +8,10 @@ cannot read. A new format is one such function and one line in `FORMATS`. Questi
 `mmrl.data.questions`.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from mmrl.config import ConfigError
@@ -32,6 +34,29 @@ def rows(row: Row) -> Row:
     return row
 
 
+NESTED = ("messages", "choices", "answers", "tests", "include", "exclude", "numbers", "nums")
+NESTED += ("questions", "images", "test_list", "test_input", "test_output")
+"""Columns of lists, which a table can only hold as JSON."""
+
+
+def restore_nested(row: Row) -> Row:
+    """The row with the lists that its table holds as JSON; an empty cell is no list."""
+    restored = {}
+    for name, value in row.items():
+        if name in NESTED and isinstance(value, str):
+            with suppress(ValueError, RecursionError):
+                value = (
+                    json.loads(value, object_pairs_hook=_without_nulls) if value.strip() else None
+                )
+        if value is not None:
+            restored[name] = value
+    return restored
+
+
+def _without_nulls(pairs: list[tuple[str, Any]]) -> Row:
+    return {key: value for key, value in pairs if value is not None}
+
+
 def gsm8k(row: Row) -> Row:
     """GSM8K (arXiv 2110.14168): the reference is what follows `####` in `answer`."""
     answer = find_hashed(str(row["answer"]))
@@ -42,8 +67,9 @@ def gsm8k(row: Row) -> Row:
 
 def math(row: Row) -> Row:
     """MATH (arXiv 2103.03874) and MATH-500: `answer` if there is one, else the solution's box."""
-    answer = row.get("answer") or find_boxed(str(row["solution"]))
-    if not answer:
+    given = row.get("answer")
+    answer = find_boxed(str(row["solution"])) if given in (None, "") else given
+    if answer in (None, ""):
         raise ValueError("there is no answer, and no box in solution")
     return {
         **omit(row, "problem", "solution", "unique_id"),
@@ -261,7 +287,7 @@ def adapt_row(row: Row, name: str, place: str, key: str, advice: str) -> Row:
         ConfigError: the row does not fit the format.
     """
     try:
-        return FORMATS[name](row)
+        return FORMATS[name](restore_nested(row))
     except KeyError as error:
         raise ConfigError(
             f"{place} has no {error.args[0]!r}, which {key} {name} reads; it has {sorted(row)}."

@@ -1,9 +1,8 @@
 """Images of data sets, opened in mode RGB when they are needed.
 
-Files of cameras and programs are brought to one form: rotated by their EXIF orientation, 16 bits
-scaled to 8 (Pillow's own conversion clips them), CMYK and palettes converted, transparent parts
-white, the first frame of an animation. Colour profiles are not applied. An image that cannot be
-read whole is an error that names its row. Which image a row means: `mmrl.data.image_sources`.
+Files of cameras and programs are brought to one form: rotated by their EXIF orientation, the first
+frame of an animation, and what `as_rgb` does. Colour profiles are not applied. An image that cannot
+be read whole is an error that names its row. Which image a row means: `mmrl.data.image_sources`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
 import pyarrow
 from PIL import ExifTags, Image, ImageOps
 
@@ -33,8 +31,6 @@ MAX_BYTES = 2**26
 """Largest file: 64 MiB."""
 MAX_PIXELS = 2**26
 """Most pixels: 67 million, 192 MiB as RGB. A few bytes can declare any number."""
-
-_TIFF_BITS, _TIFF_PHOTOMETRIC = 258, 262
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,8 @@ class LazyImage:
                 image.verify()
                 image = _header(stream)
             image.load()
-            return as_rgb(_eight_bits(ImageOps.exif_transpose(image), image))
+            ImageOps.exif_transpose(image, in_place=True)
+            return as_rgb(image)
 
     def is_animated(self) -> bool:
         """Whether it has several frames; only the header is read.
@@ -203,18 +200,3 @@ def _header(stream: Any) -> Image.Image:
 
 
 _TOO_LARGE = f"is larger than the {MAX_PIXELS:,} pixels that are opened. Shrink it."
-
-
-def _eight_bits(image: Image.Image, opened: Image.Image) -> Image.Image:
-    """Scale 16-bit grey to 8 bits, the largest value to 255; others are returned as they are."""
-    if image.mode == "F" or (image.mode == "I" and opened.format != "PNG"):
-        raise ConfigError("has samples of 32 bits, without a defined white. Save it with 8 or 16.")
-    if not image.mode.startswith("I"):
-        return image
-    values, tags = np.asarray(image).astype(np.uint32), getattr(opened, "tag_v2", {})
-    largest = 2 ** tags.get(_TIFF_BITS, (16,))[0] - 1
-    scaled = (values * 255 + largest // 2) // largest
-    if tags.get(_TIFF_PHOTOMETRIC) == 0:  # 0 is white; Pillow inverts 8 bits only
-        scaled = 255 - scaled
-    scaled[values == image.info.get("transparency", -1)] = 255
-    return Image.fromarray(scaled.astype(np.uint8))

@@ -27,6 +27,7 @@ from mmrl.data.messages import assign_images, message_text, read_messages, user_
 from mmrl.data.questions import choose_hint, letter_choices
 from mmrl.data.rows import read_rows
 from mmrl.models.task_names import EDITS
+from mmrl.rewards.parsing.metadata import write_value
 from mmrl.types import Prompt
 
 T = TypeVar("T")
@@ -97,14 +98,18 @@ def prefill(prompts: list[Prompt], text: str) -> list[Prompt]:
 
 
 def drop_long(
-    prompts: Sequence[Prompt], fits: Callable[[Prompt], bool], source: str
+    prompts: Sequence[Prompt],
+    fits: Callable[[Prompt], bool],
+    source: str,
+    cuts: Callable[[Prompt], bool] = lambda prompt: False,
 ) -> list[Prompt]:
-    """Drop the prompts that are too long; a warning counts them.
+    """Drop the prompts that are too long; warnings count them, and those that are cut.
 
     Args:
         prompts: of one file.
         fits: whether a prompt is short enough for the model.
         source: the file, for messages.
+        cuts: whether the model takes a prompt without its end.
 
     Raises:
         ConfigError: all are too long, or one has no layout at any length.
@@ -124,6 +129,9 @@ def drop_long(
             len(prompts) - len(kept),
             len(prompts),
         )
+    if cut := sum(map(cuts, kept)):
+        text = "%s: %d of %d prompts are cut, longer than the model takes (model.max_prompt_length)"
+        logger.warning(text, source, cut, len(kept))
     return kept
 
 
@@ -131,7 +139,8 @@ def _fits(prompt: Prompt, fits: Callable[[Prompt], bool]) -> bool:
     try:
         return fits(prompt)
     except ValueError as error:
-        raise ConfigError(f"{prompt.place or 'a prompt'}: {error}") from error
+        place = prompt.place or "a prompt"
+        raise ConfigError(str(error) if place in str(error) else f"{place}: {error}") from error
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
@@ -215,7 +224,8 @@ def _read_prompt(
     if data.system:
         system = {"role": "system", "content": data.system}
         messages = [system, user_message(text, len(images))]
-    id_, answer = row.get("id"), row.get("answer")
+    id_ = row.get("id")
+    answer, prefix = (_text_of(row, name, place) for name in ("answer", "assistant_prefill"))
     found = LazyImages([find_image(value, root, place) for value in images])
     return Prompt(
         default_id if id_ is None else str(id_),
@@ -223,11 +233,19 @@ def _read_prompt(
         text,
         messages,
         found or None,
-        answer=None if answer is None else str(answer),
+        answer=answer,
         metadata={k: v for k, v in row.items() if k not in (*PROMPT_PARTS, key, *IMAGE_KEYS)},
-        prefill=str(row.get("assistant_prefill") or ""),
+        prefill=prefix or "",
         place=place,
     )
+
+
+def _text_of(row: Mapping[str, Any], name: str, place: str) -> str | None:
+    try:
+        return None if row.get(name) is None else write_value(row[name], name)
+    except ValueError as error:
+        advice = f"Name the column of the text in data.columns, such as {{{name}: solution}}"
+        raise ConfigError(f"{place}: {error}. {advice}, or correct the row.") from error
 
 
 def _fill(template: str, row: dict[str, Any], place: str) -> str:

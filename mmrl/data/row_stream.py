@@ -68,7 +68,7 @@ class RowStream(Generic[T]):
         row = next(iter(open_rows(*self.source)), None)
         if row is None:
             raise ConfigError(f"'{self.source[0]}' has no rows.")
-        self.read(f"{self.source[0]}, row 0", read_row(row))
+        self.read(*read_row(row, f"{self.source[0]}, row 0"))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the present window begins."""
@@ -119,8 +119,7 @@ class RowStream(Generic[T]):
 
     def _read_rows(self) -> Iterator[tuple[str, Any]]:
         for row in self.iterator:
-            place = f"{self.source[0]}, row {self.row}"
             self.row += 1
-            yield place, read_row(row)
+            yield read_row(row, f"{self.source[0]}, row {self.row - 1}")
             if self.row % self.size == 0:
                 return

@@ -2,14 +2,15 @@
 or read in turn."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from mmrl.config import ConfigError
+from mmrl.config import ConfigError, check
 from mmrl.data.image_sources import find_image, find_image_root
 from mmrl.data.lazy_images import LazyImage
 from mmrl.data.row_stream import RowStream
+from mmrl.data.rows import read_rows
 from mmrl.data.stream import stream_rows
-from mmrl.objectives.columns import load_images, load_texts
 from mmrl.objectives.pairs_config import PairsConfig
 
 
@@ -30,23 +31,17 @@ class Pairs(Protocol):
 
 
 class StoredPairs:
-    """Pairs of parquet files, any of which can be read at any time."""
+    """Pairs of a file of rows, any of which can be read at any time."""
 
-    def __init__(self, config: PairsConfig, seed: int, source_column: str | None = None) -> None:
-        self.images = load_images(config.data, config.image_column)
-        self.texts, self.seed = load_texts(config.data, config.text_column), seed
-        self.sources = None if source_column is None else load_images(config.data, source_column)
+    def __init__(self, pairs: Sequence[Pair], seed: int) -> None:
+        self.pairs, self.seed = pairs, seed
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.pairs)
 
     def take(self, positions: range) -> list[Pair]:
         """The pairs at positions of the stream."""
-        rows = stream_rows(self.seed, positions, len(self))
-        texts = [self.texts[row] for row in rows]
-        sources = [None] * len(rows) if self.sources is None else self.sources.images(rows)
-        images = self.images.images(rows)
-        return [Pair(*pair) for pair in zip(images, texts, sources, strict=True)]
+        return [self.pairs[row] for row in stream_rows(self.seed, positions, len(self))]
 
 
 def open_pairs(
@@ -60,10 +55,8 @@ def open_pairs(
         source_column: of the image before an edit; None where the images are no edits.
 
     Raises:
-        NotHereError, ConfigError: see `load_images` and `mmrl.data.rows.open_rows`.
+        NotHereError, ConfigError: see `mmrl.data.rows.read_rows`; also a row that is no pair.
     """
-    if not config.streaming:
-        return StoredPairs(config, seed, source_column)
     root = find_image_root(config.data, None)
 
     def read(place: str, row: Any) -> Sequence[Pair]:
@@ -75,8 +68,17 @@ def open_pairs(
         image, *source = [find_image(v, root, place, "the folder of the data") for v in values]
         return [Pair(image, text, *source)]
 
-    source = config.data, config.data_config, config.data_split
-    return RowStream(source, read, seed, config.shuffle_buffer)
+    source = shards_of(config.data), config.data_config, config.data_split
+    if config.streaming:
+        return RowStream(source, read, seed, config.shuffle_buffer)
+    pairs = [pair for place, row in read_rows(*source) for pair in read(place, row)]
+    check(bool(pairs), f"{config.where}.data", config.data, "a file with a row")
+    return StoredPairs(pairs, seed)
+
+
+def shards_of(path: str) -> str:
+    """A folder of parquet files as the pattern of its files; other sources as they are."""
+    return f"{path}/*.parquet" if any(Path(path).glob("*.parquet")) else path
 
 
 def _read(row: Mapping[str, Any], key: str, config: PairsConfig, place: str) -> Any:

@@ -11,9 +11,8 @@ class PairsConfig(StreamConfig):
     """Where pairs of an image and a text are read from."""
 
     data: str = ""
-    """Training pairs, an image and its text per row: a parquet file or a folder of them. With
-    `streaming` also a WebDataset `.tar`, a pattern such as `shards/*.tar`, a folder of images, or a
-    hub data set."""
+    """Training pairs, an image and its text per row: a parquet file or a folder of them, a
+    WebDataset `.tar`, a pattern such as `shards/*.tar`, a folder of images, or a hub data set."""
     data_config: str | None = None
     """Configuration of a hub data set."""
     data_split: str | None = None
@@ -25,4 +24,4 @@ class PairsConfig(StreamConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.data != "", f"{self.where}.data", self.data, "the path of a parquet of pairs")
+        check(self.data != "", f"{self.where}.data", self.data, "a file or data set of pairs")

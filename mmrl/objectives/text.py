@@ -240,7 +240,8 @@ def _describe_columns(config: CompletionConfig) -> str:
         rows = open_rows(config.data, config.data_config, config.data_split)
         root = find_image_root(config.data, config.image_root, "objective.image_root")
         for row in rows.take(1):
-            read_pairs(read_row(row), f"{config.data}, row 0", config, root)
+            place, row = read_row(row, f"{config.data}, row 0")
+            read_pairs(row, place, config, root)
     except NotHereError:
         return f"completions of {config.data}, {UNCHECKED}"
     return f"completions of {config.data}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmrl.config import ConfigError
-from mmrl.data.formats import adapt_row, find_formats
+from mmrl.data.formats import adapt_row, find_formats, restore_nested
 from mmrl.data.image_sources import find_image, read_image_values
 from mmrl.data.lazy_images import LazyImages
 from mmrl.data.messages import IMAGE, Message, assign_images, message_text, read_messages
@@ -53,6 +53,7 @@ def read_pairs(
 
     if not isinstance(row, dict):
         raise ConfigError(f"{place} is not a mapping of columns but {type(row).__name__}.")
+    row = restore_nested(row)
     if config.format != "rows":
         advice = "Choose another format."
         row = adapt_row(row, config.format, place, f"{config.where}.format", advice)

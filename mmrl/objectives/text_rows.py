@@ -29,6 +29,7 @@ from mmrl.objectives.image_codes_config import ImageCodesConfig
 from mmrl.objectives.source_config import SourceConfig
 from mmrl.objectives.text_examples import Example
 from mmrl.objectives.text_pairs import Pair, read_pairs
+from mmrl.rewards.parsing.metadata import write_value
 from mmrl.types import Prompt
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,10 @@ def _build_example(
 ) -> Example:
     example, text, ends = _read_prompt(pair.given, place, layouts), pair.completion, []
     if isinstance(text, int | float) and not isinstance(text, bool):
-        text = str(text)
+        try:
+            text = write_value(text, f"'{config.completion_column}'")
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}.") from error
     if isinstance(text, str):
         text = layouts.text.tokenizer(text, add_special_tokens=False)["input_ids"]
         banned = layouts.image_to_text.banned if example.images and layouts.image_to_text else ()

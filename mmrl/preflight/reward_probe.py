@@ -12,6 +12,7 @@ from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from mmrl.config import NotHereError
+from mmrl.models.task_names import writes_images
 from mmrl.preflight.plan_page import Plan, cut
 from mmrl.preflight.probe_samples import ProbeSamples, cut_at_words
 from mmrl.rewards.registry.interface import CutsCompletions, Served, in_step
@@ -84,7 +85,7 @@ def probe_rewards(
             continue
         cutting = term.reward.cutting if isinstance(term.reward, CutsCompletions) else None
         check_chunks(cutting, task, f"{where}[{n}]")
-        check_prompts(term, prompts, max_failures)
+        check_prompts(term, prompts, max_failures, writes_images(task))
         problem = term.reward.ready() if isinstance(term.reward, Served) else ""
         scored = samples.samples if cutting is None else cut_at_words(samples.samples, cutting.size)
         if in_step(term.reward):
@@ -139,7 +140,8 @@ def _warnings(
 ) -> Iterator[str]:
     problems = [result for result in results if isinstance(result, Failure)]
     if problems:
-        yield f"failed on {len(problems)} of {len(results)}, first: {problems[0]}"
+        first = f"{problems[0]}{problems[0].place}"
+        yield f"failed on {len(problems)} of {len(results)}, first: {first}"
     known = [n for n, result in enumerate(results) if _score(result) is not None]
     if not known and len(problems) < len(results):
         yield "has no score for any of them; check that their metadata is what it reads"

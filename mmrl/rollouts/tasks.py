@@ -138,9 +138,9 @@ class Task:
         """
         config = self.config
         fits = partial(policy.fits, length=config.max_completion_length)
-        self.prompts = drop_long(self.prompts, fits, config.prompts)
+        self.prompts = drop_long(self.prompts, fits, config.prompts, policy.cuts)
         fits = partial(policy.fits, length=self.eval_length)
-        self.eval_prompts = drop_long(self.eval_prompts, fits, config.eval_prompts)
+        self.eval_prompts = drop_long(self.eval_prompts, fits, config.eval_prompts, policy.cuts)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -171,8 +171,8 @@ class Task:
             ConfigError, FileNotFoundError, ValueError: a reward that cannot be built, or a prompt
                 that one cannot score.
         """
-        self.scorer.check(self.prompts)
-        self.eval_scorer.check(self.eval_prompts)
+        for scorer, shown in ((self.scorer, self.prompts), (self.eval_scorer, self.eval_prompts)):
+            scorer.check(shown, writes_images(self.config.task))
         self._check_chunks()
         _ = self.diversity  # its checkpoints, if there are any, are read here
         return self.scorer, self.eval_scorer

@@ -1,10 +1,15 @@
-"""Chat templates of a user: Jinja files in the place of the template of a tokenizer."""
+"""Chat templates of tokenizers, and those of a user: Jinja files in their place."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
+ERRORS = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError)
+"""What a template raises, by itself or because a message is not as it expects."""
 TRIAL = [[{"role": "user", "content": "a question"}]]
 
 
@@ -28,7 +33,7 @@ def read_template(path: str | Path) -> str:
         [text], _ = render_jinja_template(TRIAL, chat_template=source, add_generation_prompt=True)
     except UnicodeDecodeError as error:
         raise ValueError(f"{named}, which is not UTF-8 text ({error})") from error
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except ERRORS as error:
         line = getattr(error, "lineno", None)
         raise ValueError(
             f"{named}, which cannot be rendered{f' (line {line})' if line else ''}: {error}. It"
@@ -37,3 +42,25 @@ def read_template(path: str | Path) -> str:
     if TRIAL[0][0]["content"] not in text:
         raise ValueError(f"{named}, which leaves out what the message of a user says")
     return source
+
+
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], place: str
+) -> str:
+    """The text of messages through the chat template, up to where the answer begins.
+
+    Raises:
+        ValueError: the template does not take them; names the place.
+    """
+    try:
+        return str(
+            tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, tokenize=False
+            )
+        )
+    except ERRORS as error:
+        roles = ", ".join(str(message["role"]) for message in messages)
+        raise ValueError(
+            f"{place}: the chat template refuses its messages ({roles}): {error}. Change them, such"
+            " as by leaving out the system message, or give another model.chat_template."
+        ) from error

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models.layouts.chat_templates import render_chat
 from mmrl.types import Prompt
 
 MARK = "<image>"
@@ -40,8 +41,7 @@ def render(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, system: str) -> s
         {**message, "content": join_parts(words)}
         for message, words in zip(messages, parts, strict=True)
     ]
-    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return f"{text}{prompt.prefill}"
+    return f"{render_chat(tokenizer, messages, prompt.place or prompt.id)}{prompt.prefill}"
 
 
 def without_images(prompt: Prompt) -> Prompt:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mmrl.models.layouts.chat_templates import render_chat
 from mmrl.models.layouts.layout_config import MAX_COMPLETION_LENGTH, BlockAlignment
 from mmrl.types import Canvas, Prompt
 
@@ -68,9 +69,7 @@ class TextLayout:
         if messages is not None:
             if not chat:
                 raise ValueError(f"prompt {prompt.id!r} has messages, the tokenizer no template")
-            text = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=False
-            )
+            text = render_chat(self.tokenizer, messages, prompt.place or prompt.id)
         given = f"{text}{prompt.prefill}"
         return list(self.tokenizer(given, add_special_tokens=False)["input_ids"])
 

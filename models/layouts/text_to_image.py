@@ -77,6 +77,13 @@ class TextToImage:
         """Every prompt fits: longer ones are cut, as in the public layouts."""
         return True
 
+    def cuts(self, prompt: Prompt) -> bool:
+        """Whether the row leaves out the end of a prompt: it is the same without a letter of it."""
+        whole, shorter = prompt.text.rstrip(), prompt.text.rstrip()[:-1]
+        masks = self._masks(1, None)
+        rows = [self.rows.text_to_image([text], masks)[0] for text in (whole, shorter)]
+        return torch.equal(*rows)
+
     def canvas(self, prompts: Sequence[Prompt], length: int | None = None) -> Canvas:
         """B prompts -> canvas with n masked positions and its unconditional twin.
 

@@ -140,7 +140,7 @@ def check_metadata(
     """
     if metadata.get("tag") not in tags:
         raise ValueError(f"Unknown tag {metadata.get('tag')!r}; allowed are {', '.join(tags)}.")
-    include, exclude = metadata.get("include"), metadata.get("exclude", [])
+    include, exclude = metadata.get("include"), metadata.get("exclude") or []
     if not include:
         raise ValueError(f"include={include!r} must be a list of at least one clause.")
     check_clauses("include", include)

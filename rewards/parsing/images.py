@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+import numpy as np
 from PIL import Image
 
+from mmrl.config import ConfigError
 from mmrl.types import Sample
 
 T = TypeVar("T")
 
+_TIFF_BITS, _TIFF_PHOTOMETRIC = 258, 262
 
 OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
 OPENAI_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -38,12 +41,35 @@ def image_of(sample: Sample, reward: str) -> Image.Image:
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """Any PIL image in mode RGB; transparent parts show white, as on a page."""
+    """Any PIL image in mode RGB, of prompts, completions and requests alike.
+
+    16 bits are scaled to 8 (Pillow's own conversion clips them), and transparent parts show white,
+    as on a page.
+
+    Raises:
+        ConfigError: samples without a defined white (32 bits, floats).
+    """
+    image = _eight_bits(image)
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         page = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(page, layer).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scale 16-bit grey to 8 bits, the largest value to 255; others are returned as they are."""
+    if image.mode in ("I", "F") and image.format not in (None, "PNG"):
+        raise ConfigError("has samples of 32 bits, without a defined white. Save it with 8 or 16.")
+    if not image.mode.startswith("I;16") and (image.mode, image.format) != ("I", "PNG"):
+        return image  # without a file, 32 bits are those of Pillow, which hold 8
+    values, tags = np.asarray(image).astype(np.uint32), getattr(image, "tag_v2", {})
+    largest = 2 ** tags.get(_TIFF_BITS, (16,))[0] - 1
+    scaled = (values * 255 + largest // 2) // largest
+    if tags.get(_TIFF_PHOTOMETRIC) == 0:  # 0 is white; Pillow inverts 8 bits only
+        scaled = 255 - scaled
+    scaled[values == image.info.get("transparency", -1)] = 255
+    return Image.fromarray(scaled.astype(np.uint8))
 
 
 class Files(Generic[T]):

@@ -1,9 +1,24 @@
 """Reads completion and metadata of a sample for text rewards, with errors that name the sample."""
 
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from mmrl.types import Sample
+
+
+def write_value(value: Any, name: str) -> str:
+    """A text as it is, or a number with all its digits: 0.00001, and not 1e-05.
+
+    Raises:
+        ValueError: it is neither, or not finite; says which, under `name`.
+    """
+    if isinstance(value, int | str):
+        return str(value)
+    if isinstance(value, float | Decimal) and math.isfinite(value):
+        return format(Decimal(repr(value)) if isinstance(value, float) else value, "f")
+    raise ValueError(f"{name} is {value!r}; it must be a text or a finite number")
 
 
 def read_values(

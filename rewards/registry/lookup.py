@@ -49,12 +49,12 @@ def reward_class(name: str, where: str = "reward.name") -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, Any]:
+def check_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> dict[str, Any]:
     """Check an entry `{name: …, option: …}` without building the reward.
 
     Args:
-        entry: the name (or from Python a callable under `reward`), the options of that reward, and
-            possibly the keys in `TERM_KEYS`.
+        entry: a name, or a mapping of the name (or from Python a callable under `reward`), the
+            options of that reward, and possibly the keys in `TERM_KEYS`.
         where: dotted key of the entry, for messages.
 
     Returns:
@@ -68,7 +68,7 @@ def check_reward(entry: Mapping[str, Any], where: str = "reward") -> dict[str, A
     return check(found, options, where)
 
 
-def build_reward(entry: Mapping[str, Any], where: str = "reward") -> Reward:
+def build_reward(entry: Mapping[str, Any] | str, where: str = "reward") -> Reward:
     """Build the reward an entry describes; what the call returns are raw scores.
 
     Args:
@@ -98,9 +98,13 @@ def options_of(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(
-    entry: Mapping[str, Any], where: str
+    entry: Mapping[str, Any] | str, where: str
 ) -> tuple[Any, dict[str, Any], Callable[..., dict[str, Any]]]:
     """The class or function of an entry, its options as they are written, and their check."""
+    if isinstance(entry, str):
+        entry = {"name": entry}
+    elif not isinstance(entry, Mapping):
+        raise ConfigError(f"{where} is {entry!r}; it must be a name or an entry, {{name: …}}.")
     name, options = entry.get("name"), options_of(entry)
     if "reward" in entry:
         return entry["reward"], options, check_own_options

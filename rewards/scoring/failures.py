@@ -46,7 +46,7 @@ class Failures:
         """
         key, done = column.term.key, len(column.results)
         new = slice(column.counted, done)
-        column.counted, before = done, column.failures
+        column.counted, before, logged = done, column.failures, None
         for sample, problem in zip(samples[new], column.results[new], strict=True):
             if not isinstance(problem, Failure):
                 continue
@@ -55,7 +55,9 @@ class Failures:
             column.first = column.first if column.failures else (line, problem.error)
             column.failures += 1
             self.counts[key] += 1
-            logger.warning("reward %s failed on %s", key, line)
+            if problem is not logged:  # one of a call is that of all its samples
+                logger.warning("reward %s failed on %s%s", key, line, problem.place)
+            logged = problem
         if column.failures > before and self._is_above_limit(column, expected):
             raise RewardError(
                 f"reward {key!r} failed on {column.failures} of {done} samples"

@@ -1,12 +1,16 @@
 """Checks what rewards return: scores, scores of chunks, None, or a problem."""
 
-import math
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
+import mmrl
 from mmrl.types import Sample
+
+_PACKAGE, _CALLER = str(Path(mmrl.__file__).parent), str(Path("scoring", "scorer.py"))
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,25 @@ class Failure:
 
     def __str__(self) -> str:
         return self.reason
+
+    @property
+    def place(self) -> str:
+        """File and line of the user's own reward that raised; empty for others."""
+        found = traceback.extract_tb(self.error.__traceback__ if self.error else None)
+        frames = [frame for frame in found if not frame.filename.endswith(_CALLER)]
+        if not frames or frames[0].filename.startswith(_PACKAGE):
+            return ""
+        own = [frame for frame in frames if frame.filename == frames[0].filename]
+        return f" ({own[-1].filename}, line {own[-1].lineno})"
+
+
+LARGEST = 1e36
+"""Largest score and contribution; sums over rewards and chunks then stay finite in float32."""
+
+
+def is_bounded(number: Any) -> bool:
+    """Whether a number is finite and at most `LARGEST`; also for whole numbers no float holds."""
+    return -LARGEST <= number <= LARGEST
 
 
 Result = float | list[float] | None | Failure
@@ -62,4 +85,6 @@ def _number(score: Any) -> float | None | Failure:
     if isinstance(score, bool) or not isinstance(score, Real):
         advice = "; write float(…)" if isinstance(score, bool) else ""
         return Failure(f"returned {score!r}, which is not a number{advice}")
-    return float(score) if math.isfinite(score) else Failure(f"returned {float(score)}")
+    if is_bounded(score):
+        return float(score)
+    return Failure(f"returned {score}; a score is finite and at most {LARGEST:g}")

@@ -9,7 +9,7 @@ from mmrl.config import ConfigError
 from mmrl.rewards import PartialFailure
 from mmrl.rewards.http import stop
 from mmrl.rewards.http.errors import Unreachable
-from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Served
+from mmrl.rewards.registry.interface import ChecksMetadata, CutsCompletions, Described, Served
 from mmrl.rewards.scoring.column import Column
 from mmrl.rewards.scoring.failures import Failures
 from mmrl.rewards.scoring.overlap import Overlap
@@ -65,10 +65,10 @@ class Scorer:
         self.cutting = _cutting(self.terms)
         self.overlap: Overlap | None = None
 
-    def check(self, prompts: Sequence[Prompt]) -> None:
+    def check(self, prompts: Sequence[Prompt], images: bool | None = None) -> None:
         """Check prompts with every reward (`check_prompts`), and log rewards that are not ready."""
         for term in self.terms:
-            check_prompts(term, prompts, self.max_failures)
+            check_prompts(term, prompts, self.max_failures, images)
             problem = term.reward.ready() if isinstance(term.reward, Served) else ""
             if problem:
                 logger.warning("reward %s could not score now: %s", term.key, problem)
@@ -96,9 +96,9 @@ class Scorer:
     def attempt(self, term: Term, batch: list[Sample]) -> list[Result]:
         """Call a reward; a failure is a `Failure` in place of a score, and is not counted here."""
         try:
-            return validate(self._call(term, batch), batch)
+            found = validate(self._call(term, batch), batch)
         except PartialFailure as failure:
-            return validate(failure.results, batch)
+            found = validate(failure.results, batch)
         except Exception as error:  # a reward may be the user's code and raise anything
             unreachable = isinstance(error, NETWORK_ERRORS)
             if len(batch) > 1 and self.max_failures > 0 and not unreachable:
@@ -107,6 +107,7 @@ class Scorer:
             logger.debug("reward %s raised", term.key, exc_info=True)
             together = f", called with {len(batch)} samples" if len(batch) > 1 else ""
             return [Failure(f"raised {error!r}{together}", error)] * len(batch)
+        return [term.weigh(result) for result in found]
 
     def _call(self, term: Term, batch: list[Sample]) -> Any:
         for attempt in range(self.retries):
@@ -121,13 +122,29 @@ class Scorer:
         return term.reward(batch)
 
 
-def check_prompts(term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0) -> None:
+def check_prompts(
+    term: Term, prompts: Sequence[Prompt], max_failures: float = 0.0, images: bool | None = None
+) -> None:
     """Let a reward check the metadata of prompts, if it can. Bad ones are logged if failures are
     allowed.
 
+    Args:
+        term: the reward.
+        prompts: of one task.
+        max_failures: see `Scorer`.
+        images: whether completions of the task are images; None where that is not known.
+
     Raises:
-        ConfigError: names a prompt that cannot be scored; no failure is allowed.
+        ConfigError: names a prompt that cannot be scored, and no failure is allowed; or completions
+            of the task are not what the reward scores.
     """
+    needs = term.reward.needs if isinstance(term.reward, Described) else ()
+    if images is not None and ("completion" if images else "images") in needs:
+        kinds = ("texts", "images") if images else ("images", "texts")
+        raise ConfigError(
+            f"the reward {term.key!r} scores {kinds[0]}, and completions of this task are"
+            f" {kinds[1]}. Leave it out, or give it to a task of {kinds[0]}."
+        )
     if not isinstance(term.reward, ChecksMetadata):
         return
     problems: list[str] = []

@@ -1,6 +1,5 @@
 """One reward of a weighted sum: its configuration entry, checked and built."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -9,6 +8,7 @@ from typing import Any
 from mmrl.config import ConfigError
 from mmrl.rewards import Reward, build_reward, check_reward
 from mmrl.rewards.registry.lookup import is_own
+from mmrl.rewards.scoring.returned import LARGEST, Failure, Result, is_bounded
 
 
 @dataclass
@@ -20,6 +20,15 @@ class Term:
     weight: float = 1.0
     scale: float = 1.0
     offset: float = 0.0
+
+    def weigh(self, result: Result) -> Result:
+        """A result, or the failure that what it adds to the total is too large."""
+        scores = result if isinstance(result, list) else [result]
+        for score in scores:
+            if isinstance(score, float) and not is_bounded(self.contribution(score)):
+                made = f"weight, scale and offset make that {self.contribution(score):g}"
+                return Failure(f"returned {score:g}, and {made}; at most {LARGEST:g} is summed")
+        return result
 
     def contribution(self, score: float) -> float:
         """What a raw score adds to the total."""
@@ -79,5 +88,5 @@ def key_of(entry: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any, key: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{key} is {value!r}; it must be a finite number.")
+    if isinstance(value, bool) or not isinstance(value, Real) or not is_bounded(value):
+        raise ValueError(f"{key} is {value!r}; it must be a finite number of at most {LARGEST:g}.")

@@ -4,17 +4,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from mmrl.rewards import Reward, build_reward, reward_class
+from mmrl.rewards import build_reward, reward_class
 from mmrl.rewards.networks.placement import resolve_device
-from mmrl.rewards.registry.interface import ChecksMetadata, Described
-from mmrl.rewards.scoring.scorer import NETWORK_ERRORS, validate
+from mmrl.rewards.registry.interface import Described
 from mmrl.rewards.server.batching import Full, Outcome, Queue
 from mmrl.rewards.server.metrics import Metrics
 from mmrl.rewards.server.refusal import Refusal
-from mmrl.rewards.server.server_config import ServedEntry
+from mmrl.rewards.server.server_config import Limits, ServedEntry
+from mmrl.rewards.server.text_process import TextProcess, error_text, score_samples
 from mmrl.rewards.server.wire import Problem, RewardHealth, Status
 from mmrl.types import Sample
 
@@ -29,18 +30,16 @@ class RewardWorker:
 
     Args:
         entry: the reward and how it is served.
-        max_waiting: samples that may wait for it.
+        limits: of the server.
         metrics: of the server.
     """
 
-    def __init__(self, entry: ServedEntry, max_waiting: int, metrics: Metrics) -> None:
-        self.entry, self.metrics = entry, metrics
-        self.queue = Queue(
-            entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000, max_waiting
-        )
+    def __init__(self, entry: ServedEntry, limits: Limits, metrics: Metrics) -> None:
+        self.entry, self.metrics, self.text_seconds = entry, metrics, limits.text_seconds
+        size, latency = entry.serving.max_batch_size, entry.serving.max_latency_ms / 1000
+        self.queue = Queue(size, latency, limits.max_waiting)
         self.status: Status = "loading"
         self.error: str | None = None
-        self.reward: Reward | None = None
         self.device = str(entry.options.get("device", "cpu"))
         described = reward_class(entry.options["name"])
         self.needs = described.needs if isinstance(described, Described) else ()
@@ -69,11 +68,6 @@ class RewardWorker:
             kind = "a text" if is_text else "an image"
             reason = f"{self.entry.key} needs {', '.join(self.needs)}; this completion is {kind}."
             return Problem(code="wrong_input", message=reason)
-        if isinstance(self.reward, ChecksMetadata):
-            try:
-                self.reward.check(sample.metadata)
-            except Exception as error:  # metadata is anything, and a check is the user's code
-                return Problem(code="bad_metadata", message=_text(error))
         return None
 
     async def score(self, samples: Sequence[Sample], seconds: float) -> list[Outcome]:
@@ -114,42 +108,27 @@ class RewardWorker:
         try:
             started = time.monotonic()
             with _LOADING:
-                self.reward = build_reward(self._options(), self.entry.key)
+                score = self._build()
         except BaseException as error:  # otherwise the reward would be `loading` for ever
-            self.status, self.error = "failed", _text(error)
+            self.status, self.error = "failed", error_text(error)
             logger.exception("reward not loaded", extra={"fields": {"reward": self.entry.key}})
             return
-        if isinstance(self.reward, Described):  # an option may change what it reads
-            self.needs = self.reward.needs
         self.status = "ok"
         seconds = round(time.monotonic() - started, 3)
         fields = {"reward": self.entry.key, "version": self.entry.version, "seconds": seconds}
         logger.info("reward loaded", extra={"fields": fields})
         for batch in self.queue.batches():
             with self.metrics.batch(self.entry.key, len(batch)):
-                found = score_samples(self.reward, [ticket.samples[n] for ticket, n in batch])
+                found = score([ticket.samples[n] for ticket, n in batch])
             for (ticket, n), outcome in zip(batch, found, strict=True):
                 ticket.settle(n, outcome)
 
-
-def score_samples(reward: Reward, samples: list[Sample]) -> list[Outcome]:
-    """Score a batch; if the reward raises, score each sample alone, so that only some fail."""
-    try:
-        scores = validate(reward(samples), samples)
-    except NETWORK_ERRORS as error:
-        return [Problem(code="unreachable", message=_text(error))] * len(samples)
-    except (Exception, SystemExit) as error:  # a reward is the user's code
-        if len(samples) > 1:
-            return [score_samples(reward, [sample])[0] for sample in samples]
-        return [Problem(code="reward_failed", message=_text(error))]
-    return [
-        score
-        if score is None or isinstance(score, float)
-        else Problem(code="no_score", message=f"The reward {score}.")
-        for score in scores
-    ]
-
-
-def _text(error: BaseException) -> str:
-    """An error as valid Unicode, which file names in it may not be."""
-    return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()
+    def _build(self) -> Callable[[list[Sample]], list[Outcome]]:
+        """Build the reward: of texts in a process, unless it ends what it waits for by itself."""
+        found = reward_class(self.entry.options["name"])
+        if "images" not in self.needs and not getattr(found, "limits_itself", False):
+            return TextProcess(self._options(), self.entry.key, self.text_seconds).score
+        reward = build_reward(self._options(), self.entry.key)
+        if isinstance(reward, Described):  # an option may change what it reads
+            self.needs = reward.needs
+        return partial(score_samples, reward)

@@ -43,7 +43,7 @@ class ScoringService:
         self.budget = Budget(config.limits.memory)
         self.metrics = Metrics(lambda: self.budget.held)
         self.rewards = {
-            entry.key: RewardWorker(entry, config.limits.max_waiting, self.metrics)
+            entry.key: RewardWorker(entry, config.limits, self.metrics)
             for entry in config.entries()
         }
         self.repeats = Repeats()

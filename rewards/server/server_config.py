@@ -39,6 +39,10 @@ class Limits:
     pixel."""
     max_waiting: int = 4096
     """Waiting items of one reward."""
+    text_seconds: float = 30.0
+    """Seconds for the score of a text by a reward that computes it itself. A text that takes longer
+    fails with `timeout`, and the others of its batch are scored. `code` and `judge` have limits of
+    their own."""
     body_seconds: float = 30.0
     """Seconds for sending a body."""
     header_seconds: float = 10.0

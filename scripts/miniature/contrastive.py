@@ -22,10 +22,10 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmrl.data.stream import stream_positions, stream_rows
-from mmrl.objectives.columns import ImageRows, load_images
 from mmrl.randomness import generator
 from scripts.miniature.captions import draw_near_miss, load_captions
 from scripts.miniature.clip_network import new_clip, save_clip, train_tokenizer
+from scripts.miniature.columns import ImageRows, load_images
 from scripts.miniature.contrastive_config import ContrastiveConfig
 
 MAX_SCALE = 100.0

@@ -22,9 +22,9 @@ from mmrl.data.stream import stream_positions, stream_rows
 from mmrl.models.image_tokenizers.image_tokenizer import load_vq, outline_vq, save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
 from mmrl.models.layouts.text_to_image import to_images
-from mmrl.objectives.columns import load_images
 from mmrl.objectives.objective import find_outline
 from mmrl.run.image_grid import Cell, page, stack
+from scripts.miniature.columns import load_images
 from scripts.miniature.reconstruction_config import ReconstructionConfig
 from scripts.miniature.tokenizer_start import restrict_to_patches, whiten_bits
 

@@ -12,8 +12,8 @@ from PIL import Image
 from safetensors import safe_open
 
 from mmrl.models import load_vq
+from mmrl.models.layouts.pixels import image_to_pixels
 from mmrl.models.layouts.text_to_image import to_images
-from mmrl.objectives.columns import image_to_pixels
 from mmrl.rewards.shapes import verify
 from tests import by_path
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmrl.data.prompts import drop_long
 from mmrl.models import Policy, load_policy
 from mmrl.models.image_tokenizers.image_tokenizer import save_vq
 from mmrl.models.image_tokenizers.magvit import MagvitConfig, MagvitV2
@@ -17,6 +18,7 @@ from mmrl.pretrained.checks import check_checkpoints
 from mmrl.pretrained.model_config import ModelConfig
 from mmrl.types import Canvas, Prompt
 from tests.models.networks import LEVELS, small_network
+from tests.models.small_policies import small_policy
 
 TEXTS = ["a cat", "two big dogs"]
 PROMPTS = [Prompt(str(i), "text_to_image", text) for i, text in enumerate(TEXTS)]
@@ -214,3 +216,18 @@ def test_a_tokenizer_of_another_checkpoint_is_refused_before_weights_load(
         with pytest.raises(ValueError, match=named[damage]) as raised:
             check()
         assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize(("family", "words"), [("mmada", 20), ("lumina", 200), ("amused", 5)])
+def test_prompts_of_images_that_lose_their_end_are_counted(
+    family: str, words: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    try:
+        policy = small_policy(family)
+    except ImportError:
+        pytest.skip(f"{family} needs a package that is not installed")
+    texts = ["red", "red red ", " ".join(["red"] * words)]
+    prompts = [Prompt(text, "text_to_image", text) for text in texts]
+    assert [policy.cuts(prompt) for prompt in prompts] == [False, False, True]
+    assert drop_long(prompts, policy.fits, "rows.jsonl", policy.cuts) == prompts
+    assert "rows.jsonl: 1 of 3 prompts are cut" in caplog.text

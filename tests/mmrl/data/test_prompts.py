@@ -249,7 +249,7 @@ def test_a_tsv_and_a_csv_hold_images_of_any_length(tmp_path: Path) -> None:
 def test_a_csv_that_python_cannot_read_is_refused_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmrl.data.rows.MAX_FIELD", 9)
+    monkeypatch.setattr("mmrl.data.file_rows.MAX_FIELD", 9)
     (tmp_path / "x.csv").write_text("prompt,answer\na,b\n" + "c" * 20 + ",d\n")
     with pytest.raises(ConfigError, match=r"x\.csv', line 3 cannot be read: field larger than"):
         load_prompts(str(tmp_path / "x.csv"), "text")

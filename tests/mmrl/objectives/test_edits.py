@@ -108,7 +108,7 @@ def test_settings_of_edits_are_named(pairs: Path) -> None:
         MaskedConfig(**options(pairs, shares={"text_to_image": 1.0}))
     with pytest.raises(ConfigError, match=r"objective\.edits\.data is ''"):
         EditsConfig()
-    with pytest.raises(ConfigError, match="has no column 'before'"):
+    with pytest.raises(ConfigError, match="row 0 has no 'before'"):
         rows_of(pairs, edits=EditsConfig(data=str(pairs), source_column="before"))
 
 

@@ -90,7 +90,9 @@ def test_a_missing_column_is_named_before_weights_load(data: Path, folder: Path)
         Masked.outline(config)
     trained = completions(data, **STREAM)
     wrong = type(trained.config)(**{**vars(trained.config), "completion_column": "response"})
-    with pytest.raises(ConfigError, match="row 0 has neither 'messages' nor 'response'"):
+    with pytest.raises(
+        ConfigError, match="rows.jsonl, line 1 has neither 'messages' nor 'response'"
+    ):
         Completions.outline(wrong)
 
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from mmrl.config import ConfigError, load_config
+from mmrl.data.prompts import drop_long
 from mmrl.models import load_policy
 from mmrl.models.layouts.chat_templates import read_template
 from mmrl.pretrained.checks import check_checkpoints
@@ -100,3 +102,28 @@ def test_a_missing_file_is_named_before_anything_loads(tmp_path: Path, checkpoin
         check_checkpoints(ModelConfig(path=str(checkpoint), vq=None, chat_template=gone))
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_policy(checkpoint, vq=None, chat_template=gone)
+
+
+REFUSES = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}" + TEMPLATE
+)
+
+
+def test_a_template_that_refuses_a_message_is_one_line_that_names_the_row(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "chat.jinja").write_text(REFUSES)
+    policy = load_policy(checkpoint, chat_template=str(tmp_path / "chat.jinja"))
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
+    image = Image.new("RGB", (8, 8))
+    for prompt in (
+        Prompt("7", "text", "1+1?", turns, place="rows.jsonl, line 7"),
+        Prompt("7", "image_to_text", "1+1?", turns, [image], place="rows.jsonl, line 7"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            drop_long([prompt], policy.fits, "rows.jsonl")
+        said = str(caught.value)
+        assert said.startswith("rows.jsonl, line 7: the chat template refuses its messages (system")
+        assert "System role not supported" in said and said.count("line 7") == 1
+        assert "\n" not in said

@@ -74,6 +74,22 @@ def test_prompts_that_a_reward_cannot_score_are_named_or_where_failures_are_allo
     assert "f, line 2 cannot be scored" in caplog.text
 
 
+@pytest.mark.parametrize(("name", "images"), [("jpeg", False), ("math", True), ("shapes", False)])
+def test_a_reward_of_the_other_kind_of_completions_is_refused_before_any_is_sampled(
+    name: str, images: bool
+) -> None:
+    Scorer([{"name": name}]).check([], not images)
+    with pytest.raises(ConfigError, match=rf"the reward '{name}' scores .*give it to a task of"):
+        Scorer([{"name": name}]).check([], images)
+
+
+def test_a_bare_name_is_a_reward_and_anything_else_is_refused() -> None:
+    assert build_reward("sudoku")([Sample("p", "x")]) == [None]
+    for wrong in (7, None, ["jpeg"]):
+        with pytest.raises(ConfigError, match="it must be a name or an entry, {name: …}"):
+            build_reward(wrong)  # type: ignore[arg-type]
+
+
 def test_a_reward_that_checks_nothing_takes_every_prompt() -> None:
     Scorer([entry("length", length)]).check([Prompt("0", "text", "?")])
 
@@ -118,6 +134,55 @@ def test_a_share_counts_per_call_and_a_number_counts_over_the_run() -> None:
     number.score(SAMPLES)
     with pytest.raises(RewardError, match="3 in this run"):
         number.score(SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("score", "numbers"),
+    [
+        (3e39, {}),
+        (-1e37, {}),
+        (10**400, {}),
+        (1e30, {"scale": 1e10}),
+        (1.0, {"scale": 1e30, "weight": -1e30}),
+        (0.0, {"offset": 1e36, "weight": 2.0}),
+        ([1e30, 0.0], {"scale": 1e10}),
+    ],
+)
+def test_what_float32_cannot_sum_is_a_failure_of_its_sample(score: Any, numbers: dict) -> None:
+    chunks = (Chunk(0, "", "a"), Chunk(1, "a", "b"))
+    samples = [Sample("p", "ab", chunks=chunks), Sample("q", "")]
+    bad = {**entry("bad", lambda batch: [score if s.prompt == "p" else None for s in batch])}
+    scores = Scorer([{**bad, **numbers}], max_failures=1).score(samples)
+    assert scores.failed["bad"] == [True, False] and scores.total == [None, None]
+    with pytest.raises(RewardError, match=r"'p': returned .*at most 1e\+36"):
+        Scorer([{**bad, **numbers}]).score(samples)
+
+
+@pytest.mark.parametrize("key", ["weight", "scale", "offset"])
+def test_numbers_of_the_sum_that_float32_cannot_hold_are_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=rf"\.{key} is 1e\+300; .* at most 1e\+36"):
+        Scorer([{**entry("length", length), key: 1e300}])
+
+
+def raises(samples: list[Sample]) -> list[float]:
+    return [_inner(sample) for sample in samples]
+
+
+def _inner(sample: Sample) -> float:
+    return sample.metadata["nowhere"]
+
+
+def test_a_reward_of_the_user_that_raises_shows_its_file_and_line_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(RewardError, match="raised KeyError"):
+        Scorer([entry("own", raises)]).score(SAMPLES)
+    line = _inner.__code__.co_firstlineno + 1
+    assert caplog.text.count(f"({__file__}, line {line})") == 1 == len(caplog.records)
+    caplog.clear()
+    with pytest.raises(RewardError, match="raised ValueError"):
+        Scorer([{"name": "jpeg"}]).score(SAMPLES)
+    assert ", line " not in caplog.text
 
 
 @pytest.mark.parametrize("scores", [[1.0], [1.0] * 5, None, 1.0])

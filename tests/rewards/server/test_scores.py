@@ -13,9 +13,9 @@ from PIL import Image
 
 from mmrl.rewards import Reward, build_reward
 from mmrl.rewards.server.request_memory import Budget
-from mmrl.rewards.server.reward_worker import score_samples
 from mmrl.rewards.server.samples import build_samples
 from mmrl.rewards.server.server_config import Limits
+from mmrl.rewards.server.text_process import score_samples
 from mmrl.rewards.server.wire import MAX_TEXT, Item, ItemScore, Problem, ScoreResponse, read_request
 from mmrl.types import Sample
 from tests.rewards.rounding import up_to_rounding

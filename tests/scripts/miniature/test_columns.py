@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.data.lazy_images import MAX_PIXELS
-from mmrl.objectives.columns import load_images
+from scripts.miniature.columns import load_images
 
 RED, WHITE = (1.0, -1.0, -1.0), (1.0, 1.0, 1.0)
 
@@ -67,7 +67,7 @@ def test_whatever_wrote_an_image_it_is_shown_right(tmp_path: Path, plain: bool) 
         (saved(Image.new("RGB", (64, 64), "red"))[:-30], "cannot be read"),
         (b"no image", "cannot be read"),
         (saved(Image.new("1", (2**13 + 1, 2**13))), f"larger than the {MAX_PIXELS:,} pixels"),
-        (None, "None is no image"),
+        (None, "has no image in 'image'"),
     ],
     ids=["cut-off", "text", "bomb", "null"],
 )
@@ -76,10 +76,8 @@ def test_an_image_that_cannot_be_read_is_refused_with_its_row(
 ) -> None:
     fine = saved(Image.new("RGB", (8, 8), "red"))
     path = written(tmp_path, [fine, value], plain=True)
-    images = load_images(path, "image", 4)
-    assert colours(images.pixels([0])) == [RED]
     with pytest.raises(ConfigError, match=rf"pairs\.parquet, row 1.*{said}"):
-        images.pixels([0, 1])
+        load_images(path, "image", 4).pixels([0, 1])
 
 
 def test_a_path_in_a_row_leads_nowhere_but_below_the_folder_of_the_file(tmp_path: Path) -> None:
@@ -90,7 +88,5 @@ def test_a_path_in_a_row_leads_nowhere_but_below_the_folder_of_the_file(tmp_path
     rows = [{"bytes": None, "path": name} for name in ("red.png", "../red.png")]
     kind = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
     pq.write_table(pyarrow.table({"image": pyarrow.array(rows, kind)}), folder / "x.parquet")
-    images = load_images(str(folder), "image", 4)
-    assert colours(images.pixels([0])) == [RED]
     with pytest.raises(ConfigError, match=r"row 1: '\.\./red\.png' leads out of"):
-        images.pixels([1])
+        load_images(str(folder), "image", 4)

@@ -1,0 +1,230 @@
+"""The same rows are the same prompts and examples, whatever file or data set they come from."""
+
+import csv
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import load_dataset
+
+from mmrl.config import ConfigError
+from mmrl.data.prompts import load_prompts
+from mmrl.data.rows import open_rows, read_row, read_rows
+from mmrl.objectives.source_config import SourceConfig
+from mmrl.objectives.text_pairs import read_pairs
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def parts(text: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text}]
+
+
+def turns(*contents: Any) -> list[dict[str, Any]]:
+    return [
+        {"role": ("user", "assistant")[n % 2], "content": content}
+        for n, content in enumerate(contents)
+    ]
+
+
+TABLES: dict[str, list[dict[str, Any]]] = {
+    "answers": [
+        {"id": str(n), "prompt": f"{n}?", "answer": answer, "choices": choices}
+        for n, (answer, choices) in enumerate(
+            [
+                ("0204", None),
+                ("None", ["NA", "null", "None", "007"]),
+                ("NA", None),
+                ("null", ["1", "01", "1.0"]),
+                ("1e5", None),
+                ("[3, 5)", None),
+                ("[3, 5]", None),
+                (" true", None),
+            ]
+        )
+    ],
+    "geneval": [
+        {"id": "a", "tag": "colors", "prompt": "a", "include": [{"class": "bird", "count": 1}]},
+        {
+            "id": "b",
+            "tag": "position",
+            "prompt": "b",
+            "include": [
+                {"class": "dog", "count": 1, "color": "red"},
+                {"class": "cat", "count": 2, "color": None, "position": ["left of", 0]},
+            ],
+            "exclude": [{"class": "dog", "count": 2}],
+        },
+        {"id": "c", "tag": "counting", "prompt": "c", "include": [{"class": "car", "count": 3}]},
+    ],
+    "chats": [
+        {"id": "a", "messages": turns(parts("2+3?"), "It is 5.")},
+        {"id": "b", "messages": turns("2+4?", parts("It is 6."))},
+        {"id": "c", "messages": turns("007", "1e5", "null", "True")},
+    ],
+}
+PROMPTS = {
+    "answers": TABLES["answers"],
+    "geneval": TABLES["geneval"],
+    "chats": [{**row, "messages": row["messages"][:-1]} for row in TABLES["chats"]],
+}
+
+
+def write_lines(path: Path, rows: Rows) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_table(path: Path, rows: Rows) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        writer.writerow(names)
+        for row in rows:
+            cells = [row.get(name) for name in names]
+            nested = [json.dumps(c) if isinstance(c, list) else c for c in cells]
+            writer.writerow(["" if cell is None else cell for cell in nested])
+
+
+def write_parquet(path: Path, rows: Rows) -> None:
+    lines = path.with_suffix(".source")
+    write_lines(lines, rows)
+    cache = str(path.parent.parent / "cache")
+    found = load_dataset("json", data_files=str(lines), split="train", cache_dir=cache)
+    found.to_parquet(str(path))  # type: ignore[union-attr]
+    lines.unlink()
+
+
+def write_archive(path: Path, rows: Rows) -> None:
+    with tarfile.open(path, "w") as archive:
+        for n, row in enumerate(rows):
+            data = json.dumps(row).encode()
+            info = tarfile.TarInfo(f"samples/{n:03}.json")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+WRITERS: dict[str, Callable[[Path, Rows], Any]] = {
+    ".jsonl": write_lines,
+    ".json": lambda path, rows: path.write_text(json.dumps(rows)),
+    ".csv": write_table,
+    ".tsv": write_table,
+    ".parquet": write_parquet,
+    ".tar": write_archive,
+}
+WAYS = [(suffix, way) for suffix in WRITERS for way in ("file", "pattern", "folder")]
+WAYS = [(suffix, way) for suffix, way in WAYS if way != "folder" or suffix not in (".tar", ".tsv")]
+
+
+def store(folder: Path, rows: Rows, suffix: str, way: str) -> str:
+    """Write rows as one file, as one per row, or as a data set as it lies on the hub."""
+    root = folder / "rows"
+    root.mkdir()
+    shards = [rows] if way != "pattern" else [[row] for row in rows]
+    for n, shard in enumerate(shards):
+        WRITERS[suffix](root / f"{n}{suffix}", shard)
+    return str({"file": root / f"0{suffix}", "pattern": root / f"*{suffix}", "folder": root}[way])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("suffix", "way"), WAYS)
+def test_a_row_is_the_same_prompt_and_example_from_everywhere(
+    tmp_path: Path, table: str, suffix: str, way: str
+) -> None:
+    task = "text_to_image" if table == "geneval" else "text"
+    write_lines(tmp_path / "rows.jsonl", PROMPTS[table])
+    wanted = load_prompts(str(tmp_path / "rows.jsonl"), task)
+    (tmp_path / "a").mkdir()
+    source = store(tmp_path / "a", PROMPTS[table], suffix, way)
+    assert load_prompts(source, task) == wanted
+
+    config = SourceConfig(data="rows", completion_column="answer", turns="all")
+    learned = TABLES[table] if table == "chats" else TABLES["answers"]
+    expected = [read_pairs(row, "", config, None)[1] for row in learned]
+    (tmp_path / "b").mkdir()
+    source = store(tmp_path / "b", learned, suffix, way)
+    streamed = [row for _, row in (read_row(row, "") for row in open_rows(source))]
+    for rows in ([row for _, row in read_rows(source)], streamed):
+        found = [read_pairs(row, "", config, None)[1] for row in rows]
+        assert [[_bare(pair) for pair in pairs] for pairs in found] == [
+            [_bare(pair) for pair in pairs] for pairs in expected
+        ]
+
+
+def _bare(pair: Any) -> Any:
+    return replace(pair.given, id=""), pair.completion
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".tar"])
+@pytest.mark.parametrize("answer", [{"ground_truth": "4"}, ["3", "5"], float("nan"), float("inf")])
+def test_what_is_no_reference_is_refused_by_row(tmp_path: Path, answer: Any, suffix: str) -> None:
+    rows = [{"prompt": "x", "answer": 4}, {"prompt": "y", "answer": answer}]
+    source = store(tmp_path, rows, suffix, "file")
+    place = {".jsonl": "line 2", ".json": "entry 1", ".tar": "sample 'samples/001'"}[suffix]
+    message = rf"{place}: answer is .*; it must be a text or a finite number\. Name the column"
+    with pytest.raises(ConfigError, match=message):
+        load_prompts(source, "text")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".tar"])
+def test_numbers_keep_their_digits(tmp_path: Path, suffix: str) -> None:
+    numbers = [0.00001, 1e16, 2.5, -3.0, 1e-7, 0.1]
+    rows = [{"prompt": "x", "answer": number} for number in numbers]
+    found = [
+        prompt.answer for prompt in load_prompts(store(tmp_path, rows, suffix, "file"), "text")
+    ]
+    assert found == ["0.00001", "10000000000000000", "2.5", "-3.0", "0.0000001", "0.1"]
+
+
+def test_an_archive_that_cannot_be_read_is_named_with_its_sample(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, data in (("1.json", b'{"prompt": "x"}'), ("2.json", b'{"prompt": ')):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    with pytest.raises(ConfigError, match=r"a\.tar, sample '2': its json is not JSON"):
+        load_prompts(str(path), "text")
+    path.write_bytes(path.read_bytes()[:700])
+    for broken in (path.read_bytes(), b"", b"no archive" * 99):
+        path.write_bytes(broken)
+        with pytest.raises(
+            ConfigError, match=r"a\.tar' (is not a readable archive|holds no prompts)"
+        ):
+            load_prompts(str(path), "text")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{}/none*.jsonl", r"no file matches the pattern '.*none\*\.jsonl'"),
+        (
+            "{}",
+            r"To read some of its files, give a pattern such as '.*/\*\.jsonl'",
+        ),
+        ("5", r"'5' is neither a \.jsonl, .* file nor a hub id"),
+        ("1e5", r"'1e5' is neither"),
+        ("{}/long.jsonl", r"long\.jsonl, line 2 is not JSON: Exceeds the limit"),
+        ("{}/long*.jsonl", r"long\.jsonl, line 2 is not JSON: Exceeds the limit"),
+    ],
+)
+def test_what_is_no_source_is_one_line(tmp_path: Path, source: str, said: str) -> None:
+    (tmp_path / "x.bin").write_bytes(b"\0" * 9)
+    long = '{"prompt": "x"}\n{"prompt": "y", "answer": ' + "9" * 5000 + "}\n"
+    (tmp_path / "long.jsonl").write_text(long)
+    if source == "{}":
+        (tmp_path / "long.jsonl").write_text('{"prompt": ')
+    place = source.format(tmp_path)
+    for read in (lambda: load_prompts(place, "text"), lambda: [*open_rows(place)]):
+        with pytest.raises(ConfigError, match=said) as caught:
+            read()
+        assert "\n" not in str(caught.value)
