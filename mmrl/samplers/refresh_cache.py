@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.samplers.logits import attention, embeddings, forbid
+from mmrl.positions import Positions
+from mmrl.samplers.logits import attention, embeddings
 from mmrl.samplers.loop_config import LoopConfig
+from mmrl.samplers.rule import forbid
 from mmrl.types import Canvas
 
 if TYPE_CHECKING:
@@ -65,8 +67,8 @@ class RefreshCache:
         self.step += 1
         full = is_full(self.step, self.config)
         self.index = None if full else find_lowest(self.logits, attend, self.config.cache_ratio)
-        known = self.logits[where.repeat(len(sides), 1)]
-        return forbid(guidance.combine(known.chunk(len(sides))), canvas)
+        known = Positions.find(where.repeat(len(sides), 1)).take(self.logits)
+        return forbid(guidance.combine(known.chunk(len(sides))), canvas.never)
 
 
 def is_full(step: int, config: LoopConfig) -> bool:

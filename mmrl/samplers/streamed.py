@@ -24,7 +24,7 @@ from torch import Tensor
 from mmrl.runtime.logits_budget import rows_at_once, wide_dtype
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.loop_config import LoopConfig
-from mmrl.samplers.rule import Prediction, Rule
+from mmrl.samplers.rule import Prediction, Rule, forbid
 
 if TYPE_CHECKING:
     from mmrl.models.network.output_head import OutputHead
@@ -89,7 +89,7 @@ class PanelPrediction(Prediction):
         exponent = self._relative(columns) / temperature
         return exponent.exp() / self._total(self.drawn_sums, temperature)
 
-    def chosen(self, written: Tensor, columns: Tensor) -> Tensor:
+    def chosen(self, columns: Tensor) -> Tensor:
         if self.config.temperature == 0:
             return self.peak.new_zeros(len(columns)).float()
         temperature = self.config.temperature
@@ -171,9 +171,8 @@ class Stream:
                 build = self._panels if self.in_panels else self._rows
                 prediction = build(sides[:, n : n + size], head, guidance)
                 columns = prediction.draw(part)  # type: ignore[arg-type]
-                every = torch.ones_like(columns, dtype=torch.bool)
                 drawn.append(columns)
-                logprobs.append(prediction.chosen(every, columns))
+                logprobs.append(prediction.chosen(columns))
                 if self.rule.score is not None:
                     scores.append(self.rule.score(prediction, columns, self.config))
         if not drawn:
@@ -182,8 +181,7 @@ class Stream:
         return torch.cat(drawn), joined, torch.cat(logprobs)
 
     def _rows(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:
-        logits = guidance.combine([head(side) for side in x])
-        logits[:, self.never] = -torch.inf
+        logits = forbid(guidance.combine([head(side) for side in x]), self.never)
         return Prediction(logits, self.config, self.stops)
 
     def _panels(self, x: Tensor, head: OutputHead, guidance: Guidance) -> Prediction:

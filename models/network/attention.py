@@ -56,9 +56,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     dtype = x.dtype
     work = torch.promote_types(dtype, torch.float32) if fp32 else dtype
     x, cos, sin = x.to(work), cos.to(work), sin.to(work)
-    # in place where autograd allows: fewer buffers between those that the backward pass keeps
-    swapped = x.roll(x.shape[-1] // 2, dims=-1).mul_(sin)
-    return (x * cos).add_(swapped).to(dtype)
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(dtype)
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -90,7 +88,7 @@ def block_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     # part of a compiled graph already, or on a CPU, for which it compiles without a backward pass
     plain = torch.compiler.is_compiling() or q.device.type == "cpu"
     kernel = flex_attention if plain else compile_kernel()
-    return kernel(q, k, v, block_mask=mask)  # type: ignore[return-value]
+    return kernel(q, k, v, block_mask=mask, enable_gqa=True)  # type: ignore[return-value]
 
 
 @functools.cache
@@ -105,6 +103,29 @@ ATTENTION: dict[str, Callable[[Tensor, Tensor, Tensor, Any], Tensor]] = {
     "eager": eager_attention,
     "flex": block_attention,
 }
+
+
+def attend(
+    kernel: Callable[[Tensor, Tensor, Tensor, Any], Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask,
+) -> Tensor:
+    """Attention of H heads [B, H, n, d] to keys and values of G heads [B, G, L, d] -> [B, n, H d].
+
+    The H / G heads that share keys become further queries of one head, so that the keys and values
+    of a cache are never copied; a mask that differs between queries is repeated instead.
+    """
+    groups, (rows, heads, n, width) = k.shape[1], q.shape
+    if groups < heads and not isinstance(mask, BlockMask):
+        q = q.reshape(rows, groups, -1, width)
+        if mask is not None and mask.shape[1] > 1:
+            mask = mask.expand(-1, -1, n, -1).reshape(len(mask), groups, q.shape[2], -1)
+        elif mask is not None and mask.shape[2] > 1:
+            mask = mask.repeat(1, 1, heads // groups, 1)
+    out = kernel(q, k, v, mask)
+    return out.unflatten(2, (-1, n)).permute(0, 3, 1, 2, 4).flatten(2)
 
 
 def choose_attention(wish: str, device: str, dtype: torch.dtype) -> tuple[str, str]:
@@ -166,11 +187,7 @@ class Attention(nn.Module):
         if stored is not None:
             cache, layer = stored
             k, v = cache.update(layer, k, v)
-        if k.shape[1] != q.shape[1]:
-            repeats = q.shape[1] // k.shape[1]
-            k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
-        out = ATTENTION[self.implementation](q, k, v, mask)
-        return self.o(out.transpose(1, 2).flatten(2))
+        return self.o(attend(ATTENTION[self.implementation], q, k, v, mask))
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
