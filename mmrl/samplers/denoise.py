@@ -136,13 +136,13 @@ def write_block(
         masked = canvas.masked & block.positions
         if config.eos == "leave":
             masked &= ~after_end(canvas)
+        if not (every or masked.any()):
+            break
         state = State(block, step, opened, masked, draws)
         where = Positions.find(rule.candidates(state, config))
         if not len(where):
             if every:  # others may write in this step
                 network(canvas, where)
-            elif not masked.any():
-                break
             continue
         if stream is not None and stream.needed(len(where)):
             uniforms = token_uniforms(state, where, config)

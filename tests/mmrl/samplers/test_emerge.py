@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 import torch
 from scipy.stats import chisquare
-from torch import Generator
+from torch import Generator, Tensor
 
 from mmrl.positions import Positions
 from mmrl.samplers import SamplerConfig, sample
