@@ -21,13 +21,13 @@ class Positions:
         mask: [B, L] bool.
         index: [N] int64, into the flattened mask.
         counts: [B] int64, True entries of each row.
-        widest: the largest of `counts`.
+        numbers: the same on the host.
     """
 
     mask: Tensor
     index: Tensor
     counts: Tensor
-    widest: int
+    numbers: list[int]
 
     @staticmethod
     def find(mask: Tensor) -> Positions:
@@ -37,10 +37,31 @@ class Positions:
         counts = mask.sum(1)
         numbers = counts.tolist()
         index = torch.nonzero_static(mask.flatten(), size=sum(numbers)).squeeze(1)
-        return Positions(mask, index, counts, max(numbers, default=0))
+        return Positions(mask, index, counts, numbers)
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def rows(self) -> Tensor | None:
+        """[b] int64: the rows with a position; None where all have one."""
+        import torch
+
+        some = sum(number > 0 for number in self.numbers)
+        if some == len(self.numbers):
+            return None
+        return torch.nonzero_static(self.counts > 0, size=some).squeeze(1)
+
+    def keep_rows(self, rows: Tensor) -> Positions:
+        """The same positions in a batch of some rows, [b] int64, with all that have any."""
+        import torch
+
+        length = self.mask.shape[1]
+        place = torch.zeros_like(self.counts)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        moved = place[self.index // length] * length + self.index % length
+        numbers = [number for number in self.numbers if number] or [0]
+        return Positions(self.mask[rows], moved, self.counts[rows], numbers)
 
     def take(self, x: Tensor) -> Tensor:
         """The entries [N, …] of x [B, L, …] at the positions."""
@@ -56,7 +77,7 @@ class Positions:
         x.view(-1).index_copy_(0, self.index, values)
 
     def in_columns(self, width: int) -> tuple[Tensor, Tensor]:
-        """The positions row by row, in `width` columns, at least as many as `widest`.
+        """The positions row by row, in `width` columns, enough for every row.
 
         Returns:
             [B, width] int64 columns of the mask, where rows with fewer name positions that are not

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mmrl.estimators.chunked_logprobs import ChosenLogProbs, LogProbReduction
 from mmrl.estimators.packing import hide_tokens
+from mmrl.positions import Positions
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import block_inputs, embeddings, guided_output
@@ -55,40 +56,47 @@ def score(
     """
     guidance = Guidance(cfg_scale, image_guidance_scale)
     canvas = canvas.encode_images(policy.model)
-    logprobs = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
-    entropy, states = torch.zeros_like(logprobs), None
+    parts = []
     for k in range(len(passes)):
-        rows = rows_with_scores(passes.scored[k])
-        part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        found, entropies, values = _score_pass(policy, part, some, k, guidance, temperature)
-        index = torch.zeros_like(passes.scored)
-        index[k] = passes.scored[k]
-        logprobs = logprobs.masked_scatter(index, found)
-        entropy[index] = entropies
-        if values is not None:
-            before = torch.zeros_like(entropy) if states is None else states
-            states = before.masked_scatter(index, values)
-    return TokenScores(logprobs, entropy, states)
+        where = Positions.find(passes.scored[k])
+        part, some, inside = select_scored(canvas, passes, where)
+        found = _score_pass(policy, part, some, k, inside, guidance, temperature)
+        parts.append([each if each is None else where.spread(each, 0.0) for each in found])
+    logprobs, entropy, values = zip(*parts, strict=True)
+    has_values = values[0] is not None
+    return TokenScores(
+        torch.stack(logprobs), torch.stack(entropy), torch.stack(values) if has_values else None
+    )
 
 
-def rows_with_scores(scored: Tensor) -> Tensor | None:
-    """[b] int64: the rows with a scored position [B, L], at least one; None for all of them."""
-    rows = scored.any(-1)
-    if bool(rows.all()):
-        return None
-    # a pass that scores nothing keeps a row, so that it has a (zero) gradient on every process
-    return rows.nonzero().flatten() if bool(rows.any()) else rows.new_zeros(1).long()
+def select_scored(
+    canvas: Canvas, passes: Passes, where: Positions
+) -> tuple[Canvas, Passes, Positions]:
+    """Canvas, passes and positions of the rows with a scored position, at least one row: a pass
+    that scores nothing has a (zero) gradient too, on every process."""
+    rows = where.rows
+    if rows is None:
+        return canvas, passes, where
+    rows = rows if len(rows) else rows.new_zeros(1)
+    return canvas[rows], passes[rows], where.keep_rows(rows)
 
 
 def _score_pass(
-    policy: Policy, canvas: Canvas, passes: Passes, k: int, guidance: Guidance, temperature: float
+    policy: Policy,
+    canvas: Canvas,
+    passes: Passes,
+    k: int,
+    scored: Positions,
+    guidance: Guidance,
+    temperature: float,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
-    hidden, scored = passes.hidden[k], passes.scored[k]
-    asked = scored if passes.order is None else hidden & canvas.response
-    masked, asked_at = hide_tokens(canvas, hidden, asked)
+    hidden, asked = passes.hidden[k], scored
+    if passes.order is not None:
+        asked = Positions.find(hidden & canvas.response)
+    masked, asked_at = hide_tokens(canvas, hidden, asked.mask)
     columns = canvas.vocab[1] - canvas.vocab[0]
-    targets = canvas.tokens[asked] - canvas.vocab[0]
+    targets = asked.take(canvas.tokens) - canvas.vocab[0]
     if passes.order is not None:  # what competes and is not scored may be given
         targets = targets.clamp(0, columns - 1)
     if policy.network.can_reduce and len(targets) > rows_scored_at_once(columns):
@@ -99,11 +107,11 @@ def _score_pass(
         chosen = choose_logprobs(logits, targets, temperature, passes.order is not None)
     found, best, entropies = chosen
     if passes.order is not None:
-        confidence = best.new_zeros(hidden.shape).masked_scatter(asked, best)
-        position = plackett_luce(confidence, asked, passes.order, passes.blocks)[scored]
-        kept = scored[asked]
-        found, entropies = found[kept] + position, entropies[kept]
-        values = None if values is None else values[kept]
+        confidence = asked.spread(best, 0.0)
+        position = plackett_luce(confidence, asked.mask, passes.order, passes.blocks)
+        spread = [x if x is None else asked.spread(x, 0.0) for x in (found, entropies, values)]
+        found, entropies, values = [x if x is None else scored.take(x) for x in spread]
+        found = found + scored.take(position)
     return found.float(), entropies.float(), values
 
 
@@ -169,11 +177,11 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
     Returns:
         [K, B, L] float32, 0 where not scored.
     """
-    values = torch.zeros(passes.scored.shape, device=canvas.tokens.device)
+    values = []
     for k in range(len(passes)):
-        rows = rows_with_scores(passes.scored[k])
-        part, some = (canvas, passes) if rows is None else (canvas[rows], passes[rows])
-        masked, positions = hide_tokens(part, some.hidden[k], some.scored[k])
+        where = Positions.find(passes.scored[k])
+        part, some, inside = select_scored(canvas, passes, where)
+        masked, positions = hide_tokens(part, some.hidden[k], inside.mask)
         found = model(
             input_ids=masked.tokens,
             attention_mask=masked.attend,
@@ -181,10 +189,8 @@ def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes)
             **embeddings([masked]),
             **block_inputs([masked]),
         )
-        index = torch.zeros_like(passes.scored)
-        index[k] = passes.scored[k]
-        values = values.masked_scatter(index, found)
-    return values
+        values.append(where.spread(found, 0.0))
+    return torch.stack(values)
 
 
 def highest_entropy(entropy: Tensor, scored: Tensor, share: float) -> Tensor:

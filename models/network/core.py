@@ -272,7 +272,7 @@ class MaskedTokenModel(Network):
         index, chosen = None, None
         if positions is not None:
             found = Positions.find(positions)
-            index, chosen = found.in_columns(max(1, found.widest))
+            index, chosen = found.in_columns(max(1, *found.numbers))
         before = None
         if self.core.shift_logits:
             before = find_predecessors(x, position_ids, None if start else attention_mask)
