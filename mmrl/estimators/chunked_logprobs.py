@@ -118,7 +118,7 @@ def _chunks(
     x: Tensor, what: LogProbReduction, weight: Tensor, *others: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
     """Sides [S, n, D], targets [n] and parts of other tensors [N, …] of some rows at a time."""
-    size = rows_scored_at_once(len(weight), x.dtype)
+    size = rows_scored_at_once(len(weight), x.dtype, x.device)
     sides = x.view(len(what.scales), -1, x.shape[-1]).split(size, 1)
     return zip(sides, *(each.split(size) for each in (what.targets, *others)), strict=True)
 

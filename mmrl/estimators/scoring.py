@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from mmrl.estimators.chunked_logprobs import ChosenLogProbs, LogProbReduction
 from mmrl.estimators.packing import hide_tokens
 from mmrl.positions import Positions
 from mmrl.runtime.logits_budget import rows_scored_at_once, wide_dtype
+from mmrl.runtime.precision import keep_casts
 from mmrl.samplers.guidance import Guidance
 from mmrl.samplers.logits import block_inputs, embeddings, guided_output
 from mmrl.types import Canvas, Passes
@@ -56,12 +58,14 @@ def score(
     """
     guidance = Guidance(cfg_scale, image_guidance_scale)
     canvas = canvas.encode_images(policy.model)
+    whole = torch.is_grad_enabled() or policy.shares_forwards
     parts = []
-    for k in range(len(passes)):
-        where = Positions.find(passes.scored[k])
-        part, some, inside = select_scored(canvas, passes, where)
-        found = _score_pass(policy, part, some, k, inside, guidance, temperature)
-        parts.append([each if each is None else where.spread(each, 0.0) for each in found])
+    with nullcontext() if whole else keep_casts(canvas.tokens.device):
+        for k in range(len(passes)):
+            where = Positions.find(passes.scored[k])
+            part, some, inside = select_scored(canvas, passes, where)
+            found = _score_pass(policy, part, some, k, inside, guidance, temperature)
+            parts.append([each if each is None else where.spread(each, 0.0) for each in found])
     logprobs, entropy, values = zip(*parts, strict=True)
     has_values = values[0] is not None
     return TokenScores(
@@ -99,7 +103,8 @@ def _score_pass(
     targets = asked.take(canvas.tokens) - canvas.vocab[0]
     if passes.order is not None:  # what competes and is not scored may be given
         targets = targets.clamp(0, columns - 1)
-    if policy.network.can_reduce and len(targets) > rows_scored_at_once(columns):
+    at_once = rows_scored_at_once(columns, device=targets.device)
+    if policy.network.can_reduce and len(targets) > at_once:
         reduction = LogProbReduction(targets, guidance.factors, temperature, canvas.never)
         chosen, values = guided_output(policy, masked, asked_at, guidance, reduce=reduction)
     else:

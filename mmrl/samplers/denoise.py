@@ -10,6 +10,7 @@ still identical (a group before its first write) once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from torch import Generator, Tensor
 from mmrl.config import ConfigError, check
 from mmrl.positions import Positions
 from mmrl.runtime.activity import activity, advance
+from mmrl.runtime.precision import keep_casts
 from mmrl.samplers.exact_cache import ExactCache
 from mmrl.samplers.logits import guided_output
 from mmrl.samplers.loop_config import LoopConfig, check_blocks
@@ -70,7 +72,8 @@ def denoise(
     stream = None
     if rule.streams and policy.network.can_reduce and config.cache != "refresh":
         stream = Stream(canvas, config, rule, stop_columns(canvas), never_written(canvas, config))
-    with activity("denoising step", config.steps):
+    once = nullcontext() if policy.shares_forwards else keep_casts(nowhere.device)
+    with once, activity("denoising step", config.steps):
         for block in split_blocks(canvas, config):
             network = BlockNetwork(policy, canvas, block, config, exact)
             write_block(network, rollout, block, config, rule, seeds, stream)

@@ -137,7 +137,8 @@ class Stream:
         self.config, self.rule, self.stops = config, rule, stops
         self.columns = canvas.vocab[1] - canvas.vocab[0]
         self.never = sorted(set(never))
-        self.in_cache = PANEL if canvas.tokens.device.type == "cpu" else None
+        self.device = canvas.tokens.device
+        self.in_cache = PANEL if self.device.type == "cpu" else None
         self.buffer: Tensor | None = None
 
     @property
@@ -155,7 +156,7 @@ class Stream:
     @property
     def rows_at_once(self) -> int:
         """Rows of logits; draws need them in float64."""
-        return rows_at_once(self.columns, torch.float64)
+        return rows_at_once(self.columns, torch.float64, self.device)
 
     def __call__(
         self, x: Tensor, head: OutputHead, guidance: Guidance, uniforms: Tensor | None
@@ -163,7 +164,11 @@ class Stream:
         """The fields of `Drawn` from hidden states [S N, D] of the sides of guidance."""
         x, head = head.cast(x)
         sides = x.view(guidance.sides, -1, x.shape[-1])
-        size = rows_at_once(self.columns, x.dtype) if self.in_panels else self.rows_at_once
+        size = (
+            rows_at_once(self.columns, x.dtype, self.device)
+            if self.in_panels
+            else self.rows_at_once
+        )
         drawn, scores, logprobs = [], [], []
         with torch.autocast(x.device.type, enabled=False):
             for n in range(0, sides.shape[1], size):

@@ -28,9 +28,18 @@ def rope_table(
 ) -> tuple[Tensor, Tensor]:
     """Cosine and signed sine of the rotary angles, each [length, head_dim] float32.
 
-    The sine of the lower half is negated, which is what the rotation needs. Computed on demand
-    rather than stored as a buffer, so that casting the model never rounds the frequencies.
+    The sine of the lower half is negated, which is what the rotation needs. Kept apart from the
+    buffers of the model, so that casting it never rounds the frequencies.
     """
+    # tables of a few lengths serve all passes
+    cos, sin = _long_rope_table(1 << max(0, length - 1).bit_length(), head_dim, theta, device)
+    return cos[:length], sin[:length]
+
+
+@functools.lru_cache(maxsize=16)
+def _long_rope_table(
+    length: int, head_dim: int, theta: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
     exponents = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
     positions = torch.arange(length, device=device, dtype=torch.float32)
     angles = torch.outer(positions, 1.0 / theta**exponents)
@@ -53,10 +62,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, fp32: bool) -> Tensor:
     `fp32` rotates in float32 at least and casts back (LLaDA, MMaDA); otherwise in the dtype of x
     (LLaDA-V, Dream, SDAR).
     """
-    dtype = x.dtype
-    work = torch.promote_types(dtype, torch.float32) if fp32 else dtype
-    x, cos, sin = x.to(work), cos.to(work), sin.to(work)
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(dtype)
+    if not fp32 or x.dtype == torch.float64:
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    # factors in float32 widen the products: x itself need not be converted
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin).to(x.dtype)
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
