@@ -45,8 +45,7 @@ def score(
     """Log-probs of the scored tokens, the entropy of their distributions, and values of a head.
 
     One forward per pass, over the rows it scores. The head runs only over the response vocabulary
-    and only at scored positions; where the order of writing is scored too (`passes.order`), at all
-    hidden ones, and the position term is part of the log-prob.
+    and only at scored positions.
 
     Args:
         policy: with gradient where the caller enables it.
@@ -95,77 +94,28 @@ def _score_pass(
     temperature: float,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-probs, entropies and values [N] at the scored positions of pass k, in row-major order."""
-    hidden, asked = passes.hidden[k], scored
-    if passes.order is not None:
-        asked = Positions.find(hidden & canvas.response)
-    masked, asked_at = hide_tokens(canvas, hidden, asked.mask)
+    masked, asked = hide_tokens(canvas, passes.hidden[k], scored.mask)
     columns = canvas.vocab[1] - canvas.vocab[0]
-    targets = asked.take(canvas.tokens) - canvas.vocab[0]
-    if passes.order is not None:  # what competes and is not scored may be given
-        targets = targets.clamp(0, columns - 1)
+    targets = scored.take(canvas.tokens) - canvas.vocab[0]
     at_once = rows_scored_at_once(columns, device=targets.device)
     if policy.network.can_reduce and len(targets) > at_once:
         reduction = LogProbReduction(targets, guidance.factors, temperature, canvas.never)
-        chosen, values = guided_output(policy, masked, asked_at, guidance, reduce=reduction)
+        chosen, values = guided_output(policy, masked, asked, guidance, reduce=reduction)
     else:
-        logits, values = guided_output(policy, masked, asked_at, guidance)
-        chosen = choose_logprobs(logits, targets, temperature, passes.order is not None)
-    found, best, entropies = chosen
-    if passes.order is not None:
-        confidence = asked.spread(best, 0.0)
-        position = plackett_luce(confidence, asked.mask, passes.order, passes.blocks)
-        spread = [x if x is None else asked.spread(x, 0.0) for x in (found, entropies, values)]
-        found, entropies, values = [x if x is None else scored.take(x) for x in spread]
-        found = found + scored.take(position)
-    return found.float(), entropies.float(), values
+        logits, values = guided_output(policy, masked, asked, guidance)
+        chosen = choose_logprobs(logits, targets, temperature)
+    return chosen.target.float(), chosen.entropy.float(), values
 
 
-def choose_logprobs(
-    logits: Tensor, targets: Tensor, temperature: float, best: bool
-) -> ChosenLogProbs:
-    """The numbers of `LogProbReduction` from logits [N, C]; `best`: whether those of the most
-    likely tokens are wanted."""
+def choose_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> ChosenLogProbs:
+    """The numbers of `LogProbReduction` from logits [N, C]."""
     logits = logits.to(wide_dtype(logits.dtype))
     logp = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     del logits
     found = logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
     with torch.no_grad():
         entropies = -logp.exp().mul_(logp).nan_to_num_().sum(-1)
-    return ChosenLogProbs(found, logp.amax(-1) if best else found, entropies)
-
-
-def plackett_luce(
-    confidence: Tensor, hidden: Tensor, order: Tensor, blocks: Tensor | None
-) -> Tensor:
-    """Log-probability that each hidden position is the next to be written when its turn comes.
-
-    The position term of MAPG (arXiv 2607.15200): positions are written one after the other, each
-    with probability c_i / sum of c_j over the positions still hidden (of its block, where there are
-    blocks), c the probability of the most likely token. Deviations: within a step the order is that
-    of the sampler's log-probs, because its own ranking is not recorded; confidences are taken
-    without temperature.
-
-    Args:
-        confidence: [B, L] float32 log-confidences at hidden positions.
-        hidden: [B, L] bool, positions that compete.
-        order: [B, L] int64 ranks of writing.
-        blocks: [B, L] int64 or None; positions compete within their block.
-
-    Returns:
-        [B, L] float32, 0 where not hidden.
-    """
-    # last written first, so that a running log-sum-exp covers all that were still open
-    places = order.argsort(-1, descending=True)
-    ranked = confidence.gather(-1, places)
-    open_then = hidden.gather(-1, places)
-    block = torch.zeros_like(places) if blocks is None else blocks.gather(-1, places)
-    rest = torch.zeros_like(ranked)
-    for number in block[open_then].unique():
-        own = open_then & (block == number)
-        running = ranked.masked_fill(~own, -1e30).logcumsumexp(-1)
-        rest = torch.where(own, running, rest)
-    factors = torch.where(open_then, ranked - rest, 0.0)
-    return torch.zeros_like(confidence).scatter(-1, places, factors)
+    return ChosenLogProbs(found, entropies)
 
 
 def predict_values(model: Callable[..., Tensor], canvas: Canvas, passes: Passes) -> Tensor:

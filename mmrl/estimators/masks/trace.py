@@ -12,18 +12,15 @@ slice i of every block at once, as many passes as a block has slices (TraceRL's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from mmrl.config import ConfigError, check, check_choice
+from mmrl.config import ConfigError, check
 from mmrl.estimators.masks.strategy import Draw, MaskConfig, Strategy
 from mmrl.positions import Positions
 from mmrl.types import Passes, Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-POSITION_TERMS = ("none", "plackett_luce")
 
 
 @dataclass(kw_only=True)
@@ -48,25 +45,12 @@ class SliceConfig(MaskConfig):
             )
 
 
-@dataclass(kw_only=True)
-class TraceConfig(SliceConfig):
-    """Options of the trace."""
-
-    choices: ClassVar = {"position_term": POSITION_TERMS}
-
-    position_term: str = "none"
-    """Whether the choice of positions is scored too: none or plackett_luce (mask: trace)."""
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.position_term", self.position_term, POSITION_TERMS)
-
-
-def number(config: TraceConfig, steps: int, length: int) -> int:
+def number(config: SliceConfig, steps: int, length: int) -> int:
     """Slices of the recorded steps, of which there are no more than positions."""
     return number_of_slices(config, min(steps, length))
 
 
-def plan(rollout: Rollout, config: TraceConfig, draw: Draw) -> Passes:
+def plan(rollout: Rollout, config: SliceConfig, draw: Draw) -> Passes:
     """One pass per slice of each row's trace.
 
     Raises:
@@ -80,21 +64,7 @@ def plan(rollout: Rollout, config: TraceConfig, draw: Draw) -> Passes:
             f" {int(untraced.sum())} of {len(order)} have no trace; use another mask strategy, or"
             " roll out with a sampler that records one."
         )
-    passes = plan_slices(rollout, order, config, draw)
-    if config.position_term != "none":
-        passes.order = writing_order(rollout)
-    return passes
-
-
-def writing_order(rollout: Rollout) -> Tensor:
-    """[B, L] int64 ranks: by step, within a step by the sampler's log-prob, most confident first.
-
-    A fixed order, the same for new and old policy: the sampler's ranking is not recorded.
-    """
-    by_confidence = rollout.logprobs.argsort(dim=-1, descending=True, stable=True)
-    steps = rollout.written_at.gather(-1, by_confidence)
-    # the inverse of a permutation is its argsort
-    return by_confidence.gather(-1, steps.argsort(dim=-1, stable=True)).argsort(-1)
+    return plan_slices(rollout, order, config, draw)
 
 
 def number_of_slices(config: SliceConfig, steps: int) -> int:
@@ -195,4 +165,4 @@ def _sample(slices: int, sampled: int, draw: Draw, row: int) -> Tensor:
     return torch.randperm(slices, generator=draw.generators[row])[:sampled].sort().values
 
 
-TRACE = Strategy(plan, TraceConfig, number, ordered=True, reads_trace=True)
+TRACE = Strategy(plan, SliceConfig, number, ordered=True, reads_trace=True)

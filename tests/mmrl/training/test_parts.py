@@ -23,7 +23,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "position": {
         "name": "step_merge",
         "num_slices": 4,
-        "position_term": "plackett_luce",
         "ratio_level": "sequence",
         "aggregation": "gspo",
     },
