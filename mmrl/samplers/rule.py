@@ -235,7 +235,7 @@ class Rule(NamedTuple):
     """
 
     candidates: Callable[[State, Any], Tensor]
-    propose: Callable[[State, Tensor, Any, Any], Proposal]
+    propose: Callable[[State, Positions, Any, Any], Proposal]
     Config: type = NoOptions
     check: Callable[[Any], None] = lambda config: None
     ranks: bool = False
