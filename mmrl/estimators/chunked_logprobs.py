@@ -109,7 +109,8 @@ class _ChunkedLogProbs(torch.autograd.Function):
             [slope] = ctx.saved_tensors
             step = ctx.what.spread(found * slope, ctx.dtype)
             return step.flatten(0, 1), None, None, None, None
-        return (*_recompute(*ctx.saved_tensors, found, ctx), None, None)
+        x, weight, bias = ctx.saved_tensors
+        return (*_recompute(x, weight, bias, found, ctx), None, None)
 
 
 def _chunks(
